@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.applying.events import Event
     from reconciler.jobs.source import Session
     from reconciler.operations.drift import DriftItem
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
 
 _LOG: Final = logging.getLogger("reconciler")
 
@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger("reconciler")
 class WorkspacePlan:
     """The result of `Workspace.plan`, for `Workspace.apply`."""
 
-    _planned: Planned = field(repr=False)
+    _planned: PlanResult = field(repr=False)
 
     @property
     def summary(self) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from broker import broker
-from story import Story, chapter, insist, say
+from story import Story, chapter, retry_until_answered, say
 
 STORY = Story.of(__file__)
 WORKSPACE = STORY.workspace
@@ -61,7 +61,7 @@ def begin() -> None:
     WORKSPACE.mkdir(parents=True)
     with admin() as by_hand:
         there = {name for name in by_hand.list_topics() if name.startswith(("shop.", "web."))}
-        insist(
+        retry_until_answered(
             that=not there, otherwise=f"{BOOTSTRAP} has topics that this story would make: {', '.join(sorted(there))}"
         )
         make(by_hand)

@@ -192,9 +192,9 @@ class Graph:
         self._missing: dict[str, int] = {}
         self._dependents: defaultdict[str, list[str]] = defaultdict(list)
         for action in actions:
-            leans_on = {needed for needed in action.depends_on if needed in self._actions}
-            self._missing[action.id] = len(leans_on)
-            for needed in sorted(leans_on):
+            dependencies_of = {needed for needed in action.depends_on if needed in self._actions}
+            self._missing[action.id] = len(dependencies_of)
+            for needed in sorted(dependencies_of):
                 self._dependents[needed].append(action.id)
         self._ready = [self._position[name] for name, missing in self._missing.items() if not missing]
         heapq.heapify(self._ready)

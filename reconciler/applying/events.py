@@ -159,7 +159,7 @@ class ActionFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RunRecovered:
     """An earlier run that had not closed was settled."""
 
     run: str
@@ -175,7 +175,7 @@ class Recovered:
 
 
 @dataclass(frozen=True, slots=True)
-class Detached:
+class RunHandedOver:
     """The run ends here, and these actions are left to the next."""
 
     left: tuple[str, ...]
@@ -232,8 +232,8 @@ Event: TypeAlias = (
     | Progress
     | ActionDone
     | ActionFailed
-    | Recovered
-    | Detached
+    | RunRecovered
+    | RunHandedOver
     | LeaseLost
     | Summary
     | ResultMissing

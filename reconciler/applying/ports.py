@@ -92,7 +92,7 @@ class LeasePort(Protocol):
         ...
 
 
-class Stopping(Protocol):
+class StopRequest(Protocol):
     """Somebody outside who may ask for the end."""
 
     @property
@@ -142,7 +142,7 @@ class Setting:
     jobs: Jobs
     effects: Effects
     report: Callable[[Event], None]
-    stop: Stopping
+    stop: StopRequest
     spool: Spool
     settle: Callable[[Record], None] = _settles_nothing
     """Takes the record as a run leaves it, under the lease: clusters are told what of it is ours. Raises nothing."""

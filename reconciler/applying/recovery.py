@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from reconciler.applying.engine import LeaseTurn, do_batch, do_job, entries_of, is_archived, is_driven
-from reconciler.applying.events import Recovered
+from reconciler.applying.events import RunRecovered
 from reconciler.errors import (
     BrokenInvariantError,
     IncompleteError,
@@ -174,7 +174,7 @@ _SLICE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledJournal:
     """An open run, settled: everything that is known of it is in the record."""
 
     run: UnfinishedRun
@@ -209,7 +209,7 @@ class Recovery:
         self._halfway = HalfWay(lease, setting, drives=drives, resumes=resumes)
         self._began = setting.effects.now()
 
-    async def settle_open_run(self, *, closes: bool) -> Settled | None:
+    async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
         """Settle the open run, if there is one, record what it did and, with `closes`, close it.
 
         Raises:
@@ -235,10 +235,12 @@ class Recovery:
             await lease.commit(record, settles=found.file.run)
         if spooled:
             await effects.call(lambda: spool.forget(found.file.run))
-        self._setting.report(Recovered(found.file.run, found.file.who or "", verdicts, found.parting, len(before.left)))
+        self._setting.report(
+            RunRecovered(found.file.run, found.file.who or "", verdicts, found.parting, len(before.left))
+        )
         done, doubtful = frozenset(before.done), _scope(before.in_doubt)
         begun = [action for action in found.actions if action.id in done]
-        return Settled(found, verdicts, doubtful, doubtful | _scope(begun))
+        return SettledJournal(found, verdicts, doubtful, doubtful | _scope(begun))
 
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record

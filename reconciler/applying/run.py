@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
-from reconciler.applying.events import Detached, PlanMade, ResultMissing, Summary, alike
+from reconciler.applying.events import PlanMade, ResultMissing, RunHandedOver, Summary, alike
 from reconciler.applying.ports import RunPorts, Setting
-from reconciler.applying.recovery import Recovery, Settled
+from reconciler.applying.recovery import Recovery, SettledJournal
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import stored_action
@@ -30,7 +30,7 @@ from reconciler.state.journal import (
     detached_entries,
     write_result,
 )
-from reconciler.state.lease import Claim, Lease, Notice, Patience, acquire, tell_nobody
+from reconciler.state.lease import Claim, Lease, Notice, Patience, acquire, ignore_notice
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action, Transition
@@ -134,7 +134,7 @@ class Ending:
         record = result.record if result.is_changed else None
         keeps_run = result.unknown is not None
         if result.not_started:
-            self.setting.report(Detached(result.not_started))
+            self.setting.report(RunHandedOver(result.not_started))
             await self.journal.append(detached_entries(result.not_started))
             keeps_run = True
         elif not keeps_run:
@@ -295,7 +295,7 @@ class Basis:
 
     snapshot: Snapshot
     """The state under the lease."""
-    settled: Settled | None = None
+    settled: SettledJournal | None = None
     """The open run that was found, if there was one."""
     is_again: bool = False
     """The plan is done; what the settled run had left in doubt is looked at once more."""
@@ -340,7 +340,7 @@ class Caller:
     claim: Claim
     tool: str = ""
     git_commit: str | None = None
-    tell: Callable[[Notice], None] = tell_nobody
+    tell: Callable[[Notice], None] = ignore_notice
     """Takes who holds the lease, while it is waited for."""
     new_run: Callable[[], str]
     """Makes the id of a second round."""
@@ -359,11 +359,11 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunOutcome:
     """What came of a run. `result` is `None` where there was nothing to do."""
 
     result: RunResult | None
-    settled: Settled | None = None
+    settled: SettledJournal | None = None
 
 
 class Run:
@@ -377,7 +377,7 @@ class Run:
         self._effects = setting.effects
         self._began = setting.effects.now()
 
-    async def run(self, decide: Decide) -> Ended:
+    async def run(self, decide: Decide) -> RunOutcome:
         """Do what `decide` makes of the state. It may raise: then nothing was done, and the lease is free again.
 
         Raises:
@@ -398,7 +398,7 @@ class Run:
             result = await self._round(lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run)
             if self._has_to_look_again(result, settled):
                 result = _both(result, await self._look_again(lease, decide, settled))
-        return Ended(result, settled)
+        return RunOutcome(result, settled)
 
     async def _acquired(self) -> Lease:
         claim = self._caller.claim
@@ -476,12 +476,12 @@ class Run:
         with setting.stop.ends(engine.stop):
             return await engine.run()
 
-    def _has_to_look_again(self, result: RunResult | None, settled: Settled | None) -> bool:
+    def _has_to_look_again(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
         """Tell whether a call of the settled run, under way when it was taken over, may have landed since."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
-    async def _look_again(self, lease: Lease, decide: Decide, settled: Settled | None) -> RunResult | None:
+    async def _look_again(self, lease: Lease, decide: Decide, settled: SettledJournal | None) -> RunResult | None:
         if self._setting.stop.is_requested:
             raise _not_looked_again()
         doubtful = settled.doubtful if settled else frozenset()

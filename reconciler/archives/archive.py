@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.cluster_metadata import kept_groups, place_of
 from reconciler.archives.keys import index_key, location_prefix, manifest_key, remote_place_of, topic_manifest_key
-from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import (
     NOBODY,
     Garbage,
-    Handing,
     Manifest,
+    ManifestHandover,
     ManifestSwap,
     RemotePartition,
     delete_garbage,
@@ -27,8 +27,8 @@ from reconciler.archives.manifest import (
 )
 from reconciler.archives.ownership import (
     Ownership,
-    Owning,
-    check_hands,
+    OwnershipState,
+    check_handover_owner,
     check_owned,
     check_seized,
     claim_topic,
@@ -42,7 +42,7 @@ from reconciler.archives.ownership import (
 from reconciler.archives.pages import all_entries, all_pages
 from reconciler.archives.recoverable import located, whole_partitions_of
 from reconciler.archives.storage import check_storage
-from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over, read_topic_manifest
+from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over, read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.register import fresh_mark
@@ -90,8 +90,8 @@ class Archive:
         return ManifestSwap(self.storage, self.owner, self._tiering, keeps_epoch=True)
 
     @property
-    def _tiering(self) -> Tiering:
-        return Tiering(
+    def _tiering(self) -> TopicTiering:
+        return TopicTiering(
             self.location,
             TieringState.ENABLED,
             1,
@@ -112,7 +112,7 @@ def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManife
         UserError: It does not exist, or objects of it are lost.
     """
     topic = located(archive.storage, archive.location)
-    wanted = Ownership(topic.location, Owning.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
+    wanted = Ownership(topic.location, OwnershipState.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
     claim_topic(archive.storage, topic.location, wanted)
     whole_partitions_of(archive.storage, topic)
     return topic
@@ -138,19 +138,19 @@ def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
     settle_topic(storage, place, archive.owner, mark, now_ms)
 
     def take(manifest: Manifest) -> Manifest | None:
-        check_hands("a manifest of the topic", manifest.owner, archive.owner)
+        check_handover_owner("a manifest of the topic", manifest.owner, archive.owner)
         if manifest.owner == archive.owner:
             return None
         return replace(manifest, owner=archive.owner, owner_epoch=manifest.owner_epoch + 1)
 
     topic = located(storage, place)
-    Handing(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), take)
+    ManifestHandover(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), take)
 
     def describe(current: TopicManifest | None) -> TopicManifest | None:
         check_claimed(archive, mark)
         if current is None:
             return None
-        check_hands(f"topic {place}", current.owner, archive.owner)
+        check_handover_owner(f"topic {place}", current.owner, archive.owner)
         after = replace(current, owner=archive.owner, name=name, serial=0)
         return None if after == current else after
 
@@ -242,20 +242,22 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     """
     place, storage = archive.location, archive.storage
     ownership = read_ownership(storage, place)
-    is_let_go = ownership is not None and (ownership.state is Owning.DETACHED or ownership.owner != archive.owner)
+    is_let_go = ownership is not None and (
+        ownership.state is OwnershipState.DETACHED or ownership.owner != archive.owner
+    )
     if ownership is not None and is_let_go and _require_topic(archive).owner != archive.owner:
         return ownership  # detached by an earlier try
     hand_over(storage, place, lambda current: _without_owner(archive, current), f"detach-{claim}")
 
     def let_go(current: Manifest) -> Manifest | None:
-        check_hands("a manifest of the topic", current.owner, archive.owner)
+        check_handover_owner("a manifest of the topic", current.owner, archive.owner)
         return None if current.owner == NOBODY else replace(current, owner=NOBODY, owner_epoch=current.owner_epoch + 1)
 
     topic = _require_topic(archive)
-    manifests = Handing(storage, place, lambda: None)(range(topic.partitions), let_go)
+    manifests = ManifestHandover(storage, place, lambda: None)(range(topic.partitions), let_go)
     detached = Ownership(
         place,
-        Owning.DETACHED,
+        OwnershipState.DETACHED,
         archive.owner,
         claim,
         topic.name,
@@ -310,7 +312,7 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
         {},
         1,
         {
-            group: {number: Committed(offset) for number, offset in offsets.items()}
+            group: {number: CommittedOffset(offset) for number, offset in offsets.items()}
             for group, offsets in topic.groups.items()
         },
         ends,
@@ -318,7 +320,7 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
 
     def change(current: TopicManifest | None) -> TopicManifest | None:
         if current is not None:
-            check_hands(f"topic {place}", current.owner, archive.owner)
+            check_handover_owner(f"topic {place}", current.owner, archive.owner)
             if current.owner == NOBODY or current.location != place:
                 message = f"at {place} in {archive.storage.url} lies topic {current.location}, detached"
                 raise UserError(message, hint="See whose it is: reconciler mount list. Nothing was changed.")
@@ -330,7 +332,7 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
 def _without_owner(archive: Archive, manifest: TopicManifest | None) -> TopicManifest | None:
     if manifest is None:
         return None
-    check_hands(f"topic {manifest.location}", manifest.owner, archive.owner)
+    check_handover_owner(f"topic {manifest.location}", manifest.owner, archive.owner)
     return None if manifest.owner == NOBODY else replace(manifest, owner=NOBODY, name=manifest.location.topic)
 
 
@@ -376,7 +378,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     """
     topic = located(storage, location)
     mark, place = fresh_mark(), topic.location
-    seized = Ownership(place, Owning.MOUNTED, owner, mark, topic.name, topic.partitions, at_ms=now_ms)
+    seized = Ownership(place, OwnershipState.MOUNTED, owner, mark, topic.name, topic.partitions, at_ms=now_ms)
     seize_topic(storage, place, seized, topic.owner)
     groups = _stored_groups(storage, topic, owner)
 
@@ -396,10 +398,10 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
         )  # fences readers of the former version
 
     hand_over(storage, place, detach_topic_manifest, mark)
-    manifests = Handing(storage, place, check)(range(topic.partitions), detach_manifest).values()
+    manifests = ManifestHandover(storage, place, check)(range(topic.partitions), detach_manifest).values()
     released = replace(
         seized,
-        state=Owning.DETACHED,
+        state=OwnershipState.DETACHED,
         records=sum(manifest.records for manifest in manifests),
         bytes=sum(manifest.stored_bytes for manifest in manifests),
     )
@@ -407,7 +409,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     return released
 
 
-def _stored_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, Committed]]:
+def _stored_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, CommittedOffset]]:
     place = topic.location
     metadata, why = kept_groups(storage, owner)
     if why is not None:

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from reconciler.archives.keys import CLUSTER_METADATA, cluster_metadata_key, cluster_of_metadata
 from reconciler.archives.objects import MALFORMED, damaged, get_gzipped
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import Register, RegisterSnapshot
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ class KeptPart:
         return asdict(self)
 
 
-GroupOffsets = dict[str, dict[int, Committed]]
+GroupOffsets = dict[str, dict[int, CommittedOffset]]
 """Offsets of a group, by `<cluster id>/<initial revision>` of the topic's location and partition."""
 
 
@@ -71,7 +71,7 @@ class StoredMetadata:
     lost: Mapping[str, UserError] = field(default_factory=dict)
     """Error by part."""
 
-    def offsets_of(self, place: str) -> dict[str, dict[int, Committed]]:
+    def offsets_of(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
         """Return the offsets of each group for the topic at a place (`place_of`)."""
         return {group: offsets[place] for group, offsets in sorted(self.groups.items()) if place in offsets}
 
@@ -125,7 +125,7 @@ def metadata_register(storage: ObjectStore, cluster_id: str) -> Register:
     return Register(storage, cluster_metadata_key(cluster_id), format=_FORMAT, shape=_SHAPE)
 
 
-def parts_of(held: ReadRegister) -> dict[str, KeptPart]:
+def parts_of(held: RegisterSnapshot) -> dict[str, KeptPart]:
     """Return the parts in the register."""
     return {
         name: KeptPart(
@@ -155,7 +155,9 @@ def read_part(storage: ObjectStore, name: str, part: KeptPart, shapes: Mapping[s
     return result
 
 
-def _read(storage: ObjectStore, register: Register, held: ReadRegister, shapes: Mapping[str, Any]) -> StoredMetadata:
+def _read(
+    storage: ObjectStore, register: Register, held: RegisterSnapshot, shapes: Mapping[str, Any]
+) -> StoredMetadata:
     parts = parts_of(held)
     tables: dict[str, Json] = {}
     groups: Mapping[str, GroupOffsets] = {}
@@ -181,7 +183,7 @@ def _read(storage: ObjectStore, register: Register, held: ReadRegister, shapes: 
 def _groups_in(content: Json) -> dict[str, GroupOffsets]:
     return {
         group: {
-            place: {int(number): Committed.from_json(committed) for number, committed in offsets.items()}
+            place: {int(number): CommittedOffset.from_json(committed) for number, committed in offsets.items()}
             for place, offsets in stored["offsets"].items()
         }
         for group, stored in content.items()

@@ -40,7 +40,7 @@ class TopicLocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiering:
+class TopicTiering:
     """Tiering of a topic that is, or was, tiered."""
 
     location: TopicLocation

@@ -19,11 +19,11 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.objects import damaged, decoded
 from reconciler.archives.pages import entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from reconciler.archives.location import Tiering
+    from reconciler.archives.location import TopicTiering
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -320,7 +320,7 @@ class ManifestSwap:
 
     storage: ObjectStore
     cluster_id: str
-    tiering: Tiering
+    tiering: TopicTiering
     keeps_epoch: bool = False
     """Keep the tiered epoch of manifests whose topic is in no catalog."""
 
@@ -341,7 +341,7 @@ class ManifestSwap:
         spill = ManifestSpill(self.storage, partition, self.tiering.spill_bytes)
         after: Manifest | None = None
 
-        def changed(held: ReadRegister | None) -> dict[str, Any] | None:
+        def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal after
             after = None
             before = (
@@ -413,7 +413,7 @@ _ROUNDS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Handing:
+class ManifestHandover:
     """Changes the owner of all manifests of a topic.
 
     `check` runs between reading a manifest and swapping it: a late process must read and check again.
@@ -451,10 +451,10 @@ class Handing:
         message = f"{len(waiting)} manifests of {self.location} are being changed all the time"
         raise RetryableError(message, hint="Try again.")
 
-    def _read(self, number: int) -> tuple[int, ReadRegister | None]:
+    def _read(self, number: int) -> tuple[int, RegisterSnapshot | None]:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
-    def _swap(self, number: int, held: ReadRegister | None, change: Change) -> Manifest | None:
+    def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
         """Return the resulting manifest; `None` if there is none or it must be read again."""
         if held is None:
             return None

@@ -12,7 +12,7 @@ import orjson
 
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import ObjectStore
-from reconciler.objectstore.register import is_cut_off, truncation_error
+from reconciler.objectstore.register import is_truncated_json, truncation_error
 
 T = TypeVar("T")
 _READ_ATTEMPTS: Final = 3
@@ -57,7 +57,7 @@ def missing_offsets(
     return error
 
 
-def look_again(look: Callable[[], T]) -> T:
+def retry_missing(look: Callable[[], T]) -> T:
     """Call `look` up to three times while an object is missing.
 
     Maintenance may have replaced the object; the head or manifest, read again, names the new one.
@@ -106,7 +106,9 @@ def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise truncation_error(store, key, body) if is_cut_off(body) else damaged(store, key, str(error)) from error
+        raise (
+            truncation_error(store, key, body) if is_truncated_json(body) else damaged(store, key, str(error))
+        ) from error
     if not isinstance(value, dict):
         raise damaged(store, key, "not a JSON object")
     return value

@@ -16,7 +16,7 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY
 from reconciler.archives.objects import damaged, decoded
 from reconciler.errors import OwnershipLostError, UserError
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import Register, RegisterSnapshot
 from reconciler.resources.mount import way_to_free
 from reconciler.runtime.threads import side_by_side
 
@@ -42,7 +42,7 @@ _SHAPE: Final = {
 _PLACE: Final = ("topic", "cluster_id", "revision")
 
 
-class Owning(StrEnum):
+class OwnershipState(StrEnum):
     """Ownership state of a topic."""
 
     DETACHED = "detached"
@@ -55,7 +55,7 @@ class Ownership:
     """Content of a topic's register. Sizes are those of the last detach."""
 
     location: TopicLocation
-    state: Owning
+    state: OwnershipState
     owner: str | None
     """Id of the cluster that mounts or owns it; if detached, of the last owner."""
     claim: str | None
@@ -79,7 +79,7 @@ class Ownership:
         """Parse the stored JSON."""
         place = {key: values[key] for key in _PLACE}
         rest = {key: values[key] for key in _SHAPE.keys() - {*_PLACE, "state"}}
-        return cls(TopicLocation(**place), Owning(values["state"]), **rest)
+        return cls(TopicLocation(**place), OwnershipState(values["state"]), **rest)
 
 
 def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership | None:
@@ -124,7 +124,7 @@ def sound_ownerships(storage: ObjectStore) -> list[Ownership]:
     return sorted(sound, key=lambda item: item.location)
 
 
-def check_hands(what: object, owner: str, cluster_id: str) -> None:
+def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
     """Require that an object of a migration belongs to the cluster or to no owner.
 
     Raises:
@@ -141,7 +141,7 @@ def update_ownership(
     """Change a register with one swap under the next epoch; a repetition with the same mark does nothing."""
     register = ownership_register(storage, location)
 
-    def changed(held: ReadRegister | None) -> Json | None:
+    def changed(held: RegisterSnapshot | None) -> Json | None:
         after = change(None if held is None else _parse(register, held))
         return None if after is None else after.to_json()
 
@@ -157,7 +157,7 @@ def ownership_register(storage: ObjectStore, location: TopicLocation) -> Registe
     return Register(storage, key, format=_FORMAT, shape=_SHAPE)
 
 
-def _parse(register: Register, held: ReadRegister) -> Ownership:
+def _parse(register: Register, held: RegisterSnapshot) -> Ownership:
     ownership = decoded(register.store, register.key, held.value, Ownership.from_json)
     place = ownership.location
     if mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
@@ -176,13 +176,13 @@ def check_claimable(
     if ownership is None:
         message = f"{location} was never detached: it belongs to cluster {location.cluster_id}"
         raise OwnershipLostError(message, hint="Unmount it there first.")
-    if ownership.state is Owning.DETACHED or (ownership.owner == cluster_id and ownership.claim == claim):
+    if ownership.state is OwnershipState.DETACHED or (ownership.owner == cluster_id and ownership.claim == claim):
         return
-    word = "mounted on" if ownership.state is Owning.MOUNTED else "being mounted on"
+    word = "mounted on" if ownership.state is OwnershipState.MOUNTED else "being mounted on"
     whose = "this cluster" if ownership.owner == cluster_id else f"cluster {ownership.owner}"
     message = f"{location} is {word} {whose} as {ownership.name}"
     release = f"reconciler mount release {location} --owner {ownership.owner} --allow release:{location}"
-    raise OwnershipLostError(message, hint=way_to_free(release, is_mounted=ownership.state is Owning.MOUNTED))
+    raise OwnershipLostError(message, hint=way_to_free(release, is_mounted=ownership.state is OwnershipState.MOUNTED))
 
 
 def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership) -> None:
@@ -194,7 +194,7 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
 
     def claim(current: Ownership | None) -> Ownership | None:
         check_claimable(location, current, wanted.owner, wanted.claim or "")
-        if current is None or current.state is not Owning.DETACHED:
+        if current is None or current.state is not OwnershipState.DETACHED:
             return None
         return replace(wanted, partitions=current.partitions, records=current.records, bytes=current.bytes)
 
@@ -211,7 +211,7 @@ def check_owned(
         OwnershipLostError: It was given back or taken.
     """
     check_claimable(location, ownership, cluster_id, claim or "")
-    if ownership is not None and ownership.state is Owning.DETACHED:
+    if ownership is not None and ownership.state is OwnershipState.DETACHED:
         message = f"{location} was released, or given back: the claim of this cluster is gone"
         raise OwnershipLostError(message, hint="Mount it again, if it is still detached: reconciler mount list")
 
@@ -225,9 +225,9 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 
     def settled(current: Ownership | None) -> Ownership | None:
         check_owned(location, current, cluster_id, claim)
-        if current is None or current.state is Owning.MOUNTED:
+        if current is None or current.state is OwnershipState.MOUNTED:
             return None
-        return replace(current, state=Owning.MOUNTED, at_ms=now_ms)
+        return replace(current, state=OwnershipState.MOUNTED, at_ms=now_ms)
 
     update_ownership(storage, location, settled, mark=f"settle-{claim}")
 
@@ -237,9 +237,13 @@ def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str
     update_ownership(storage, location, lambda current: current, mark=_claim_mark(claim))
 
     def unclaim(current: Ownership | None) -> Ownership | None:
-        if current is None or (current.state, current.owner, current.claim) != (Owning.CLAIMED, cluster_id, claim):
+        if current is None or (current.state, current.owner, current.claim) != (
+            OwnershipState.CLAIMED,
+            cluster_id,
+            claim,
+        ):
             return None
-        return replace(current, state=Owning.DETACHED, at_ms=now_ms)
+        return replace(current, state=OwnershipState.DETACHED, at_ms=now_ms)
 
     update_ownership(storage, location, unclaim, mark=f"unclaim-{claim}")
 
@@ -256,7 +260,7 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
             return detached
         if current.claim == detached.claim:
             return None  # done by an earlier process
-        if current.owner != detached.owner or current.state is not Owning.MOUNTED:
+        if current.owner != detached.owner or current.state is not OwnershipState.MOUNTED:
             message = f"{location} belongs to cluster {current.owner} now"
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
         return detached
@@ -295,7 +299,7 @@ def check_seized(location: TopicLocation, ownership: Ownership | None, owner: st
 def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
     """Delete the register of a topic that its owner has deleted."""
     ownership = read_ownership(storage, location)
-    if ownership is not None and ownership.owner == cluster_id and ownership.state is Owning.MOUNTED:
+    if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:
         storage.delete([mountable_key(location.topic, location.cluster_id, location.revision)])
 
 
@@ -323,7 +327,7 @@ def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str
     """
     first = location.cluster_id if described == NOBODY else described
     has = first if ownership is None else ownership.owner
-    if ownership is not None and ownership.state is Owning.DETACHED:
+    if ownership is not None and ownership.state is OwnershipState.DETACHED:
         message = f"{location} is detached: no cluster owns it"
         raise UserError(message, hint="Mount it where it is wanted; there is nothing to release.")
     if has != owner:

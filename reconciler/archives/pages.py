@@ -26,7 +26,7 @@ T = TypeVar("T")
 _FORMAT: Final = "reconciler.page/1"
 
 
-class Paged(Protocol):
+class PagedEntries(Protocol):
     """A head or remote manifest: newest entries, and pages of older ones."""
 
     @property
@@ -70,7 +70,7 @@ def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
     return _read(store, page, lambda content: tuple(map(PageRef.from_json, content["pages"])))
 
 
-def all_pages(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -> Iterator[PageRef]:
+def all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
     """Yield all pages of a head, each after the pages below it. Reads only pages of pages.
 
     `skips_missing` ignores missing pages and all below them, for a repeated deletion.
@@ -78,7 +78,7 @@ def all_pages(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -
     return _pages(store, head.pages, skips_missing=skips_missing)
 
 
-def all_entries(store: ObjectStore, head: Paged, *, skips_missing: bool = False) -> Iterator[Entry]:
+def all_entries(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[Entry]:
     """Yield every entry of a head, oldest first, readable or not."""
     for page in all_pages(store, head, skips_missing=skips_missing):
         if page.level == 0:
@@ -93,7 +93,7 @@ def all_entries(store: ObjectStore, head: Paged, *, skips_missing: bool = False)
 
 
 def entries_within(
-    store: ObjectStore, head: Paged, offsets: OffsetRange, *, since_ms: int | None = None
+    store: ObjectStore, head: PagedEntries, offsets: OffsetRange, *, since_ms: int | None = None
 ) -> Iterator[Entry]:
     """Yield entries that overlap a range, oldest first, reading only their pages.
 

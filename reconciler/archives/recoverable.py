@@ -19,7 +19,7 @@ from reconciler.archives.keys import (
 )
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.ownership import Owning, read_ownership
+from reconciler.archives.ownership import OwnershipState, read_ownership
 from reconciler.archives.pages import read_page, read_pages
 from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
@@ -278,7 +278,7 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
         UserError: It is, or its register is damaged.
     """
     ownership = read_ownership(storage, location)
-    if ownership is not None and ownership.state is not Owning.DETACHED and ownership.owner != cluster_id:
+    if ownership is not None and ownership.state is not OwnershipState.DETACHED and ownership.owner != cluster_id:
         message = f"{location} is mounted on cluster {ownership.owner}"
         hint = (
             "Mirror it from there, or unmount it there first. Where that cluster, or its topic, is gone for good: "

@@ -14,7 +14,7 @@ from reconciler.archives.keys import CLUSTER, REMOTE_TOPICS, STORAGE
 from reconciler.archives.objects import damaged, parsed
 from reconciler.errors import LostRaceError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.objectstore.register import create, is_cut_off
+from reconciler.objectstore.register import create, is_truncated_json
 from reconciler.resources.cluster import is_overlapping
 from reconciler.runtime.effects import this_host
 
@@ -75,7 +75,7 @@ def read_storage_id(storage: ObjectStore) -> str | None:
         UserError: The file is damaged, or of a newer format.
     """
     stored = storage.get(STORAGE)
-    if stored is None or is_cut_off(stored.body):
+    if stored is None or is_truncated_json(stored.body):
         return None
     content = parsed(storage, STORAGE, stored.body)
     storage_id = content.get("id")

@@ -15,7 +15,7 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ownership_lost
 from reconciler.archives.objects import damaged, decoded
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -46,7 +46,7 @@ _SHAPE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedOffset:
     """The committed offset of a group in a partition, with its metadata and time.
 
     `at_ms` is `None` if the offset was set by a reset. `epoch` is the log's newest epoch at the commit, if known
@@ -58,14 +58,14 @@ class Committed:
     at_ms: int | None = None
     epoch: int | None = None
 
-    def clamped(self, bounds: Bounds) -> Committed:
+    def clamped(self, bounds: Bounds) -> CommittedOffset:
         """Return the offset limited to the log's bounds.
 
         If the log was truncated since, the offset is limited to the cut: later records are new.
         """
         end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
-        return self if offset == self.offset else Committed(offset, self.metadata, self.at_ms)
+        return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -73,7 +73,7 @@ class Committed:
         return values if self.epoch is None else {**values, "epoch": self.epoch}
 
     @classmethod
-    def from_json(cls, values: Json) -> Committed:
+    def from_json(cls, values: Json) -> CommittedOffset:
         """Parse the stored JSON."""
         return cls(int(values["offset"]), str(values["metadata"]), values["at_ms"], values.get("epoch"))
 
@@ -100,7 +100,7 @@ class TopicManifest:
     """Defaults of the cluster at creation."""
     tiered_epoch: int = 0
     """Of its tiering on the owner."""
-    groups: Mapping[str, Mapping[int, Committed]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[int, CommittedOffset]] = field(default_factory=dict)
     """Committed offsets by group and partition at the detach; while it is owned, of groups without a namespace there.
     """
     ends: Mapping[int, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class TopicManifest:
     streams: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
     """Last batch of each stream at the detach: its number, and the identity of its rows."""
 
-    def says_the_same_as(self, other: TopicManifest) -> bool:
+    def equals_except_serial(self, other: TopicManifest) -> bool:
         """Return whether they are equal except for `serial`."""
         return {**self.to_json(), "serial": 0} == {**other.to_json(), "serial": 0}
 
@@ -155,7 +155,7 @@ class TopicManifest:
             values["initial"],
             values.get("tiered_epoch", 0),
             {
-                group: {int(number): Committed.from_json(committed) for number, committed in offsets.items()}
+                group: {int(number): CommittedOffset.from_json(committed) for number, committed in offsets.items()}
                 for group, offsets in values.get("groups", {}).items()
             },
             {int(number): end for number, end in values.get("ends", {}).items()},
@@ -190,7 +190,7 @@ def hand_over(
     """
     register = _register(storage, location.cluster_id, location.revision)
 
-    def changed(held: ReadRegister | None) -> Json | None:
+    def changed(held: RegisterSnapshot | None) -> Json | None:
         after = change(None if held is None else _parse(register, held))
         return None if after is None else after.to_json()
 
@@ -210,14 +210,14 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
     register = _register(storage, manifest.location.cluster_id, manifest.location.revision)
     is_changed = False
 
-    def changed(held: ReadRegister | None) -> Json | None:
+    def changed(held: RegisterSnapshot | None) -> Json | None:
         nonlocal is_changed
         current = None if held is None else _parse(register, held)
         if current is not None and current.owner != manifest.owner:
             raise ownership_lost(f"topic {current.location}", current.owner)
         after = manifest if current is None else replace(manifest, groups=current.groups)
         is_changed = (
-            creates if current is None else (current.serial < after.serial and not current.says_the_same_as(after))
+            creates if current is None else (current.serial < after.serial and not current.equals_except_serial(after))
         )
         return after.to_json() if is_changed else None
 
@@ -242,7 +242,7 @@ def _replace_damaged(register: Register, manifest: TopicManifest) -> bool:
     except UserError:
         if stored is None:
             raise
-        register.swap(ReadRegister({}, 0, (), stored.version), manifest.to_json(), mark=fresh_mark())
+        register.swap(RegisterSnapshot({}, 0, (), stored.version), manifest.to_json(), mark=fresh_mark())
         return True
     return False
 
@@ -252,7 +252,7 @@ def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
     return Register(storage, key, format="reconciler.topic/2", shape=_SHAPE)
 
 
-def _parse(register: Register, held: ReadRegister) -> TopicManifest:
+def _parse(register: Register, held: RegisterSnapshot) -> TopicManifest:
     manifest = decoded(register.store, register.key, held.value, TopicManifest.from_json)
     if topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
         raise damaged(register.store, register.key, f"it is that of {manifest.location}")

@@ -114,15 +114,15 @@ def _metavar(parameter: Parameter) -> str:
     return f"{parameter.name} {metavar}" if metavar == "NAME" else metavar.strip(".")
 
 
-def _offering(values: Callable[[_Asked], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
+def _offering(values: Callable[[_CompletionRequest], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
     def offers(context: Context, incomplete: str) -> list[Any]:
-        candidates = values(_Asked(context, incomplete))
+        candidates = values(_CompletionRequest(context, incomplete))
         return [Offer(value) for value in candidates if value.startswith(incomplete) and _SAFE.fullmatch(value)]
 
     return offers
 
 
-class _Asked(NamedTuple):
+class _CompletionRequest(NamedTuple):
     """Of which command line a value is wanted."""
 
     context: Context
@@ -157,7 +157,7 @@ _KINDS: Final = {
 """Groups and commands whose addresses are of some kinds alone."""
 
 
-def _addresses(request: _Asked) -> Iterator[str]:
+def _addresses(request: _CompletionRequest) -> Iterator[str]:
     kinds = _KINDS.get(request.group) or _KINDS.get(request.context.info_name or "")
     return (
         address
@@ -166,27 +166,27 @@ def _addresses(request: _Asked) -> Iterator[str]:
     )
 
 
-def _allowances(request: _Asked) -> Iterator[str]:
+def _allowances(request: _CompletionRequest) -> Iterator[str]:
     verb, colon, _ = request.incomplete.partition(":")
     return (f"{verb}:{address}" for address in _addresses(request)) if colon else iter(())
 
 
-def _environments(request: _Asked) -> Iterable[str]:
+def _environments(request: _CompletionRequest) -> Iterable[str]:
     from reconciler.manifests.files import environments
 
     return environments(request.folder)
 
 
-def _clusters(request: _Asked) -> Iterable[str]:
+def _clusters(request: _CompletionRequest) -> Iterable[str]:
     return sorted({cluster_of(address) or "" for address in declared(request.folder, request.environment)} - {""})
 
 
-def _links(request: _Asked) -> Iterable[str]:
+def _links(request: _CompletionRequest) -> Iterable[str]:
     addresses = declared(request.folder, request.environment)
     return sorted({full_name_of(address) for address in addresses if kind_of(address) == "link"})
 
 
-def _runs(request: _Asked) -> Iterable[str]:
+def _runs(request: _CompletionRequest) -> Iterable[str]:
     """Return the newest runs of a state that is a folder."""
     from reconciler.objectstore.settings import StoreSettings
 
@@ -201,7 +201,7 @@ def _runs(request: _Asked) -> Iterable[str]:
     return sorted((folder.name for folder in runs.iterdir()), reverse=True)[:_MOST_RUNS]
 
 
-_VALUES: Final[dict[str, Callable[[_Asked], Iterable[str]]]] = {
+_VALUES: Final[dict[str, Callable[[_CompletionRequest], Iterable[str]]]] = {
     **dict.fromkeys(("ADDR", "ADDRESS", "PATTERN", "ADDR|PLANFILE", "ADDR|CODE", "ADDRESS|CLUSTER"), _addresses),
     **dict.fromkeys(("CLUSTER", "cluster NAME"), _clusters),
     "VERB:ADDR": _allowances,

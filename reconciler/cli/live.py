@@ -21,13 +21,13 @@ from reconciler.applying.events import (
     ActionFailed,
     ActionStarted,
     Approval,
-    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
-    Recovered,
     ResultMissing,
+    RunHandedOver,
+    RunRecovered,
     Summary,
 )
 from reconciler.cli.console import err
@@ -99,7 +99,7 @@ class LiveTable:
                 self._failed += 1
                 self._rows.pop(event.id, None)
                 self._say(self._failures.lines(event))
-            case LeaseLost() | Recovered() | Detached() | ResultMissing():
+            case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
                 self._say(of_the_run(event))
             case Approval():
                 pass

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric as Family
 from reconciler.cli.console import err
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import PartialError, ReconcilerError, UserError
-from reconciler.objectstore.directory import write_whole
+from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.metrics import (
     MIRROR_BYTES,
     PREFIX,
@@ -116,7 +116,7 @@ def put_metrics(path: Path, body: bytes) -> None:
         UserError: It cannot be written; what was there is still there.
     """
     try:
-        write_whole(path, body)
+        write_atomically(path, body)
     except OSError as error:
         raise UserError(
             f"cannot write the metrics to {path}: {error.strerror or error}",
@@ -130,7 +130,7 @@ def put_metrics(path: Path, body: bytes) -> None:
 _TOTAL: Final = "_total"
 
 
-class _Collected:
+class _MetricsCollector:
     """Our metrics, as the library asks a collector for them."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
@@ -144,7 +144,7 @@ class _Collected:
 def prometheus_text(metrics: Iterable[Metric]) -> str:
     """Return all of them; a metric without numbers is left out."""
     sampled = [metric for metric in metrics if metric.samples]
-    text = generate_latest(_Collected(sampled)).decode()
+    text = generate_latest(_MetricsCollector(sampled)).decode()
     for metric in sampled:
         if metric.kind == "counter" and not metric.name.endswith(_TOTAL):
             text = _named(text, PREFIX + metric.name)

@@ -444,7 +444,7 @@ def _check_one_way(state: str | None, *, no_state: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Acting:
+class ActOptions:
     """How to act: under the lease of a state, or without any."""
 
     state: Annotated[

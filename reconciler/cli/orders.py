@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.events import ActionFailed, Event
 from reconciler.cli.console import err, out
-from reconciler.cli.options import Acting, Files, Place, TextOrJson
+from reconciler.cli.options import ActOptions, Files, Place, TextOrJson
 from reconciler.cli.present import finding_line, last_line, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, Span, Tone, line
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def ordering(
-    acting: Acting,
+    acting: ActOptions,
     files: Files,
     place: Place,
     command: str,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from reconciler.cli.html.report import Report
     from reconciler.cli.json.base import Row
-    from reconciler.operations.manifest_files import Validated
-    from reconciler.planning.plan import Finding, Plan
+    from reconciler.operations.manifest_files import ValidationResult
+    from reconciler.planning.plan import Plan, PlanFinding
 
 
 def present(
@@ -100,7 +100,7 @@ _NOUNS: Final = {
 _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 
 
-def validated_lines(validated: Validated) -> list[Line]:
+def validated_lines(validated: ValidationResult) -> list[Line]:
     """Return what is wrong, or what was checked."""
     lines = [finding_line(finding) for finding in validated.findings]
     kinds = [counted(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
@@ -109,7 +109,7 @@ def validated_lines(validated: Validated) -> list[Line]:
     return [*lines, line(Span(f"{word}: ", Tone.STRONG), f"workspace {validated.workspace}, {held}")]
 
 
-def finding_line(finding: Finding) -> Line:
+def finding_line(finding: PlanFinding) -> Line:
     """Return one finding as compilers print them: where, what, what to do."""
     where = finding.source or finding.address or "workspace"
     about = f"{finding.address}: " if finding.source and finding.address else ""

@@ -14,13 +14,13 @@ from reconciler.applying.events import (
     ActionFailed,
     ActionStarted,
     Approval,
-    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
-    Recovered,
     ResultMissing,
+    RunHandedOver,
+    RunRecovered,
     Summary,
 )
 from reconciler.cli.console import err, out, pipeline
@@ -139,7 +139,7 @@ class Lines:
         match event:
             case ActionFailed():
                 self._say(self._failures.lines(event))
-            case LeaseLost() | Recovered() | Detached() | ResultMissing():
+            case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
                 self._say(of_the_run(event))
             case Progress():
                 if self._is_time(event.id):

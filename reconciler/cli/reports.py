@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks
     from reconciler.forges.environment import ForgeRequest
     from reconciler.manifests.positions import Problem
-    from reconciler.operations.drift import Drifted
-    from reconciler.operations.drift_issue import Did, Filed
-    from reconciler.operations.manifest_files import Validated
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.drift import DriftResult
+    from reconciler.operations.drift_issue import Did, FiledIssue
+    from reconciler.operations.manifest_files import ValidationResult
+    from reconciler.operations.plan import PlanResult
     from reconciler.operations.steps.invocation import Invocation
 
 
@@ -137,16 +137,16 @@ def problems_of(error: BaseException) -> Sequence[Problem]:
 def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
     """Yield every problem of the files; of any other error, that one."""
     from reconciler.cli.text.remarks import of_error, of_problem
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.plan import PlanFinding
 
     problems = problems_of(error)
     yield from map(of_problem, problems)
     if not problems:
         _, message, hint = said(error)
-        yield of_error(Finding(None, None, message, typed_again(hint)), command)
+        yield of_error(PlanFinding(None, None, message, typed_again(hint)), command)
 
 
-def validated_remarks(validated: Validated, tool: str, environment: str | None) -> Remarks:
+def validated_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
     """Return what is wrong with files that can be read, and what is odd about them."""
     from reconciler.cli.text.remarks import Remarks, of_error, of_oddity
 
@@ -322,7 +322,7 @@ def _failed(error: Exception) -> Outcome:
     return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
 
-def plan_outcome(planned: Planned, verdict: ReconcilerError | None) -> Outcome:
+def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
     """Return a plan in the words of a pipeline."""
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import summary_of
@@ -341,7 +341,7 @@ def plan_outcome(planned: Planned, verdict: ReconcilerError | None) -> Outcome:
     return Outcome(values, {name: counts[name] for name in ("create", "update", "delete")})
 
 
-def drift_outcome(drifted: Drifted) -> Outcome:
+def drift_outcome(drifted: DriftResult) -> Outcome:
     """Return drift in the words of a pipeline."""
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
@@ -352,7 +352,7 @@ def drift_outcome(drifted: Drifted) -> Outcome:
     return Outcome(values, {"create": 0, "update": len(drifted.failing), "delete": 0})
 
 
-def validated_outcome(validated: Validated) -> Outcome:
+def validated_outcome(validated: ValidationResult) -> Outcome:
     """Return what is wrong with files in the words of a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),
@@ -379,10 +379,10 @@ def _printed(show: Callable[[], None]) -> bytes:
 
 
 def _write(path: Path, body: bytes) -> None:
-    from reconciler.objectstore.directory import write_whole
+    from reconciler.objectstore.directory import write_atomically
 
     try:
-        write_whole(path, body)
+        write_atomically(path, body)
     except OSError as error:
         raise _refused(path, error) from error
 
@@ -448,14 +448,14 @@ class DriftReport:
 
             address_of(environ, self.webhook, allows_http=self.asked.allows_http)
 
-    def tell(self, drifted: Drifted) -> None:
+    def tell(self, drifted: DriftResult) -> None:
         """Tell what was found: keep the issue, then send the message, once for as long as the issue says the same.
 
         A message that fails is sent by the next run: the issue says that it is still to be sent.
         """
         from reconciler.cli.text.drift_text import drift_message, issue_markdown
 
-        filed: Filed | None = None
+        filed: FiledIssue | None = None
         if self.has_issue:
             from reconciler.operations.drift_issue import file_issue, message_sent
 

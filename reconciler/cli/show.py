@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reconciler.applying.events import Event, Summary
-    from reconciler.operations.apply import Applied, ApplyOptions, Hooks
-    from reconciler.operations.drift import Drifted
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.apply import ApplyOptions, ApplyOutcome, Hooks
+    from reconciler.operations.drift import DriftResult
+    from reconciler.operations.plan import PlanResult
     from reconciler.operations.steps.invocation import Invocation
-    from reconciler.planning.plan import Finding, SavedPlan
+    from reconciler.planning.plan import PlanFinding, SavedPlan
 
 
 # Ask once, about a finished plan.
@@ -87,7 +87,7 @@ def require_someone_to_ask(instead: str) -> None:
         raise UsageError("there is no terminal to confirm on, so nothing was done", hint=instead)
 
 
-def show_planned(planned: Planned, form: Form) -> None:
+def show_planned(planned: PlanResult, form: Form) -> None:
     """Print a plan on standard output."""
     screen = out()
     match form:
@@ -121,31 +121,31 @@ def show_planned(planned: Planned, form: Form) -> None:
             assert_never(form)
 
 
-def warn_about(planned: Planned) -> None:
+def warn_about(planned: PlanResult) -> None:
     """Print what is odd about the files or the plan, on standard error."""
     warn_all(planned.warnings)
     warn_all(warning_text(finding) for finding in planned.plan.warnings)
 
 
-def warning_text(finding: Finding) -> str:
+def warning_text(finding: PlanFinding) -> str:
     """Return a warning of a plan: what it is about, where that is declared, what is odd, what to do."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
 
 
-def show_as_text(planned: Planned, screen: Screen) -> None:
+def show_as_text(planned: PlanResult, screen: Screen) -> None:
     """Print a plan as people read it, on any screen; a question may follow, so no pager comes between."""
     screen.show(_lines_of(planned, screen))
 
 
-def _lines_of(planned: Planned, screen: Screen) -> Iterable[Line]:
+def _lines_of(planned: PlanResult, screen: Screen) -> Iterable[Line]:
     from reconciler.cli.text.plan_text import plan_text
 
     return plan_text(planned.plan, planned.header, width=screen.width)
 
 
-def annotate_plan(planned: Planned) -> None:
+def annotate_plan(planned: PlanResult) -> None:
     """Let the page of a pull request show at their lines what is wrong in a plan, blocked or dangerous."""
     if pipeline() == "github":
         from reconciler.cli.reports import annotate
@@ -181,13 +181,13 @@ def say_saved(file: Path) -> None:
 # What `drift` found on the screen, in the form that was asked for.
 
 
-def warn_about_drift(drifted: Drifted) -> None:
+def warn_about_drift(drifted: DriftResult) -> None:
     """Print what is odd about the files or the clusters, on standard error."""
     warn_all(drifted.planned.warnings)
     warn_all(warning_text(finding) for finding in drifted.warnings)
 
 
-def show_drifted(drifted: Drifted, form: Form) -> None:
+def show_drifted(drifted: DriftResult, form: Form) -> None:
     """Print findings on standard output."""
     screen = out()
     match form:
@@ -231,7 +231,7 @@ Options = TypeVar("Options", bound="ApplyOptions")
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class ApplyMode:
     """How a plan is carried out."""
 
     yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
@@ -281,8 +281,8 @@ class Doing:
 
 
 def carry_out(
-    do: Callable[[Hooks, Phases], Applied],
-    doing: Doing,
+    do: Callable[[Hooks, Phases], ApplyOutcome],
+    doing: ApplyMode,
     *,
     question: str,
     is_approved: bool,
@@ -325,14 +325,14 @@ def carry_out(
 class _Talk:
     """What is said about one plan: it is shown once, however it goes on."""
 
-    def __init__(self, doing: Doing, question: str, before: Phases, *, is_approved: bool) -> None:
+    def __init__(self, doing: ApplyMode, question: str, before: Phases, *, is_approved: bool) -> None:
         self._before = before
         self._doing = doing
         self._question = question
         self._is_approved = is_approved
         self._is_shown = False
 
-    def confirm(self, planned: Planned) -> bool:
+    def confirm(self, planned: PlanResult) -> bool:
         """Show a plan, and ask unless it is approved already; without a question the log of a pipeline folds it."""
         self._before.end()
         if self._is_approved:
@@ -364,7 +364,7 @@ class _Talk:
             err().show(difference_lines(error.held))
         return error
 
-    def show_outcome(self, applied: Applied, summary: Summary | None) -> None:
+    def show_outcome(self, applied: ApplyOutcome, summary: Summary | None) -> None:
         """Say what came of it."""
         from reconciler.cli.text.runs_text import applied_text
 
@@ -373,7 +373,7 @@ class _Talk:
         # What failed was told on standard error when it did.
         out().show(applied_text(applied, summary, with_failures=speaks() or not are_one()))
 
-    def _show(self, planned: Planned) -> None:
+    def _show(self, planned: PlanResult) -> None:
         self._is_shown = True
         self._before.end()
         warn_about(planned)

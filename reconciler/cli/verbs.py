@@ -12,7 +12,7 @@ from reconciler.cli.options import Files, Place, seconds
 from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
-    from reconciler.operations.clusters.mounts import MigrationVerb, Underway
+    from reconciler.operations.clusters.mounts import ClusterMigration, MigrationVerb
     from reconciler.operations.state_edit import Surgery
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.planning.plan import Plan
@@ -52,13 +52,13 @@ class MigrationId:
 
 def ask_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
-) -> Underway:
+) -> ClusterMigration:
     """Ask a verb of a migration, once that is confirmed; return the migration as it is then."""
     from reconciler.cli.text.mounts_text import asking_text
     from reconciler.operations.clusters.mounts import ask_migration
     from reconciler.operations.steps.runner import Stop
 
-    def confirm(underway: Underway) -> bool:
+    def confirm(underway: ClusterMigration) -> bool:
         return approved(asking_text(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form)
 
     stop = Stop()

@@ -46,7 +46,7 @@ from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.topic_deletion import finish_deletions, finish_disablings
-from reconciler.objectstore.base import ObjectStore, refuse_key
+from reconciler.objectstore.base import ObjectStore, reject_kms_key
 
 if TYPE_CHECKING:
     from reconciler.resources.mirrors import LinkEntry, SourceTopic
@@ -275,7 +275,7 @@ class Admin:
 
     def _check_key(self, kms_key_id: str | None) -> None:
         if not self.store.encrypts:
-            refuse_key(self.store.url, kms_key_id)
+            reject_kms_key(self.store.url, kms_key_id)
 
     def _is_shown(self, catalog: Catalog, kind: Kind, name: str) -> bool:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)

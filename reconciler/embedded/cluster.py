@@ -16,12 +16,12 @@ from reconciler.records.log import Isolation, LostOffsets, isolation_of
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
-    from reconciler.embedded.check.sweep import Swept
+    from reconciler.embedded.check.sweep import SweepResult
     from reconciler.embedded.clients.consumer import Beginning, Consumer, Record
     from reconciler.embedded.clients.producer import Producer, SequencedProducer
     from reconciler.embedded.clients.topic_log import EmbeddedLog, EmbeddedSink
     from reconciler.embedded.clients.transactional_producer import EmbeddedAppends, TransactionalProducer
-    from reconciler.embedded.link_side import Linking
+    from reconciler.embedded.link_side import ClusterLinks
     from reconciler.embedded.maintenance.passes import Upkeep
     from reconciler.embedded.mounts.mounts import Mounts
     from reconciler.objectstore.base import ObjectStore
@@ -173,11 +173,11 @@ class EmbeddedCluster(Admin):
         return Mounts(self)
 
     @property
-    def linking(self) -> Linking:
+    def linking(self) -> ClusterLinks:
         """Its side of links and mirrors."""
-        from reconciler.embedded.link_side import Linking
+        from reconciler.embedded.link_side import ClusterLinks
 
-        return Linking(self)
+        return ClusterLinks(self)
 
     def finish_transactions(self) -> int:
         """Complete decided transactions and abort overdue ones; return their number."""
@@ -198,7 +198,7 @@ class EmbeddedCluster(Admin):
             self.store, self.catalog, self.cluster_id, self.now_ms, is_wanted, is_stopped, storage=self.storage
         )
 
-    def sweep(self, *, unless_recent: bool = False) -> Swept:
+    def sweep(self, *, unless_recent: bool = False) -> SweepResult:
         """Delete unnamed objects older than a day by the store's clock."""
         from reconciler.embedded.check.sweep import sweep
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, names_by_id
 from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.segments.groups import (
@@ -30,7 +30,7 @@ from reconciler.runtime.threads import side_by_side
 if TYPE_CHECKING:
     from reconciler.embedded.admin import Admin
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
+    from reconciler.objectstore.register import RegisterSnapshot
 
 
 def group_versions(store: ObjectStore) -> dict[str, str]:
@@ -105,7 +105,7 @@ class _OffsetCopy:
         register = group_register(self.cluster.store, name)
         result = GroupOffsetsResult()
 
-        def change(held: ReadRegister | None) -> dict[str, Any] | None:
+        def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal result
             before = group_of(register, held)
             reading = sorted(topics[key] for key in topics if before.is_reading(self.cluster.now_ms(), key))
@@ -139,9 +139,9 @@ class _OffsetCopy:
                 is_early = True
         return places, topics, is_early
 
-    def _clamp(self, place: Place, position: GroupPosition, existing: Committed | None) -> Committed:
+    def _clamp(self, place: Place, position: GroupPosition, existing: CommittedOffset | None) -> CommittedOffset:
         if existing is not None and (existing.offset, existing.metadata) == (position.offset, position.metadata):
             return existing  # It was within the mirror when it was copied.
         if place not in self._ends:
             self._ends[place] = bounds_at(self.cluster.store, place).end
-        return Committed(min(position.offset, self._ends[place]), position.metadata)
+        return CommittedOffset(min(position.offset, self._ends[place]), position.metadata)

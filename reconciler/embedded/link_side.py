@@ -46,13 +46,13 @@ from reconciler.resources.mirrors import (
     FAILOVER,
     AccessRules,
     MirrorEntry,
-    Offered,
+    OfferedTopic,
     Peer,
     RuleFields,
     SourceTopic,
     TransitionRequest,
     Trouble,
-    Truncated,
+    TruncatedPartition,
     auto_created,
     brought,
 )
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Linking:
+class ClusterLinks:
     """The links of one cluster, for the super user. Thread-safe."""
 
     cluster: Admin
@@ -131,7 +131,7 @@ class Linking:
         clamp_groups(self.cluster.store, topic.id, ends)
         self._hand_over_all(topic)
 
-    def truncate(self, full_name: str, *, operation: str) -> Mapping[int, Truncated]:
+    def truncate(self, full_name: str, *, operation: str) -> Mapping[int, TruncatedPartition]:
         """Truncate partitions for a restore; return what each one lost.
 
         Raises:
@@ -300,13 +300,13 @@ def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
 # Links act as the super user of the other cluster: they may read everything that no rule denies.
 
 
-def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, Offered]:
+def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
     """Return topics (all or `only` these) as `principal` sees them, without read replicas."""
     who = Permissions.of(principal) if _denies_anything(catalog) else None
     chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
     names = [name for name in chosen if catalog.topics[name].replica is None]
     return {
-        name: Offered(
+        name: OfferedTopic(
             source_topic(catalog, name),
             is_mirror=catalog.topics[name].follows is not None,
             is_readable=who is None or _may_read(who, catalog, name),

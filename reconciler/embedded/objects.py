@@ -13,7 +13,7 @@ from reconciler.archives.keys import CLUSTER, STORAGE
 from reconciler.archives.objects import damaged, parsed
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
-from reconciler.objectstore.register import create, is_cut_off
+from reconciler.objectstore.register import create, is_truncated_json
 from reconciler.runtime.effects import this_host, this_process
 
 _NAME: Final = "reconciler.cluster"
@@ -38,7 +38,7 @@ def read_cluster_id(store: ObjectStore) -> str | None:
 def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
     """Return a root's cluster file, by one GET, or `None` if the store is empty."""
     stored = store.get(CLUSTER)
-    if stored is not None and not is_cut_off(stored.body):
+    if stored is not None and not is_truncated_json(stored.body):
         return _parse(store, stored.body)
     objects = (listed for listed in store.list("") if not listed.key.startswith(PROBE))
     first_objects = list(islice(objects, 2))
@@ -47,7 +47,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
     # The cluster may have been created since the first read.
     stored = store.get(CLUSTER)
     stranger = next((listed for listed in first_objects if listed.key != CLUSTER), None)
-    if stored is not None and not (stranger is None and is_cut_off(stored.body)):
+    if stored is not None and not (stranger is None and is_truncated_json(stored.body)):
         return _parse(store, stored.body)
     if stranger is None:
         return None

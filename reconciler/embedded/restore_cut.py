@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.manifest import ManifestSwap, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.objects import look_again, missing_offsets
-from reconciler.archives.pages import Paged, read_page, read_pages
+from reconciler.archives.objects import missing_offsets, retry_missing
+from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.archives.storage import check_given, check_storage
 from reconciler.embedded.catalog.tables import name_with_id, topic_named
 from reconciler.embedded.catalog.tiering_state import tiering_of
@@ -31,18 +31,18 @@ from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.records.log import OffsetRange
-from reconciler.resources.mirrors import Truncated
+from reconciler.resources.mirrors import TruncatedPartition
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.admin import Admin
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
+    from reconciler.objectstore.register import RegisterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedObjects:
     """Parts and pages that a head or manifest named."""
 
     pages: tuple[PageRef, ...] = ()
@@ -98,7 +98,7 @@ class Truncation:
         split = self._split if is_done else _Split()
         named = {entry.key for entry in split.entries}
         self._store.delete([entry.key for entry in self._written.values() if entry.key not in named])
-        delete_named(self._store, Named(tuple(split.gone_pages), tuple(split.gone)))
+        delete_named(self._store, NamedObjects(tuple(split.gone_pages), tuple(split.gone)))
         self._store.delete(split.opened)
 
     def _below(self, head: Head, at: int) -> _Split:
@@ -166,7 +166,7 @@ def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, 
     return {name: known for name, known in producers.items() if name not in cut}
 
 
-def records_within(store: ObjectStore, held: Paged, offsets: OffsetRange, partition: int) -> int:
+def records_within(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
     """Count the records of a range exactly, reading only parts that an end cuts."""
     return _count_records(store, (*held.pages, *held.entries), offsets, partition)
 
@@ -206,7 +206,7 @@ def truncate_topic(
     operation: str,
     *,
     may_go_on: Callable[[], None] = lambda: None,
-) -> Mapping[int, Truncated]:
+) -> Mapping[int, TruncatedPartition]:
     """Cut partitions of a mirror at offsets, in parallel; a repetition returns the same result."""
     catalog = cluster.catalog.read()
     topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
@@ -216,9 +216,9 @@ def truncate_topic(
     check_given(cluster.storage, bound)
     if cluster.storage is not None and bound is not None and topic.tiering is not None:
         check_storage(cluster.storage, bound)
-    cutting = Cutting(cluster.store, cluster.storage, cluster.cluster_id, cluster.catalog, writer_of(topic), operation)
+    cutting = TopicCut(cluster.store, cluster.storage, cluster.cluster_id, cluster.catalog, writer_of(topic), operation)
 
-    def cut(number: int) -> Truncated:
+    def cut(number: int) -> TruncatedPartition:
         may_go_on()
         return cutting.truncate(Partition(full_name, topic.id, number), cuts[number])
 
@@ -227,7 +227,7 @@ def truncate_topic(
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting:
+class TopicCut:
     """One operation's cuts of one topic. Thread-safe."""
 
     store: ObjectStore
@@ -238,7 +238,7 @@ class Cutting:
     """Writer of the heads during the operation: the link."""
     operation: str
 
-    def truncate(self, partition: Partition, at: int) -> Truncated:
+    def truncate(self, partition: Partition, at: int) -> TruncatedPartition:
         """Cut one partition, and return its end and the number of records removed."""
 
         def cut() -> Head:
@@ -248,17 +248,17 @@ class Cutting:
             self._settle(partition)
             return self._cut(partition, at) if self._is_too_short(partition, head) else head
 
-        head = look_again(cut)
+        head = retry_missing(cut)
         self._settle(partition)
         done = head.truncated or {}
-        return Truncated(int(done["offset"]), int(done["records"]))
+        return TruncatedPartition(int(done["offset"]), int(done["records"]))
 
     def _cut(self, partition: Partition, at: int) -> Head:
         register = head_register(self.store, partition.topic_id, partition.number)
         truncation = Truncation(self.store, partition)
         is_done = False
 
-        def changed(held: ReadRegister | None) -> dict[str, Any] | None:
+        def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
             # An unwritten partition gets a head, so that later records are not cut.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)

@@ -18,7 +18,7 @@ from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS
 from reconciler.resources.configs import CATALOGS
-from reconciler.resources.inventory import Declared
+from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.kafka_configs import ConfigKey
 from reconciler.runtime.text import one_of
 
@@ -424,7 +424,7 @@ class Target:
     """Whether its platform has namespaces; then `separator` occurs only in the other tool's names."""
     provider: str = OF_BROKERS
     is_declared: bool = False
-    declared: Mapping[Address, Declared] = field(default_factory=dict)
+    declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
     """Resources declared on it."""
 
     @property

@@ -24,7 +24,7 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import path_text
-from reconciler.resources.acls import OPERATIONS, TOPICS, Binding, check_principal
+from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, check_principal
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import canonical_value, refused_value
 from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, PASSING, is_internal
@@ -143,7 +143,7 @@ class Permissions:
     """Rules of one cluster: topic rules as in manifests, by name; and other rules, with positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    bindings: dict[Binding, Place] = field(default_factory=dict)
+    bindings: dict[AccessBinding, Place] = field(default_factory=dict)
 
 
 def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
@@ -174,8 +174,8 @@ def _why_refused(rule: FoundRule) -> str | None:
     return None
 
 
-def _binding(rule: FoundRule) -> Binding:
-    return Binding(
+def _binding(rule: FoundRule) -> AccessBinding:
+    return AccessBinding(
         resource=rule.resource,
         name=rule.name,
         is_prefix=rule.is_prefix,
@@ -198,7 +198,7 @@ class Flat:
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
     """Where each topic was written."""
-    bindings: Mapping[Binding, Place] = field(default_factory=dict)
+    bindings: Mapping[AccessBinding, Place] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

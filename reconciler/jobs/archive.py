@@ -29,7 +29,7 @@ _PASSES: Final = 3
 
 
 @dataclass(frozen=True)
-class Archiving:
+class ArchiveJob:
     """An archive to make."""
 
     name: str
@@ -47,7 +47,7 @@ class Archiving:
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchiveResult:
     """Content of an archive, and bounds of its source when everything was compared."""
 
     bounds: Mapping[int, Bounds]
@@ -55,7 +55,7 @@ class Archived:
     bytes: int
 
 
-def archive(job: Archiving) -> Archived:
+def archive(job: ArchiveJob) -> ArchiveResult:
     """Copy and compare everything, then shut producers out, and copy and compare the rest.
 
     Raises:
@@ -71,10 +71,10 @@ def archive(job: Archiving) -> Archived:
     _check_whole(job, ends)
     source_bounds = job.source.bounds()
     bounds = {number: replace(source_bounds[number], stable=end, end=end) for number, end in ends.items()}
-    return Archived(bounds, records + copied.records, stored + copied.bytes)
+    return ArchiveResult(bounds, records + copied.records, stored + copied.bytes)
 
 
-def archive_ahead(job: Archiving) -> tuple[int, int, Mapping[int, int]]:
+def archive_ahead(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
     """Copy and compare while producers write; return records, stored bytes, and the compared ends.
 
     Raises:
@@ -92,7 +92,7 @@ def archive_ahead(job: Archiving) -> tuple[int, int, Mapping[int, int]]:
 
 
 def _copy_and_compare(
-    job: Archiving, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]
+    job: ArchiveJob, topic_id: str | None, ends: Mapping[int, int], compared: Mapping[int, int]
 ) -> Copy:
     job.before_pass()
     copied = mirror(job.engine, job.source, job.sink, until=ends, progress=job.progress)
@@ -101,7 +101,7 @@ def _copy_and_compare(
     return copied
 
 
-def _compare(job: Archiving, since: Mapping[int, int]) -> None:
+def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
     comparison = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
@@ -115,13 +115,13 @@ def _compare(job: Archiving, since: Mapping[int, int]) -> None:
         raise UserError(message, hint="Nothing was deleted. Cancel it (reconciler mount cancel), and start again.")
 
 
-def _check_same(job: Archiving, topic_id: str | None) -> None:
+def _check_same(job: ArchiveJob, topic_id: str | None) -> None:
     if job.source.topic_id != topic_id:
         message = f"{job.name} was deleted and created again while it was archived (its topic id changed)"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint="Nothing was deleted. Plan again.")
 
 
-def _check_whole(job: Archiving, ends: Mapping[int, int]) -> None:
+def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
     """Refuse an end that only waits for a transaction."""
     reached = job.sink.ends()
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
@@ -135,7 +135,7 @@ def _check_whole(job: Archiving, ends: Mapping[int, int]) -> None:
 
 
 @dataclass(frozen=True)
-class Restoring:
+class RestoreJob:
     """A topic to restore."""
 
     name: str
@@ -146,7 +146,7 @@ class Restoring:
     progress: Report = unseen
 
 
-def restore(job: Restoring) -> Copy:
+def restore(job: RestoreJob) -> Copy:
     """Copy what is missing, and compare everything.
 
     Raises:
@@ -161,7 +161,7 @@ def restore(job: Restoring) -> Copy:
     return copied
 
 
-def _compare_restored(job: Restoring) -> None:
+def _compare_restored(job: RestoreJob) -> None:
     ours, theirs = job.source.bounds(), job.copy.bounds()
     if ours.keys() != theirs.keys():
         message = f"{job.name}: it has {len(theirs)} partitions, and {len(ours)} were restored"

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.maintenance import compaction as in_memory
-from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Refused
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.compaction import (
-    Cleaned,
-    Cleaning,
     Compaction,
+    CompactionScope,
     Group,
+    GroupRewrite,
     Piece,
     SurvivingOffsets,
     hashed,
@@ -36,7 +36,7 @@ from reconciler.records.log import OffsetRange
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from reconciler.embedded.tiered.object_rewrites import Rewritten
+    from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
 
 
 C = TypeVar("C", bound="StoredWork")
@@ -67,7 +67,7 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
         yield _compact_large(engine, do, chore)
 
 
-def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Rewritten | Refused]:
+def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[PartitionRewrite | FailedChore]:
     session = engine.spark(chore.bytes)
     try:
         cleaning = task.cleaning(chore)
@@ -79,7 +79,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Rewrit
         # A cancelled stage looks like a failed one.
         if engine.is_stopped():
             raise stage.stopped() from error
-        return [Refused(chore.partition, error)]
+        return [FailedChore(chore.partition, error)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class Pass:
     task: ChoreTask
     chore: Chore
     compaction: Compaction
-    cleaning: Cleaning
+    cleaning: CompactionScope
 
-    def rewritten(self, used: EngineUse) -> Rewritten:
+    def rewritten(self, used: EngineUse) -> PartitionRewrite:
         """Write the surviving records under new names.
 
         Raises:
@@ -117,7 +117,7 @@ class Pass:
         def write(table: pa.Table) -> pa.Table:
             number = table.column("file")[0].as_py()
 
-            def do(group: Group) -> Iterator[Cleaned]:
+            def do(group: Group) -> Iterator[GroupRewrite]:
                 task.check_shared(chore)
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
@@ -199,7 +199,7 @@ def _offsets_of(group: Group) -> OffsetRange:
     return OffsetRange(group.first.entry.base, group.pieces[-1].entry.last + 1)
 
 
-def _results_by_file(rows: Sequence[Any]) -> Iterator[Cleaned]:
+def _results_by_file(rows: Sequence[Any]) -> Iterator[GroupRewrite]:
     """Yield results by file, then raise the first error."""
     done, error = stage.split_outcomes(stage.outcomes_in(sorted(rows, key=lambda row: row.file)))
     yield from done

@@ -20,7 +20,15 @@ from reconciler.jobs.ordered import digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, unseen
 from reconciler.jobs.rekey import rekey
 from reconciler.jobs.stage import Engine, Tasks
-from reconciler.records.log import Copied, OffsetRange, RekeySink, Staged, StagedSink, TopicLog, TransactionalSink
+from reconciler.records.log import (
+    CopyProgress,
+    OffsetRange,
+    RekeySink,
+    StagedRecords,
+    StagedSink,
+    TopicLog,
+    TransactionalSink,
+)
 from reconciler.runtime.threads import side_by_side
 
 # Sinks that commit by themselves have one task a partition and report their position. A pass takes the next piece of
@@ -99,7 +107,7 @@ class CommitFlowRun(FlowRun):
 
 def copy_committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
-) -> Iterator[tuple[int, Copied | LostRaceError]]:
+) -> Iterator[tuple[int, CopyProgress | LostRaceError]]:
     """Copy pieces; a partition taken by another process does not affect the others."""
     for piece in pieces:
         try:
@@ -168,7 +176,7 @@ class _Work:
 @dataclass(frozen=True, slots=True)
 class _TaskResult:
     flow: int
-    staged: Staged | Copied | None
+    staged: StagedRecords | CopyProgress | None
     error: ReconcilerError | None = None
     lost: int | None = None
     """The partition, taken by another process, that the error is limited to."""
@@ -233,7 +241,7 @@ class _Job:
         if self._engine.is_stopped():
             raise _stopped_error()
         flows = [self._flows[number] for number in dict.fromkeys(one.flow for one in taken)]
-        self._for_each(lambda flow: flow.look_again(), flows)
+        self._for_each(lambda flow: flow.retry_missing(), flows)
         began = self._engine.clock()
         staged = self._run_tasks([one for one in taken if self._flows[one.flow].is_open])
         is_stale = self._engine.clock() - began > _STALE_S

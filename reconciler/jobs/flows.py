@@ -321,7 +321,7 @@ class FlowRun:
                 "another writer kept advancing this mirror; nothing was published after several passes", hint=hint
             )
 
-    def look_again(self) -> None:
+    def retry_missing(self) -> None:
         """Read the source before a round, which is published against it."""
         if not self.is_fresh:
             self._read_source()

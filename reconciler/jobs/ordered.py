@@ -32,7 +32,7 @@ from reconciler.jobs.flows import Piece, pieces_of, rounds
 from reconciler.jobs.progress import JobProgress, Report, unseen
 from reconciler.jobs.stage import Engine, Tasks, left_out
 from reconciler.records.hashes import digest_of, hashes_of
-from reconciler.records.log import MAX_OFFSET, Bounds, Compacting, Digest, OffsetRange, Spans, TopicLog
+from reconciler.records.log import MAX_OFFSET, Bounds, CompactingLog, Digest, OffsetRange, Spans, TopicLog
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -228,14 +228,14 @@ def _min_offset(*offsets: int | None) -> int | None:
 
 def compacted_to(log: TopicLog, partition: int) -> int:
     """Return the offset below which a log may lack superseded records; brokers do not report it."""
-    if isinstance(log, Compacting):
+    if isinstance(log, CompactingLog):
         return MAX_OFFSET if log.compacts() else 0
     return log.bounds([partition])[partition].compacted_to
 
 
 def bounds_as_compacted(log: TopicLog, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
     """Return the bounds of partitions with their compacted offsets."""
-    if isinstance(log, Compacting) and log.compacts():
+    if isinstance(log, CompactingLog) and log.compacts():
         return {number: replace(bounds, compacted_to=MAX_OFFSET) for number, bounds in log.bounds(only).items()}
     return log.bounds(only)
 
@@ -473,7 +473,7 @@ def agreed_by_maps(
 
     The last records are compared first. Records removed by retention or compaction are ignored.
     """
-    compact = [isinstance(log, Compacting) and log.compacts() for log in logs]
+    compact = [isinstance(log, CompactingLog) and log.compacts() for log in logs]
     agreed: dict[int, int] = {}
     for number, end in ends.items():
         ours, theirs = bounds[0][number], bounds[1][number]

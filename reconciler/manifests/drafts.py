@@ -13,7 +13,7 @@ from reconciler.manifests.positions import Problem
 from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.address import Address, identify
 from reconciler.resources.base import Complaint
-from reconciler.resources.inventory import Declared
+from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.workspace import Workspace
 
 _TWICE = f"Keep one of the two; what an environment says differently belongs below {OVERLAYS}/"
@@ -27,7 +27,7 @@ class DraftCollector:
     """
 
     def __init__(self, findings: Findings) -> None:
-        self.desired: dict[Address, Declared] = {}
+        self.desired: dict[Address, DeclaredResource] = {}
         self.places: dict[Address, tuple[Place, ...]] = {}
         self.declared: set[Address] = set()
         """All declared addresses, valid or not."""
@@ -96,7 +96,7 @@ class DraftCollector:
             message = f"a Workspace stands only in {WORKSPACE_FILE} at the top"
             complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
         elif resource is not None:
-            self.desired[resource.address] = Declared(resource, str(draft.places[-1]))
+            self.desired[resource.address] = DeclaredResource(resource, str(draft.places[-1]))
             self.places[resource.address] = draft.places
         elif address is not None:
             self.unread[address] = draft.places, _config_keys(draft.content)

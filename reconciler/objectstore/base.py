@@ -24,7 +24,7 @@ StoreOperation: TypeAlias = Literal["reach", "read", "write", "copy", "list", "d
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """An object's whole body and the version to swap against."""
 
     body: bytes
@@ -32,7 +32,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedObject:
     """One row of a listing. `size` is in bytes; `hint` changes whenever the object does.
 
     `modified_ms` is the write time by the store's clock (`ObjectStore.clock_ms`), at worst to the second.
@@ -61,7 +61,7 @@ class ObjectStore(Protocol):
         """Return the store's time; ages of objects are measured by it, never by the local clock."""
         ...
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         ...
 
@@ -98,7 +98,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key, reading page by page."""
         ...
 
@@ -111,7 +111,7 @@ class ObjectStore(Protocol):
         ...
 
 
-def mine_or_lost(key: str, body: bytes, stored: Stored | None) -> Version:
+def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Version:
     """Return the stored version if its body is `body`: an earlier try of this write was the winner.
 
     Raises:
@@ -249,7 +249,7 @@ def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Itera
         piece = source.get_range(key, at, size) if len(piece) == size else b""
 
 
-def refuse_key(url: str, kms_key_id: str | None) -> None:
+def reject_kms_key(url: str, kms_key_id: str | None) -> None:
     """Reject a KMS key: a store that cannot encrypt never ignores one.
 
     Raises:

@@ -415,7 +415,7 @@ class CloudClients:
         options = self._options()
         return options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST
 
-    def reach_the_same_as(self, other: CloudClients) -> bool:
+    def can_share_access(self, other: CloudClients) -> bool:
         """Return whether both have the same bucket and credentials, so that the server can copy between them."""
         return (self.bucket, self.resolved().cloud) == (other.bucket, other.resolved().cloud)
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import BrokenInvariantError, RetryableError, UserError
 from reconciler.objectstore.base import (
     PROBE,
-    Listed,
+    ListedObject,
     ObjectStore,
-    Stored,
+    StoredObject,
     Version,
     missing_object,
     probe_conditions,
     read_chunks,
-    refuse_key,
+    reject_kms_key,
 )
 from reconciler.objectstore.cloud_client import (
     CloudClients,
@@ -118,7 +118,7 @@ class CloudStore:
             raise UserError(message, hint="Use a store, or a proxy before it, whose answers have one.")
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         return self._read(self._client, key)
 
@@ -132,7 +132,7 @@ class CloudStore:
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object; durable on return."""
-        refuse_key(self.url, kms_key_id)
+        reject_kms_key(self.url, kms_key_id)
         with translate_cloud_errors("write", f"{self.url}/{key}"):
             self._put(self._place.name_of(key), memoryview(body).cast("B"))
 
@@ -161,7 +161,7 @@ class CloudStore:
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy another store's object to a new key: on the server within one bucket, else in chunks."""
-        refuse_key(self.url, kms_key_id)
+        reject_kms_key(self.url, kms_key_id)
         name = self._place.name_of(key)
         if isinstance(source, CloudStore) and self._can_copy_from(source):
             self._copy(name, source, source_key)
@@ -173,7 +173,7 @@ class CloudStore:
         with translate_cloud_errors("write", f"{self.url}/{key}"):
             self._put_parts(name, read_chunks(source, source_key, first, PART_BYTES))
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key."""
         wanted = self._place.prefix + prefix
         folder, last = wanted.rpartition("/")[0], ""
@@ -209,7 +209,7 @@ class CloudStore:
         return self._clients.steady
 
     def _can_copy_from(self, other: CloudStore) -> bool:
-        return self._clients.reach_the_same_as(other._clients)
+        return self._clients.can_share_access(other._clients)
 
     def _condition(self, expected: Version | None) -> Any:
         if expected is None:
@@ -225,7 +225,7 @@ class CloudStore:
 
     def _read(
         self, client: GCSStore | AzureStore, key: str, wanted: tuple[int, int] | None = None, *, tries: int = _TRIES
-    ) -> Stored | None:
+    ) -> StoredObject | None:
         import obstore  # noqa: PLC0415 - lazy import
 
         name, options = self._place.name_of(key), _options(wanted)
@@ -238,10 +238,10 @@ class CloudStore:
                     if is_fault(error) and is_missing(error):
                         return None
                     if is_fault(error) and wanted is not None and is_beyond(error):
-                        return Stored(b"", Version(""))
+                        return StoredObject(b"", Version(""))
                     raise
                 try:
-                    return Stored(bytes(answer.bytes()), version)
+                    return StoredObject(bytes(answer.bytes()), version)
                 except Exception as error:
                     if left == 0 or not is_fault(error):
                         raise
@@ -298,10 +298,10 @@ class CloudStore:
         beyond = wanted[:-1] if len(wanted) > len(folder) + 1 else None
         return iter(obstore.list(self._client, folder or None, offset=beyond, chunk_size=_LISTED_AT_ONCE))
 
-    def _to_listed(self, row: Any) -> Listed:
+    def _to_listed(self, row: Any) -> ListedObject:
         modified_ms = int(row["last_modified"].timestamp() * 1_000)
         hint = f"{(row['e_tag'] or '').strip(chr(34))}-{modified_ms}-{row['size']}"
-        return Listed(row["path"].removeprefix(self._place.prefix), row["size"], hint, modified_ms)
+        return ListedObject(row["path"].removeprefix(self._place.prefix), row["size"], hint, modified_ms)
 
     def _delete(self, names: Sequence[str]) -> None:
         with translate_cloud_errors("delete", self.url):

@@ -29,16 +29,16 @@ from reconciler.errors import (
 )
 from reconciler.objectstore.base import (
     RESERVED,
-    Listed,
+    ListedObject,
     ObjectStore,
-    Stored,
+    StoredObject,
     Version,
     check_key,
     is_text,
-    mine_or_lost,
     nonce,
     probe_conditions,
-    refuse_key,
+    reject_kms_key,
+    verify_own_write,
 )
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -142,7 +142,7 @@ def sync_file(stream: BinaryIO) -> str:
     return stream.name
 
 
-def write_whole(path: Path, body: bytes, *, mode: int = 0o666) -> None:
+def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
     """Replace a file's content atomically and durably.
 
     Follows a link to its target. An existing file keeps its mode; a new one gets `mode`.
@@ -168,12 +168,12 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o666) -> None:
             fresh.unlink(missing_ok=True)
 
 
-def put_in_place(finished: str, target: str) -> None:
+def rename_into_place(finished: str, target: str) -> None:
     """Rename a synced file to `target`, replacing it; durable on return."""
     _act_in_folder(target, lambda: os.rename(finished, target))
 
 
-def create_in_place(finished: str, target: str) -> None:
+def link_into_place(finished: str, target: str) -> None:
     """Link a synced file to `target` if that name is free; durable on return.
 
     Raises:
@@ -265,15 +265,15 @@ _BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, err
 
 
 @contextmanager
-def file_faults(doing: str, path: str) -> Iterator[None]:
+def translate_file_errors(doing: str, path: str) -> Iterator[None]:
     """Translate `OSError` raised inside; `doing` completes "cannot … PATH"."""
     try:
         yield
     except OSError as error:
-        raise from_os_error(error, doing, path) from error
+        raise error_from_os_error(error, doing, path) from error
 
 
-def from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
+def error_from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
     """Return the error to raise for `error`; `doing` completes "cannot … PATH"."""
     where = f"cannot {doing} {path}"
     code = error.errno
@@ -319,7 +319,7 @@ _NO_OBJECTS: Final = frozenset({RESERVED, "lost+found"})
 """Folders without objects: our own, and that of a file system's root."""
 
 
-def walk(root: Path, prefix: str) -> Iterator[Listed]:
+def walk(root: Path, prefix: str) -> Iterator[ListedObject]:
     """Yield files whose keys begin with `prefix`, sorted by key; a missing folder is empty."""
     folder, _, start = prefix.rpartition("/")
     base = f"{folder}/" if folder else ""
@@ -328,7 +328,7 @@ def walk(root: Path, prefix: str) -> Iterator[Listed]:
     yield from _walk(str(root), base, start, now - _YOUNG_SECONDS)
 
 
-def _walk(root: str, base: str, start: str, young: float) -> Iterator[Listed]:
+def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObject]:
     for name, entry in _entries(root, base, start):
         if name.endswith("/"):
             yield from _walk(root, base + name, "", young)
@@ -340,7 +340,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[Listed]:
         hint = f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}"
         if stat.st_mtime > young:
             hint = f"{hint}-{nonce()}"
-        yield Listed(base + name, stat.st_size, hint, stat.st_mtime_ns // 1_000_000)
+        yield ListedObject(base + name, stat.st_size, hint, stat.st_mtime_ns // 1_000_000)
 
 
 def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
@@ -355,7 +355,7 @@ def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[st
     except FileNotFoundError:
         return []
     except PermissionError as error:
-        raise from_os_error(error, "list", os.path.join(root, base)) from error
+        raise error_from_os_error(error, "list", os.path.join(root, base)) from error
     except NotADirectoryError:
         if not base:
             raise  # the root is a file
@@ -402,24 +402,24 @@ class DirectoryStore:
 
     def clock_ms(self) -> int:
         """Return the file system's time: that of a new file."""
-        with file_faults("write", self._unfinished), self._open_swept() as stream:
+        with translate_file_errors("write", self._unfinished), self._open_swept() as stream:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         path = self._file(key)
-        with file_faults("read", path):
+        with translate_file_errors("read", path):
             try:
                 with open(path, "rb", buffering=0) as stream:
                     body = stream.readall()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
-        return Stored(body, _version(body))
+        return StoredObject(body, _version(body))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return at most `length` bytes from `start`."""
         path = self._file(key)
-        with file_faults("read", path), _open_object(path) as source:
+        with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
             body = source.read(length)
             # Some network mounts return less than requested; an empty read is the end.
@@ -430,27 +430,27 @@ class DirectoryStore:
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object; durable on return."""
         path = self._file(key)
-        refuse_key(self.url, kms_key_id)
-        with file_faults("write", path), self._open_swept() as stream:
+        reject_kms_key(self.url, kms_key_id)
+        with translate_file_errors("write", path), self._open_swept() as stream:
             stream.write(body)
-            put_in_place(sync_file(stream), path)
+            rename_into_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
         path = self._file(key)
-        with file_faults("write", path), self._open_swept() as stream:
+        with translate_file_errors("write", path), self._open_swept() as stream:
             stream.write(body)
             finished = sync_file(stream)
             if expected is None:
                 with suppress(FileExistsError):
-                    create_in_place(finished, path)
+                    link_into_place(finished, path)
                     return _version(body)
-                return mine_or_lost(key, body, self.get(key))
+                return verify_own_write(key, body, self.get(key))
             with exclusive_lock(self._stripe(key)):
                 current = self.get(key)
                 if current is None or current.version != expected:
-                    return mine_or_lost(key, body, current)
-                put_in_place(finished, path)
+                    return verify_own_write(key, body, current)
+                rename_into_place(finished, path)
         return _version(body)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
@@ -459,34 +459,34 @@ class DirectoryStore:
         Never a hard link: a mirror must survive damage to the original file.
         """
         path = self._file(key)
-        refuse_key(self.url, kms_key_id)
-        with file_faults("write", path), self._open_swept() as stream:
+        reject_kms_key(self.url, kms_key_id)
+        with translate_file_errors("write", path), self._open_swept() as stream:
             if isinstance(source, DirectoryStore):
                 with _open_object(str(source.path_of(source_key))) as original:
                     copy_contents(original, stream)
             else:
                 _copy_ranges(source, source_key, stream)
-            put_in_place(sync_file(stream), path)
+            rename_into_place(sync_file(stream), path)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key.
 
         The hint is (inode, mtime, size); if younger than 2 s it is unique, because file clocks are coarse.
         """
-        with file_faults("list", self._folder):
+        with translate_file_errors("list", self._folder):
             yield from walk(self._root, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         for key in keys:
             path = self._file(key)
-            with file_faults("delete", path):
+            with translate_file_errors("delete", path):
                 self._delete(key, path)
 
     def probe(self) -> Sequence[str]:
         """Return unsupported conditions."""
         stripe = self._stripe("")
-        with file_faults("lock", stripe):
+        with translate_file_errors("lock", stripe):
             problems = [] if is_exclusive(stripe) else ["its file locks do not keep a second holder out"]
         return problems + probe_conditions(self)
 

@@ -10,16 +10,16 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from reconciler.objectstore.base import (
-    Listed,
+    ListedObject,
     ObjectStore,
-    Stored,
+    StoredObject,
     Version,
     check_key,
-    mine_or_lost,
     missing_object,
     nonce,
     probe_conditions,
-    refuse_key,
+    reject_kms_key,
+    verify_own_write,
 )
 
 
@@ -27,7 +27,7 @@ from reconciler.objectstore.base import (
 class _Contents:
     """Contents that stores of the same name share."""
 
-    objects: dict[str, Stored] = field(default_factory=dict)
+    objects: dict[str, StoredObject] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
     writes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -36,7 +36,7 @@ class _Contents:
         """Store `body` under a version that never repeats; the caller holds the lock."""
         self.writes += 1
         version = Version(str(self.writes))
-        self.objects[key] = Stored(body, version)
+        self.objects[key] = StoredObject(body, version)
         self.times[key] = _clock_ms()
         return version
 
@@ -75,7 +75,7 @@ class MemoryStore:
         """Return the store's time."""
         return _clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         return self._contents.objects.get(check_key(key))
 
@@ -86,7 +86,7 @@ class MemoryStore:
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
         """Store a new object."""
         check_key(key)
-        refuse_key(self.url, kms_key_id)
+        reject_kms_key(self.url, kms_key_id)
         with self._contents.lock:
             self._contents.store(key, bytes(body))
 
@@ -96,7 +96,7 @@ class MemoryStore:
         with self._contents.lock:
             current = self._contents.objects.get(key)
             if (None if current is None else current.version) != expected:
-                return mine_or_lost(key, body, current)
+                return verify_own_write(key, body, current)
             return self._contents.store(key, body)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
@@ -106,11 +106,11 @@ class MemoryStore:
             raise missing_object(source.url, source_key)
         self.put(key, original.body, kms_key_id=kms_key_id)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key."""
         with self._contents.lock:
             rows = [
-                Listed(key, len(stored.body), stored.version, self._contents.times[key])
+                ListedObject(key, len(stored.body), stored.version, self._contents.times[key])
                 for key, stored in sorted(self._contents.objects.items())
                 if key.startswith(prefix)
             ]
@@ -127,7 +127,7 @@ class MemoryStore:
         """Return unsupported conditions."""
         return probe_conditions(self)
 
-    def _require(self, key: str) -> Stored:
+    def _require(self, key: str) -> StoredObject:
         stored = self.get(key)
         if stored is None:
             raise missing_object(self.url, key)

@@ -27,7 +27,7 @@ from reconciler.errors import (
     UnansweredError,
     UserError,
 )
-from reconciler.objectstore.base import ObjectStore, Stored, Version, check_shape, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, Version, check_shape, nonce
 from reconciler.runtime.effects import note
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -35,7 +35,7 @@ MEND: Final = "reconciler cluster check CLUSTER --repair"
 
 
 @runtime_checkable
-class KeepsVersions(Protocol):
+class VersionedStore(Protocol):
     """A store that may keep earlier bodies of objects."""
 
     def versions(self, key: str) -> Iterator[bytes | None]:
@@ -43,7 +43,7 @@ class KeepsVersions(Protocol):
         ...
 
 
-def is_cut_off(body: bytes) -> bool:
+def is_truncated_json(body: bytes) -> bool:
     """Return whether a body is empty or a prefix of JSON."""
     try:
         orjson.loads(codecs.getincrementaldecoder("utf-8")().decode(body))
@@ -73,7 +73,7 @@ def create(store: ObjectStore, key: str, body: bytes) -> Version:
         return store.swap(key, body, expected=None)
     except LostRaceError:
         current = store.get(key)
-        if current is None or not is_cut_off(current.body):
+        if current is None or not is_truncated_json(current.body):
             raise
         return store.swap(key, body, expected=current.version)
 
@@ -84,9 +84,9 @@ def put_back(store: ObjectStore, key: str) -> bool:
     Does nothing if the last whole version is a deletion or not a JSON object.
     """
     current = store.get(key)
-    if current is None or not is_cut_off(current.body) or not isinstance(store, KeepsVersions):
+    if current is None or not is_truncated_json(current.body) or not isinstance(store, VersionedStore):
         return False
-    before = next((body for body in store.versions(key) if body is None or not is_cut_off(body)), None)
+    before = next((body for body in store.versions(key) if body is None or not is_truncated_json(body)), None)
     if before is None or not _is_object(before):
         return False
     with suppress(LostRaceError):  # another process repaired or rewrote it
@@ -95,10 +95,10 @@ def put_back(store: ObjectStore, key: str) -> bool:
 
 
 def _was_never_whole(store: ObjectStore, key: str) -> bool:
-    if not isinstance(store, KeepsVersions):
+    if not isinstance(store, VersionedStore):
         return False
     bodies = [body for body in store.versions(key) if body is not None]
-    return bool(bodies) and all(map(is_cut_off, bodies))
+    return bool(bodies) and all(map(is_truncated_json, bodies))
 
 
 def _is_object(body: bytes) -> bool:
@@ -119,7 +119,7 @@ _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRegister:
+class RegisterSnapshot:
     """A register's value and the version to swap against."""
 
     value: dict[str, Any]
@@ -151,7 +151,7 @@ class Register:
         self.shape = shape
         self._is_new = is_new
 
-    def read(self) -> ReadRegister | None:
+    def read(self) -> RegisterSnapshot | None:
         """Return the current state; `None` if it was never written.
 
         Raises:
@@ -162,8 +162,8 @@ class Register:
         return None if stored is None or self._is_unwritten(stored) else self._parse(stored)
 
     def swap(
-        self, held: ReadRegister | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
-    ) -> ReadRegister:
+        self, held: RegisterSnapshot | None, value: dict[str, Any], *, epoch: int | None = None, mark: str | None = None
+    ) -> RegisterSnapshot:
         """Replace `held` (`None`: does not exist) by `value`; the epoch stays unless given.
 
         Raises:
@@ -187,17 +187,17 @@ class Register:
             if current is None or not self._is_unwritten(current):
                 raise
             version = self.store.swap(self.key, body, expected=current.version)
-        return ReadRegister(value, after, marks, version)
+        return RegisterSnapshot(value, after, marks, version)
 
     def update(
         self,
-        change: Callable[[ReadRegister | None], dict[str, Any] | None],
+        change: Callable[[RegisterSnapshot | None], dict[str, Any] | None],
         *,
         mark: str,
         patience_s: float | None = None,
         raises_epoch: bool = False,
-        known: ReadRegister | None = None,
-    ) -> ReadRegister | None:
+        known: RegisterSnapshot | None = None,
+    ) -> RegisterSnapshot | None:
         """Read, call `change`, swap; retry if another writer was first. Return the resulting state.
 
         `change` returns `None` if there is nothing to do; it may be called several times. Repeating an update with the
@@ -238,7 +238,7 @@ class Register:
             return held
         raise trouble
 
-    def _read_after(self, trouble: ReconcilerError | None) -> ReadRegister | None:
+    def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
         """Read; if that fails after an unanswered write, the outcome of that write is unknown."""
         try:
             return self.read()
@@ -248,8 +248,8 @@ class Register:
             raise
 
     def _try_known_state(
-        self, known: ReadRegister, change: Callable[[ReadRegister | None], dict[str, Any] | None], mark: str
-    ) -> ReadRegister | None:
+        self, known: RegisterSnapshot, change: Callable[[RegisterSnapshot | None], dict[str, Any] | None], mark: str
+    ) -> RegisterSnapshot | None:
         """Swap against a possibly stale state; `None` if that fails or `change` declines."""
         try:
             value = change(known)
@@ -262,13 +262,13 @@ class Register:
         except (LostRaceError, UnansweredError):
             return None
 
-    def _is_unwritten(self, stored: Stored) -> bool:
+    def _is_unwritten(self, stored: StoredObject) -> bool:
         body = stored.body
-        if body.endswith(b"}") or not is_cut_off(body):
+        if body.endswith(b"}") or not is_truncated_json(body):
             return False
         return self._is_new(self.store) or _was_never_whole(self.store, self.key)
 
-    def _parse(self, stored: Stored) -> ReadRegister:
+    def _parse(self, stored: StoredObject) -> RegisterSnapshot:
         body = self._object(stored.body)
         self._check_format(body.pop("format", None))
         epoch, marks = body.pop("epoch", None), body.pop("marks", None)
@@ -279,13 +279,13 @@ class Register:
             check_shape(body, self.shape)
         except TypeError as error:
             raise self._damaged(str(error)) from error
-        return ReadRegister(body, epoch, tuple(marks), stored.version)
+        return RegisterSnapshot(body, epoch, tuple(marks), stored.version)
 
     def _object(self, body: bytes) -> dict[str, Any]:
         try:
             parsed = orjson.loads(body)
         except orjson.JSONDecodeError as error:
-            if is_cut_off(body):
+            if is_truncated_json(body):
                 raise truncation_error(self.store, self.key, body) from error
             raise self._damaged(str(error)) from error
         if not isinstance(parsed, dict):

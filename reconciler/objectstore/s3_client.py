@@ -313,7 +313,7 @@ class Clients:
         """The client that does not retry."""
         return self._open().once
 
-    def reach_the_same_as(self, other: Clients) -> bool:
+    def can_share_access(self, other: Clients) -> bool:
         """Return whether both have the same endpoint and credentials, so that the server can copy between them."""
         ours, theirs = self._open().settings, other._open().settings
         return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)

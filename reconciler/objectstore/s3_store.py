@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import UserError
 from reconciler.objectstore.base import (
     PROBE,
-    Listed,
+    ListedObject,
     ObjectStore,
-    Stored,
+    StoredObject,
     Version,
     missing_object,
     probe_conditions,
@@ -46,9 +46,9 @@ _LISTS_BY_FOLDER: Final = "SeaweedFS"
 """This server lists a folder before its siblings (`a/b` before `a-b`); S3 sorts keys as text."""
 
 
-def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[Listed]:
+def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
     """Yield objects under `prefix`, sorted by key; page by page if the server sorts."""
-    rows: list[Listed] = []
+    rows: list[ListedObject] = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=place.prefix + prefix):
         page_rows = [_to_listed(row, place) for row in page.get("Contents", ()) if not row["Key"].endswith("/")]
         if _is_sorted(page):
@@ -67,10 +67,10 @@ def _is_sorted(page: Any) -> bool:
     return _LISTS_BY_FOLDER not in page["ResponseMetadata"]["HTTPHeaders"].get("server", "")
 
 
-def _to_listed(row: Any, place: BucketLocation) -> Listed:
+def _to_listed(row: Any, place: BucketLocation) -> ListedObject:
     modified_ms = int(row["LastModified"].timestamp() * 1_000)
     hint = f"{strip_quotes(row['ETag'])}-{modified_ms}-{row['Size']}"
-    return Listed(row["Key"].removeprefix(place.prefix), row["Size"], hint, modified_ms)
+    return ListedObject(row["Key"].removeprefix(place.prefix), row["Size"], hint, modified_ms)
 
 
 GONE: Final = frozenset({"NoSuchKey", "NoSuchVersion", "404"})
@@ -347,7 +347,7 @@ class S3Store:
         date = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return int(date.timestamp()) * 1_000
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         address = object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
@@ -397,7 +397,7 @@ class S3Store:
                 answer = self._send_stream(target, source, source_key, options)
         self._check_encrypted(key, answer, options)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key."""
         with translate_s3_errors("list", f"{self.url}/{prefix}"):
             yield from list_objects(self._client, self._place, prefix)
@@ -431,14 +431,14 @@ class S3Store:
     def _client(self) -> S3Client:
         return self._clients.steady
 
-    def _read_back(self, key: str) -> Stored | None:
+    def _read_back(self, key: str) -> StoredObject | None:
         """Read once, without retries: a swap has little time."""
         address = object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))
 
     def _can_copy_from(self, other: S3Store) -> bool:
-        return self._clients.reach_the_same_as(other._clients)
+        return self._clients.can_share_access(other._clients)
 
     def _delete(self, names: Sequence[str]) -> None:
         from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
@@ -492,8 +492,8 @@ class S3Store:
         raise UserError(message, hint="Use a store with SSE-KMS, or take the key out of the location or namespace.")
 
 
-def _to_stored(read: ReadBody | None) -> Stored | None:
-    return None if read is None else Stored(read.body, _version(read.tag))
+def _to_stored(read: ReadBody | None) -> StoredObject | None:
+    return None if read is None else StoredObject(read.body, _version(read.tag))
 
 
 def _version(tag: str) -> Version:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from reconciler.errors import ReconcilerError, RetryableError, UnansweredError
-from reconciler.objectstore.base import Stored, Version, mine_or_lost
+from reconciler.objectstore.base import StoredObject, Version, verify_own_write
 from reconciler.runtime.retry import Backoff, Tries
 
 PATIENCE_SECONDS: Final = 3.0
@@ -46,7 +46,7 @@ class ConditionalWrite:
     """How to write one object once under a condition, and how to read it back."""
 
     put: Callable[[], Version | WriteFailure]
-    read: Callable[[], Stored | None]
+    read: Callable[[], StoredObject | None]
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
         """Write `body` if the object is at `expected`, retrying until the outcome is known.
@@ -63,14 +63,14 @@ class ConditionalWrite:
             stored = self._read_back()
             current = None if stored is None else stored.version
             if written.outcome is WriteOutcome.REFUSED or current != expected:
-                return mine_or_lost(key, body, stored)
+                return verify_own_write(key, body, stored)
             pause_s = _BACKOFF.after(tries.failed + 1)
             if tries.is_over_after(pause_s):
                 error = written.error
                 raise UnansweredError(error.message, hint=error.hint) from error
             tries.wait(pause_s)
 
-    def _read_back(self) -> Stored | None:
+    def _read_back(self) -> StoredObject | None:
         try:
             return self.read()
         except RetryableError as error:

@@ -11,11 +11,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from reconciler.errors import BrokenInvariantError, MendFirstError, ReconcilerError, StoreRefusedError
-from reconciler.objectstore.register import KeepsVersions
+from reconciler.objectstore.register import VersionedStore
 from reconciler.runtime.effects import ms_since, note, now
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
 
 
 class WrappedStore:
@@ -41,7 +41,7 @@ class WrappedStore:
         """Return the store's time."""
         return self.inner.clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         return self.inner.get(key)
 
@@ -61,13 +61,13 @@ class WrappedStore:
         """Copy an object of another store."""
         self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key."""
         return self.inner.list(prefix)
 
     def versions(self, key: str) -> Iterator[bytes | None]:
         """Yield earlier bodies, newest first."""
-        if isinstance(self.inner, KeepsVersions):
+        if isinstance(self.inner, VersionedStore):
             yield from self.inner.versions(key)
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -79,10 +79,10 @@ class WrappedStore:
         return self.inner.probe()
 
 
-class UnmistakenStore(WrappedStore):
+class DamageCheckStore(WrappedStore):
     """A store for damage checks: a refusal is not a `UserError`, which would count as damage."""
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         with _refusals_as_faults():
             return self.inner.get(key)
@@ -92,7 +92,7 @@ class UnmistakenStore(WrappedStore):
         with _refusals_as_faults():
             return self.inner.get_range(key, start, length)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key."""
         with _refusals_as_faults():
             yield from self.inner.list(prefix)
@@ -155,7 +155,7 @@ class MeteredStore(WrappedStore):
         self.meter.note()
         return super().clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         self.meter.note()
         return super().get(key)
@@ -178,9 +178,9 @@ class MeteredStore(WrappedStore):
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object of another store."""
         self.meter.note()
-        super().copy_in(key, unmetered(source), source_key, kms_key_id=kms_key_id)
+        super().copy_in(key, strip_meter(source), source_key, kms_key_id=kms_key_id)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key."""
         self.meter.note()
         return super().list(prefix)
@@ -196,7 +196,7 @@ class MeteredStore(WrappedStore):
         return super().probe()
 
 
-def unmetered(store: ObjectStore) -> ObjectStore:
+def strip_meter(store: ObjectStore) -> ObjectStore:
     """Return the store without its meter."""
     return store.inner if isinstance(store, MeteredStore) else store
 
@@ -208,7 +208,7 @@ LOGGER: Final = logging.getLogger("reconciler.objectstore")
 
 def log_requests(store: ObjectStore) -> ObjectStore:
     """Return a store that logs every request if debug logging is on, else `store`."""
-    return NotedStore(store) if LOGGER.isEnabledFor(logging.DEBUG) else store
+    return LoggingStore(store) if LOGGER.isEnabledFor(logging.DEBUG) else store
 
 
 def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any = None, **kwargs: Any) -> None:
@@ -219,17 +219,17 @@ def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any 
     note(LOGGER, "attempt", operation=operation, attempt=attempts, status=status, trouble=trouble)
 
 
-class NotedStore(WrappedStore):
+class LoggingStore(WrappedStore):
     """Logs every request, never the body. Pickles as the inner store."""
 
-    def __copy__(self) -> NotedStore:
-        return NotedStore(copy(self.inner))
+    def __copy__(self) -> LoggingStore:
+        return LoggingStore(copy(self.inner))
 
     def clock_ms(self) -> int:
         """Return the store's time."""
         return self._log_call("clock", "", self.inner.clock_ms)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         return self._log_call("get", key, lambda: self.inner.get(key), _body_bytes)
 
@@ -250,10 +250,10 @@ class NotedStore(WrappedStore):
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object of another store."""
-        within = source.inner if isinstance(source, NotedStore) else source
+        within = source.inner if isinstance(source, LoggingStore) else source
         self._log_call("copy_in", key, lambda: self.inner.copy_in(key, within, source_key, kms_key_id=kms_key_id))
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         """Yield objects under `prefix`, sorted by key; logged at the end."""
         began, rows = now(), 0
         for listed in self.inner.list(prefix):
@@ -307,7 +307,7 @@ class _CountedKeys:
             yield key
 
 
-def _body_bytes(stored: Stored | None) -> int:
+def _body_bytes(stored: StoredObject | None) -> int:
     return 0 if stored is None else len(stored.body)
 
 

@@ -16,7 +16,7 @@ from reconciler.manifests.load import LoadedWorkspace, explain_origin
 from reconciler.operations.plan import (
     BlockedPlanError,
     PlanDecision,
-    Planned,
+    PlanResult,
     decide,
     decide_unlocked,
     show_decided,
@@ -26,8 +26,8 @@ from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
     ApprovalCheck,
     ApprovalUse,
-    Approved,
     ApprovedDigest,
+    ApprovedPlan,
     RestOfRun,
     check_approvers,
     check_file_digest,
@@ -44,9 +44,9 @@ from reconciler.operations.steps.runner import Stop, require_confirmation, run_u
 from reconciler.operations.steps.transitions import explain_all_halted
 from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
 from reconciler.planning.allowances import allowances
-from reconciler.planning.checks.guards import lifted_by
+from reconciler.planning.checks.guards import find_lifting_allowance
 from reconciler.planning.plan import PlanOptions, Selection
-from reconciler.planning.record import clusters_to_tell
+from reconciler.planning.record import outdated_owner_clusters
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
 from reconciler.planning.settle import scope_of
@@ -98,16 +98,16 @@ class Hooks:
     taking it. It is not called for an empty plan.
     """
 
-    confirm: Callable[[Planned], bool]
+    confirm: Callable[[PlanResult], bool]
     report: Callable[[Event], None]
     stop: Stop
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class ApplyOutcome:
     """Result of an apply. `result` is `None` if nothing had to be done."""
 
-    planned: Planned
+    planned: PlanResult
     result: RunResult | None
     skipped: tuple[str, ...]
     """Approved actions that were no longer needed."""
@@ -116,7 +116,7 @@ class Applied:
     """Advance of the state since the approval, if the rest of the plan did not change."""
 
 
-def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
+def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
     """Apply the files, or a saved plan.
 
     Raises:
@@ -142,12 +142,12 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
         raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
     saved = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
     select = select_of(saved.options or {}, workspace_folder(invocation))
-    return _apply_approved(invocation, select, Approved(saved.plan, is_strict=options.strict), options, hooks)
+    return _apply_approved(invocation, select, ApprovedPlan(saved.plan, is_strict=options.strict), options, hooks)
 
 
 def apply_planned(
-    invocation: Invocation, planned: Planned, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
-) -> Applied:
+    invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
+) -> ApplyOutcome:
     """Apply a plan of this process like a saved one. `allow` lifts guards.
 
     Raises:
@@ -159,15 +159,17 @@ def apply_planned(
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
     allowed = allowances(Guards(), Selection(allow=tuple(allow)))
     actions = tuple(
-        replace(action, blocked=None) if action.blocked and lifted_by(action, action.blocked, allowed) else action
+        replace(action, blocked=None)
+        if action.blocked and find_lifting_allowance(action, action.blocked, allowed)
+        else action
         for action in planned.plan.actions
     )
-    return _apply_approved(invocation, select, Approved(replace(planned.plan, actions=actions)), options, hooks)
+    return _apply_approved(invocation, select, ApprovedPlan(replace(planned.plan, actions=actions)), options, hooks)
 
 
 def _apply_approved(
-    invocation: Invocation, select: Select, approved: Approved, options: ApplyOptions, hooks: Hooks
-) -> Applied:
+    invocation: Invocation, select: Select, approved: ApprovedPlan, options: ApplyOptions, hooks: Hooks
+) -> ApplyOutcome:
     plan = approved.plan
     work = _open_again(invocation, select, plan.back_to)
     approved.check_place(work)
@@ -186,7 +188,7 @@ def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> 
 
 def apply_wanted(
     invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
-) -> Applied:
+) -> ApplyOutcome:
     """Plan and apply: at once with `yes`, otherwise after confirmation."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
@@ -229,7 +231,7 @@ def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
     )
 
 
-def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> Applied:
+def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
     saved_options = resume_options(open_state(invocation, select))
@@ -246,7 +248,7 @@ class _ApplyRun:
         self._wanted = wanted
         self._places = RefusalPlaces(work.loaded)
 
-    def ask_and_run(self) -> Applied:
+    def ask_and_run(self) -> ApplyOutcome:
         """Plan without a lock, ask for confirmation, then apply the same or less under the lease."""
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
@@ -258,16 +260,16 @@ class _ApplyRun:
             # An empty plan still has to settle an interrupted run.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._clusters_to_update(decided)
-            return Applied(planned, None, (), None) if is_settled else self.run(None)
+            return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
         if not self._options.leaves_jobs:
             site = self._work
             SparkJobs(site.providers, site.spark, site.invocation).check(planned.plan.actions)
         require_confirmation(self._hooks.confirm(planned))
-        return self.run(Approved(planned.plan), is_confirmed=True)
+        return self.run(ApprovedPlan(planned.plan), is_confirmed=True)
 
-    def run(self, approved: Approved | ApprovedDigest | None, *, is_confirmed: bool = False) -> Applied:
+    def run(self, approved: ApprovedPlan | ApprovedDigest | None, *, is_confirmed: bool = False) -> ApplyOutcome:
         """Plan under the lease and apply what was approved; `None`: everything planned."""
-        checked_plans: list[tuple[Planned, ApprovalCheck | None]] = []
+        checked_plans: list[tuple[PlanResult, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: Basis) -> ToDo:
             decided, planned = self._plan(basis.snapshot)
@@ -313,8 +315,8 @@ class _ApplyRun:
             verdict.message = "; ".join([verdict.message, *(error.message for error in halted_errors)])
             verdict.hint = " · ".join(dict.fromkeys([verdict.hint, *(error.hint for error in halted_errors)]))
         if check is None:
-            return Applied(planned, result, (), verdict)
-        return Applied(planned, result, check.difference.not_needed, verdict, check.advance)
+            return ApplyOutcome(planned, result, (), verdict)
+        return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
     def _may_drive(self, action: Transition) -> bool:
         """Report whether to finish a transition: not if excluded, failed over, or its Mounting changed."""
@@ -348,7 +350,7 @@ class _ApplyRun:
         doing = "destroy" if self._wanted.is_destroy else "apply"
         return doing if back_to is None else f"{doing}, back to #{back_to}"
 
-    def _build_work(self, planned: Planned, decided: PlanDecision) -> ToDo:
+    def _build_work(self, planned: PlanResult, decided: PlanDecision) -> ToDo:
         work, plan = self._work, planned.plan
         select_options = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
@@ -361,20 +363,20 @@ class _ApplyRun:
     def _clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
         """Return clusters whose owner marks must be updated, even without other actions."""
         me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
-        return clusters_to_tell(decided.recorded, decided.seen.inventory, me)
+        return outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
 
-    def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, Planned]:
+    def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, PlanResult]:
         started_ms = self._work.invocation.now_ms()
         decided = decide(self._work, snapshot, self._wanted)
         return decided, show_decided(self._work, decided, started_ms)
 
-    def _check_approvers(self, planned: Planned, before: Sequence[str] = ()) -> None:
+    def _check_approvers(self, planned: PlanResult, before: Sequence[str] = ()) -> None:
         """Reject a plan with too few approvers. Approvers of an interrupted run also approved its rest."""
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
         request = None if self._options.approved_in is None else self._options.pull_request
         check_approvers(planned.plan, self._work.guards, names, request=request, at_least=self._options.approvers)
 
-    def _check_errors(self, planned: Planned) -> None:
+    def _check_errors(self, planned: PlanResult) -> None:
         if planned.plan.errors:
             is_selecting = self._options.file is None and not self._options.resumes
             raise errors_of(planned.plan.errors, can_exclude=is_selecting)
@@ -384,11 +386,11 @@ def _rest_of_run(decided: PlanDecision) -> RestOfRun:
     return RestOfRun(decided.seen.inventory, decided.seen.capabilities, decided.recorded)
 
 
-def _limit_plan(planned: Planned, agreed: Sequence[Action]) -> Planned:
+def _limit_plan(planned: PlanResult, agreed: Sequence[Action]) -> PlanResult:
     return replace(planned, plan=limit_plan(planned.plan, agreed))
 
 
-def _check_blocked(planned: Planned) -> None:
+def _check_blocked(planned: PlanResult) -> None:
     if planned.plan.blocked or planned.plan.is_of_older_files:
         raise BlockedPlanError(planned)
 
@@ -455,7 +457,7 @@ class DestroyOptions(ApplyOptions):
     """Also delete adopted resources."""
 
 
-def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> Applied:
+def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
     """Remove what this workspace created, limited to targets if given. Adopted resources are only forgotten.
 
     Raises:

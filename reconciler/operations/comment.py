@@ -25,7 +25,7 @@ _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Commented:
+class CommentResult:
     """Result of writing a comment."""
 
     did: Did
@@ -41,7 +41,7 @@ class Commented:
     """Whether the text was too long."""
 
 
-def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False) -> Commented:
+def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False) -> CommentResult:
     """Update our newest comment with this marker to `text`, or write a new one; hide older ones.
 
     With `deletes_empty`, a text without findings deletes them all. Other accounts' comments are never touched.
@@ -58,10 +58,12 @@ def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes
             own_comments = forge.own_comments(number, marker.is_of)
             for old in own_comments:
                 forge.delete_comment(number, old)
-            return Commented("deleted" if own_comments else "none", marker, forge.title, number, None, 0, is_cut=False)
+            return CommentResult(
+                "deleted" if own_comments else "none", marker, forge.title, number, None, 0, is_cut=False
+            )
         did, current, older = _keep_comment(forge, number, marker, body)
         collapsed = _collapse(invocation, forge, number, older)
-        return Commented(did, marker, forge.title, number, current, collapsed, is_cut=body != text)
+        return CommentResult(did, marker, forge.title, number, current, collapsed, is_cut=body != text)
     finally:
         forge.close()
 

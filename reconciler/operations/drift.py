@@ -15,8 +15,8 @@ import orjson
 
 from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
-from reconciler.objectstore.directory import write_whole
-from reconciler.operations.plan import PlanDecision, Planned, decide_unlocked, show_decided
+from reconciler.objectstore.directory import write_atomically
+from reconciler.operations.plan import PlanDecision, PlanResult, decide_unlocked, show_decided
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of
 from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import RecordedState, unreadable_notice
@@ -24,10 +24,10 @@ from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
 from reconciler.planning.checks.guards import taking
 from reconciler.planning.checks.mount_checks import sealed
-from reconciler.planning.plan import DriftFinding, Finding, Held, Plan, PlanOptions, Waiting
+from reconciler.planning.plan import DriftFinding, Held, Plan, PlanFinding, PlanOptions, UnfinishedTransition
 from reconciler.planning.plan_rows import fingerprint, moves_of
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.situation import is_live, taken_over
+from reconciler.planning.situation import find_taken_over, is_live
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import (
     Address,
@@ -266,7 +266,7 @@ def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
         option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS,
     )
     try:
-        write_whole(path, body + b"\n")
+        write_atomically(path, body + b"\n")
     except OSError as error:
         raise _cannot_write(path, error) from error
 
@@ -404,28 +404,28 @@ class ComparisonInput(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Drifted:
+class DriftResult:
     """Result of `drift`, in the plan's order."""
 
-    planned: Planned
+    planned: PlanResult
     findings: tuple[DriftItem, ...]
     """Items to show, without those that the caller knows."""
     failing: tuple[DriftItem, ...]
     """Items that cause exit code 3."""
     verdict: ReconcilerError | None
     known: KnownFile | None = None
-    unreadable: Finding | None = None
+    unreadable: PlanFinding | None = None
     """An interrupted run whose files cannot be read: its actions are unknown."""
-    sealed: tuple[Finding, ...] = ()
+    sealed: tuple[PlanFinding, ...] = ()
     """Topics that reject records because a move or unmount was interrupted."""
-    lost: tuple[Finding, ...] = ()
+    lost: tuple[PlanFinding, ...] = ()
     """Clusters that could not be read; the plan may skip them, but their changes are unknown."""
     compared: ComparisonInput | None = None
-    untold: tuple[Finding, ...] = ()
+    untold: tuple[PlanFinding, ...] = ()
     """Mirrors for which foreign records could not be determined."""
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[PlanFinding, ...]:
         """Warnings about rules, unresettable changes and sealed topics; `plan` shows its own."""
         plan = self.planned.plan
         rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.is_of_drift)
@@ -437,12 +437,12 @@ class Drifted:
         )
 
     @property
-    def obstacles(self) -> tuple[Finding, ...]:
+    def obstacles(self) -> tuple[PlanFinding, ...]:
         """Errors that prevented a comparison."""
         return (*self._unknown, *_obstacles(self.planned.plan))
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[PlanFinding, ...]:
         """Obstacles, and errors that prevent a reset."""
         return (*self._unknown, *self.planned.plan.errors)
 
@@ -457,7 +457,7 @@ class Drifted:
         return _ways_on(self.planned.plan, self.failing)
 
     @property
-    def _unknown(self) -> tuple[Finding, ...]:
+    def _unknown(self) -> tuple[PlanFinding, ...]:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def remember(self) -> None:
@@ -466,12 +466,14 @@ class Drifted:
             self.known.remember()
 
 
-def _sealed_finding(waiting: Waiting) -> Finding:
+def _sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
     message = f"it is half-way ({waiting.state}): it takes no records until that is finished"
-    return Finding(waiting.address, None, message, "Finish it with: reconciler run --once --only mirror")
+    return PlanFinding(waiting.address, None, message, "Finish it with: reconciler run --once --only mirror")
 
 
-def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:
+def drift(
+    invocation: Invocation, select: Select, *, fail_on: Sequence[str] = (), known: Path | None = None
+) -> DriftResult:
     """Compare files, state and clusters. `fail_on` adds failing classes; `known` hides reported items.
 
     Callers show the result, then call its `remember`: items that could not be shown appear again.
@@ -509,14 +511,14 @@ def drift(invocation: Invocation, select: Select, *, fail_on: Sequence[str] = ()
     is_chosen = _selector(select)
     shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = ComparisonInput(work.loaded, decided, doubtful)
-    return Drifted(planned, findings, fails, verdict, known_file, unknown, shut, lost, compared, untold)
+    return DriftResult(planned, findings, fails, verdict, known_file, unknown, shut, lost, compared, untold)
 
 
 def _find_takeovers(
     work: Work, decided: PlanDecision, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    takeovers = taken_over(decided.recorded, decided.seen.inventory, me)
+    takeovers = find_taken_over(decided.recorded, decided.seen.inventory, me)
     return tuple(
         DriftItem(
             "drift",
@@ -536,9 +538,9 @@ FOREIGN: Final = "records"
 """Path of foreign records in a mirror."""
 
 
-def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[Finding, ...]]:
+def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
     items: list[DriftItem] = []
-    untold: list[Finding] = []
+    untold: list[PlanFinding] = []
     is_chosen = _selector(select)
     ours = {*work.desired, *decided.recorded}
     clusters: dict[str, list[str]] = {}
@@ -563,7 +565,7 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
             others = f"; nor is it of {first_few([*unknown][1:])}" if len(unknown) > 1 else ""
             message = f"whether others wrote to its mirrors is not known: {why.message}{others}"
             hint = "Allow READ on its mirrors." if isinstance(why, NotAuthorizedError) else why.hint
-            untold.append(Finding(cluster_address(cluster), None, message, hint))
+            untold.append(PlanFinding(cluster_address(cluster), None, message, hint))
         for name, foreign in sorted(foreign_by_name.items()):
             address, where = address_of("mirror", cluster, name), [str(foreign_range) for foreign_range in foreign]
             count = counted(sum(foreign_range.records for foreign_range in foreign), "record")
@@ -573,16 +575,16 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
     return items, tuple(untold)
 
 
-def _unknown_run(work: Work, decided: PlanDecision) -> Finding | None:
+def _unknown_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
     why = check_readable(work.state, decided.remembered)
-    return None if why is None else Finding(None, None, why.message, why.hint)
+    return None if why is None else PlanFinding(None, None, why.message, why.hint)
 
 
-def _unread_clusters(decided: PlanDecision) -> tuple[Finding, ...]:
+def _unread_clusters(decided: PlanDecision) -> tuple[PlanFinding, ...]:
     declared = {finding.address: finding.source for finding in decided.plan.warnings}
     errors = {name: unreachable({name: why}) for name, why in sorted(decided.seen.lost.items())}
     return tuple(
-        Finding(cluster_address(name), declared.get(cluster_address(name)), error.message, error.hint)
+        PlanFinding(cluster_address(name), declared.get(cluster_address(name)), error.message, error.hint)
         for name, error in errors.items()
     )
 
@@ -606,7 +608,7 @@ def _selector(select: Select) -> Callable[[Address], bool]:
     return test
 
 
-def _obstacles(plan: Plan) -> tuple[Finding, ...]:
+def _obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
     """Return errors that prevented a comparison. An error about resetting drift is not one of them."""
     moved = {finding.address for finding in plan.drift}
     return tuple(error for error in plan.errors if error.address not in moved)
@@ -615,7 +617,7 @@ def _obstacles(plan: Plan) -> tuple[Finding, ...]:
 _ACCEPTING: Final = "take it into the files: reconciler drift --accept ADDR"
 
 
-def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[Finding]) -> ReconcilerError | None:
+def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[PlanFinding]) -> ReconcilerError | None:
     obstacles = (*lost, *_obstacles(plan))
     if obstacles:
         return errors_of(obstacles)

@@ -12,10 +12,10 @@ from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import owners_of, repository_of
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fitted, owing_message
 from reconciler.operations.comment import is_same, keep
-from reconciler.operations.drift_patch import Accepted, patch_for
+from reconciler.operations.drift_patch import AcceptResult, patch_for
 
 if TYPE_CHECKING:
-    from reconciler.operations.drift import Drifted
+    from reconciler.operations.drift import DriftResult
     from reconciler.operations.steps.invocation import Invocation
 
 
@@ -23,7 +23,7 @@ Did: TypeAlias = Literal["opened", "updated", "unchanged", "closed", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Filed:
+class FiledIssue:
     """Result of updating the issue."""
 
     did: Did
@@ -37,7 +37,7 @@ class Filed:
 class Remedy:
     """Remedies shown in an issue."""
 
-    accepted: Accepted | None
+    accepted: AcceptResult | None
     """Patch that accepts the drift; `None`: none."""
     owners: tuple[str, ...]
     """Owners of the files that declare what drifted."""
@@ -45,13 +45,13 @@ class Remedy:
 
 def file_issue(
     invocation: Invocation,
-    drifted: Drifted,
+    drifted: DriftResult,
     options: ForgeRequest,
     text_of: Callable[[Remedy], str],
     labels: Sequence[str] = (),
     *,
     owes_message: bool = False,
-) -> Filed:
+) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
     It is closed only if everything was compared without failing findings; without a full comparison it stays.
@@ -71,12 +71,12 @@ def file_issue(
             forge.edit_issue(issue, fitted(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
             for issue in open_issues
         ]
-        return Filed("closed" if open_issues else "none", forge.title, closed[-1] if closed else None)
+        return FiledIssue("closed" if open_issues else "none", forge.title, closed[-1] if closed else None)
     finally:
         forge.close()
 
 
-def _find_remedy(drifted: Drifted, kind: Kind) -> Remedy:
+def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
     if drifted.compared is None:
         return Remedy(None, ())
     loaded, decided, doubtful = drifted.compared
@@ -93,7 +93,7 @@ def _find_remedy(drifted: Drifted, kind: Kind) -> Remedy:
     return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
 
 
-def message_sent(invocation: Invocation, filed: Filed, options: ForgeRequest) -> None:
+def message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
     """Record in the issue that the message was sent. If this fails, the message is sent again."""
     if filed.issue is None or filed.owes is None:
         return
@@ -106,7 +106,7 @@ def message_sent(invocation: Invocation, filed: Filed, options: ForgeRequest) ->
 
 def _keep_issue(
     forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
-) -> Filed:
+) -> FiledIssue:
     """Update our newest open issue to a text, or open one; close older ones."""
     plain_text = fitted(text, forge.limit, forge.size)
 
@@ -126,4 +126,4 @@ def _keep_issue(
     )
     for issue in older:
         forge.edit_issue(issue, issue.body, closes=True)
-    return Filed("opened" if did == "created" else did, forge.title, current, plain_text if owes else None)
+    return FiledIssue("opened" if did == "created" else did, forge.title, current, plain_text if owes else None)

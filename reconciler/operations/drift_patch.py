@@ -278,7 +278,7 @@ _KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptResult:
     """The patch, which may be empty, and its notes, one line each."""
 
     patch: str
@@ -287,7 +287,7 @@ class Accepted:
     """Number of changes on the clusters that the patch cannot express."""
 
 
-def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> Accepted:
+def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> AcceptResult:
     """Return a patch of the files that accepts what differs at `patterns`."""
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
@@ -300,7 +300,7 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 
 def patch_for(
     loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
-) -> Accepted:
+) -> AcceptResult:
     """Return a patch of the loaded files that accepts what differs at `patterns`, except what is in doubt."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
     accepting.run(put_doubtful_first(sort_findings(decided.plan), doubtful))
@@ -309,7 +309,7 @@ def patch_for(
             raise errors_of(decided.plan.errors)
         message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
         raise UserError(message, hint="List what differs with: reconciler drift")
-    return Accepted(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
+    return AcceptResult(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
 
 
 class OfFilesError(ElsewhereError):

@@ -18,9 +18,9 @@ from reconciler.operations.export_archives import Archives, archives_in, ends_te
 from reconciler.operations.export_layout import (
     AT_LEAST,
     ClusterContents,
-    Factored,
+    FactoredLayout,
     LeftOut,
-    factored,
+    factor_layout,
     saved,
     texts_of,
     written,
@@ -105,7 +105,7 @@ NO_POLICIES: Final[Mapping[str, TieringPolicy]] = MappingProxyType({})
 class LiveCluster:
     """Factored resources of a cluster, and what was left out."""
 
-    factored: Factored
+    factor_layout: FactoredLayout
     inventory: Inventory
     cluster_id: str
     left_out: tuple[LeftOut, ...]
@@ -132,9 +132,9 @@ def read_cluster(
     )
     gone = {left.place for left in left_out}
     complete = {address: seen for address, seen in inventory.items() if address not in gone}
-    made = factored(_contents_of(cluster, provider, complete), policies=policies, at_least=at_least)
+    made = factor_layout(_contents_of(cluster, provider, complete), policies=policies, at_least=at_least)
     unsaid = (*made.unsaid, *_find_hidden(name, provider))
-    return LiveCluster(Factored(made.resources, unsaid), complete, identity.cluster_id, left_out)
+    return LiveCluster(FactoredLayout(made.resources, unsaid), complete, identity.cluster_id, left_out)
 
 
 def _contents_of(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
@@ -182,7 +182,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """Written files, and what was left out."""
 
     cluster: str
@@ -208,7 +208,7 @@ class Exported:
         return None
 
 
-def export(invocation: Invocation, select: Select, cluster: str, options: ExportOptions) -> Exported:
+def export(invocation: Invocation, select: Select, cluster: str, options: ExportOptions) -> ExportResult:
     """Write manifests of a cluster's resources, or of those that object storage can recover."""
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
@@ -219,7 +219,7 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
     return _export_archived(work, cluster, options) if options.is_archived else _export_live(work, cluster, options)
 
 
-def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Exported:
+def _export_archived(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
     if work.invocation.principal is not None:
         raise UserError("what lies in object storage is the super user's to read", hint="Leave --principal out.")
     stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _own_id(work, cluster))
@@ -243,7 +243,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     addresses = tuple(sorted(archives.inventory))
     now_ms = work.invocation.now_ms()
-    return Exported(
+    return ExportResult(
         cluster, files, addresses, archives, archives.left_out, is_archived=True, unsaid=archives.unsaid, now_ms=now_ms
     )
 
@@ -260,27 +260,29 @@ def _own_id(work: Work, cluster: str) -> str | None:
     return None if identity is None else identity.cluster_id
 
 
-def _export_live(work: Work, cluster: str, options: ExportOptions) -> Exported:
+def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
     provider = work.providers[cluster]  # first, because it rejects unknown clusters
     resources = (declared.resource for declared in work.loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
     live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)
-    texts = texts_of(live.factored.resources.values(), live.inventory)
+    texts = texts_of(live.factor_layout.resources.values(), live.inventory)
     files = saved(texts, options.out, is_forced=options.is_forced) if texts else ()
     if files:
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
-    return _build_result(cluster, files, live, live.factored.resources)
+    return _build_result(cluster, files, live, live.factor_layout.resources)
 
 
-def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> Exported:
+def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> ExportResult:
     """Write a workspace that declares the cluster, too: with its id, so that no other is ever taken for it."""
     live = read_cluster(cluster, site.providers[cluster.metadata.name], options.at_least)
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
-    resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factored.resources}
+    resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factor_layout.resources}
     texts = add_workspace_files(texts_of(resources.values(), live.inventory), options.out)
     files = saved(texts, options.out, is_forced=options.is_forced)
     return _build_result(cluster.metadata.name, (*files, *add_ignores(options.out)), live, resources)
 
 
-def _build_result(cluster: str, files: tuple[Path, ...], live: LiveCluster, resources: Iterable[Address]) -> Exported:
-    return Exported(cluster, files, tuple(resources), Archives(), live.left_out, unsaid=live.factored.unsaid)
+def _build_result(
+    cluster: str, files: tuple[Path, ...], live: LiveCluster, resources: Iterable[Address]
+) -> ExportResult:
+    return ExportResult(cluster, files, tuple(resources), Archives(), live.left_out, unsaid=live.factor_layout.unsaid)

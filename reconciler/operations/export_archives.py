@@ -8,7 +8,7 @@ from typing import Final
 
 from reconciler.errors import UserError
 from reconciler.operations.export_layout import LeftOut
-from reconciler.planning.resolve.cluster_values import compiled_cluster
+from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -109,7 +109,7 @@ class _ManifestBuilder:
     def __init__(self, cluster: Cluster, metadata: ClusterMetadata) -> None:
         self._cluster = cluster.metadata.name
         self._metadata = metadata
-        wanted = compiled_cluster(cluster, "", EMBEDDED_PROPERTIES)[0].resource
+        wanted = compile_cluster(cluster, "", EMBEDDED_PROPERTIES)[0].resource
         self._properties = wanted.spec.properties if isinstance(wanted, Cluster) else {}
         is_topic = {address: kind_of(address) == "topic" for address in metadata.inventory}
         self._topics = {address: seen for address, seen in metadata.inventory.items() if is_topic[address]}

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from reconciler.errors import UserError
 from reconciler.manifests.edit import laid_out
 from reconciler.manifests.references import is_refused_key
-from reconciler.objectstore.directory import write_whole
+from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
 from reconciler.planning.resolve.limits import check_hosts
-from reconciler.resources.acls import Binding, NamespaceAcl, TopicAcl, can_be_declared, refused_rules
+from reconciler.resources.acls import AccessBinding, NamespaceAcl, TopicAcl, can_be_declared, refused_rules
 from reconciler.resources.address import (
     MAX_NAMESPACE,
     MAX_TIER,
@@ -348,7 +348,7 @@ class Spaces:
         return full_name.replace(":", self.separator)
 
 
-def spaces_in(
+def find_spaces(
     names: Iterable[str],
     separator: str,
     *,
@@ -430,7 +430,7 @@ class NamespaceRules:
     """Rules by namespace, and bindings that no namespace can express, with the reason."""
 
     rules: Mapping[str, tuple[NamespaceAcl, ...]]
-    unsaid: tuple[tuple[Binding, UserError], ...]
+    unsaid: tuple[tuple[AccessBinding, UserError], ...]
 
 
 class _Rule(NamedTuple):
@@ -442,10 +442,10 @@ class _Rule(NamedTuple):
     operations: NameSet
 
 
-def assign_rules(bindings: Iterable[Binding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
+def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
     """Assign every binding to its longest matching namespace. Rules merge only if the broker has every combination."""
     rules_by_namespace: defaultdict[str, list[_Rule]] = defaultdict(list)
-    unsaid: list[tuple[Binding, UserError]] = []
+    unsaid: list[tuple[AccessBinding, UserError]] = []
     for binding in sorted(bindings):
         namespace, name = spaces.placed(binding.name)
         name += "*" if binding.is_prefix else ""
@@ -478,7 +478,7 @@ def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def _explain_refusal(binding: Binding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
+def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
     """Return why a namespace cannot express a binding; `None` if it can."""
     if binding.resource not in _RESOURCES:
         return f"rules on {binding.resource} are about no topic and no namespace"
@@ -499,7 +499,7 @@ def _explain_refusal(binding: Binding, spaces: Spaces, rule: _Rule, capabilities
     return next((what for _, _, what, _ in refused), _explain_host(written, capabilities))
 
 
-def _explain_no_namespace(binding: Binding, separator: str) -> str:
+def _explain_no_namespace(binding: AccessBinding, separator: str) -> str:
     if binding.name == "*" and not binding.is_prefix:
         return f"a rule for all {binding.resource} of a cluster has no place: rules stand at topics and namespaces"
     if binding.is_prefix and separator not in binding.name:
@@ -553,7 +553,7 @@ class ClusterContents:
     capabilities: Capabilities
     separator: str | None
     """Stands for `:` in flat names; `None`: the platform has namespaces."""
-    bindings: Sequence[Binding] = ()
+    bindings: Sequence[AccessBinding] = ()
     """Access rules without a topic."""
     taken: Iterable[str] = ()
     """Other flat names in use: those of mirrors."""
@@ -562,7 +562,7 @@ class ClusterContents:
 
 
 @dataclass(frozen=True, slots=True)
-class Factored:
+class FactoredLayout:
     """Factored resources, and what no manifest can express."""
 
     resources: Mapping[Address, Resource]
@@ -580,9 +580,9 @@ class _LayoutDraft:
     unsaid: list[LeftOut] = field(default_factory=list)
 
 
-def factored(
+def factor_layout(
     contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
-) -> Factored:
+) -> FactoredLayout:
     """Factor the resources of one cluster into namespaces, shared configs and policies; their order does not matter.
 
     `policies` exist already, by name. A prefix with `at_least` topics becomes a namespace; 0: only rules make them.
@@ -608,7 +608,7 @@ def factored(
         if not isinstance(resource, Topic | Namespace):
             draft.made[resource.address] = resource
     draft.made.update({policy.address: policy for policy in draft.policies.declared.values()})
-    return Factored(dict(sorted(draft.made.items())), tuple(sorted(draft.unsaid, key=lambda left: left.place)))
+    return FactoredLayout(dict(sorted(draft.made.items())), tuple(sorted(draft.unsaid, key=lambda left: left.place)))
 
 
 def _declarable_configs(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
@@ -633,7 +633,7 @@ def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: i
     if contents.separator is None:
         return Spaces(":", {f"{tier}:": tier for namespace in sorted(known) for tier in tiers_of(namespace)})
     names = [topic.full_name.replace(":", contents.separator) for topic in topics]
-    return spaces_in(
+    return find_spaces(
         [*names, *contents.taken],
         contents.separator,
         reserved=[binding.name for binding in contents.bindings if binding.is_prefix],
@@ -776,7 +776,7 @@ def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) ->
         _check_free(folder, paths, is_forced=is_forced)
         for path, text in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text.encode())
+            write_atomically(path, text.encode())
     except OSError as error:
         raise UserError(
             f"cannot write into {folder}: {error.strerror or error}", hint="Name a folder that can be written."

@@ -27,7 +27,14 @@ from reconciler.importers.resources import Flat, ImportedResources, compose
 from reconciler.importers.terraform import is_state, read_terraform
 from reconciler.manifests.files import find_workspace, label_of, manifest_files
 from reconciler.operations.export import add_workspace_files, warn_unread
-from reconciler.operations.export_layout import ClusterContents, Factored, document_text, factored, saved, texts_of
+from reconciler.operations.export_layout import (
+    ClusterContents,
+    FactoredLayout,
+    document_text,
+    factor_layout,
+    saved,
+    texts_of,
+)
 from reconciler.operations.init import add_ignores
 from reconciler.operations.steps.invocation import (
     Invocation,
@@ -37,11 +44,11 @@ from reconciler.operations.steps.invocation import (
     workspace_folder,
 )
 from reconciler.planning.resolve.acting_configs import Inheritance
-from reconciler.resources.acls import OPERATIONS, Binding, bindings_of_namespace
+from reconciler.resources.acls import OPERATIONS, AccessBinding, bindings_of_namespace
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
 from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
 from reconciler.resources.configs import show_value
-from reconciler.resources.inventory import AccessControl, Capabilities, Declared, Resource
+from reconciler.resources.inventory import AccessControl, Capabilities, DeclaredResource, Resource
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
@@ -177,7 +184,7 @@ def gather(
             may_share=not _namespaces(target),  # declared namespaces stay unchanged
         )
         inherited = _InheritedConfigs(target, policies)
-        made = factored(contents, policies=taken, at_least=at_least)
+        made = factor_layout(contents, policies=taken, at_least=at_least)
         for address, resource in made.resources.items():
             _add_resource(gathered, address, resource, target, flat[target.name])
             if isinstance(resource, Topic) and address in gathered.resources:
@@ -188,7 +195,7 @@ def gather(
     return gathered
 
 
-def _report_inexpressible(made: Factored, flat: Flat, target: Target) -> Iterator[NotImported]:
+def _report_inexpressible(made: FactoredLayout, flat: Flat, target: Target) -> Iterator[NotImported]:
     rules = {str(binding): place for binding, place in flat.bindings.items()}
     for left in made.unsaid:
         name = full_name_of(Address(left.place)).replace(":", target.separator)
@@ -217,7 +224,7 @@ def _add_resource(gathered: FactoredImport, address: Address, resource: Resource
                 gathered.lost.append(NotImported(place, str(binding), "", why, "Add it there."))
 
 
-def _bindings(namespace: Namespace, target: Target) -> Iterator[Binding]:
+def _bindings(namespace: Namespace, target: Target) -> Iterator[AccessBinding]:
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
     return bindings_of_namespace(prefix, namespace.spec.acls)
 
@@ -225,7 +232,7 @@ def _bindings(namespace: Namespace, target: Target) -> Iterator[Binding]:
 class _InheritedConfigs:
     def __init__(self, target: Target, policies: Mapping[str, TieringPolicy]) -> None:
         self._target = target
-        known = {policy.address: Declared(policy, "") for policy in policies.values()}
+        known = {policy.address: DeclaredResource(policy, "") for policy in policies.values()}
         self._inheritance = Inheritance({**known, **target.declared}, {})
         self._capabilities = replace(_capabilities(target), inherits_configs=False)
 
@@ -419,7 +426,7 @@ class ClusterNote:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """Written files, and what was not imported."""
 
     tool: str
@@ -461,7 +468,7 @@ class Imported:
         return None
 
 
-def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> Imported:
+def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> ImportResult:
     """Write manifests of what the files of another tool declare."""
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
@@ -477,7 +484,7 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
     if files and around.folder is not None:
         warn_unread(invocation, around.folder, around.manifests, out)
     lost = sorted((*composed.lost, *gathered.lost), key=lambda item: (item.place.file, item.place.line or 0))
-    return Imported(
+    return ImportResult(
         tool=options.tool,
         path=label_of(path, invocation.cwd),
         read=tuple(reading.files),

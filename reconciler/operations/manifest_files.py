@@ -24,7 +24,7 @@ from reconciler.manifests.load import load_workspace
 from reconciler.manifests.overlays import Variables
 from reconciler.manifests.positions import ManifestError, Problem
 from reconciler.manifests.yaml_documents import parse
-from reconciler.objectstore.directory import write_whole
+from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
@@ -36,7 +36,7 @@ from reconciler.operations.steps.invocation import (
 from reconciler.planning.checks.offline import check_offline
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.plan import PlanFinding
 
 
 _HINT: Final = "Mend them first; nothing was changed"
@@ -115,7 +115,7 @@ def _list_files(folder: Path, names: Sequence[str], within: Path | None) -> tupl
 
 def _write(path: Path, text: str) -> None:
     try:
-        write_whole(path, text.encode())
+        write_atomically(path, text.encode())
     except OSError as error:
         raise UserError(
             f"cannot write {path}: {error.strerror or error}", hint="Make it writable, or run: reconciler fmt --check"
@@ -149,24 +149,24 @@ _NAME: Final = re.compile(r"""\bname:[ \t]*["']?([A-Za-z0-9][A-Za-z0-9._-]*)""")
 
 
 @dataclass(frozen=True, slots=True)
-class Validated:
+class ValidationResult:
     """Result of an offline check."""
 
     workspace: str
     counts: Mapping[str, int]
     """Number of resources by kind."""
     warnings: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[PlanFinding, ...]
     verdict: ReconcilerError | None
 
 
-def validate(invocation: Invocation, select: Select) -> Validated:
+def validate(invocation: Invocation, select: Select) -> ValidationResult:
     """Check the manifests without contacting clusters or the state."""
     loaded = load_files(invocation, select)
     problems = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
     findings = located(problems, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
-    return Validated(
+    return ValidationResult(
         workspace=loaded.workspace.metadata.name,
         counts=dict(sorted(counts.items())),
         warnings=tuple(str(problem) for problem in loaded.warnings),

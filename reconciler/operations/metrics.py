@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, assert_
 
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus
-from reconciler.operations.drift import CLASSES, DriftClass, Drifted
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
+from reconciler.operations.drift import CLASSES, DriftClass, DriftResult
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
 from reconciler.operations.steps.observe import check_exists
 from reconciler.operations.steps.transitions import UNDER_WAY
 from reconciler.providers.protocol import links_of
@@ -356,8 +356,8 @@ def _job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     yield from (when, took, good, done, size)
 
 
-def _group_by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[Synced | JobOutcome]]:
-    outcomes: dict[tuple[str, str], list[Synced | JobOutcome]] = {}
+def _group_by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[MirrorOutcome | JobOutcome]]:
+    outcomes: dict[tuple[str, str], list[MirrorOutcome | JobOutcome]] = {}
     for outcome in upkeep.synced:
         outcomes.setdefault((MIRROR, cluster_of(outcome.address) or ""), []).append(outcome)
     for job in upkeep.jobs:
@@ -365,9 +365,9 @@ def _group_by_job(upkeep: Upkeep) -> dict[tuple[str, str], list[Synced | JobOutc
     return outcomes
 
 
-def _units_done(outcome: Synced | JobOutcome) -> int:
+def _units_done(outcome: MirrorOutcome | JobOutcome) -> int:
     match outcome:
-        case Synced():
+        case MirrorOutcome():
             return outcome.records
         case JobOutcome():
             return outcome.upkept.done
@@ -375,9 +375,9 @@ def _units_done(outcome: Synced | JobOutcome) -> int:
             assert_never(outcome)
 
 
-def _bytes_done(outcome: Synced | JobOutcome) -> int:
+def _bytes_done(outcome: MirrorOutcome | JobOutcome) -> int:
     match outcome:
-        case Synced():
+        case MirrorOutcome():
             return outcome.bytes
         case JobOutcome():
             return outcome.upkept.bytes
@@ -395,7 +395,7 @@ def _pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     yield from (when, took, good)
 
 
-def drift_result_metrics(drifted: Drifted, *, now_ms: int) -> list[Metric]:
+def drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Metric]:
     """Return findings of `drift` by class, zeros included, and whether everything was compared. Pure."""
     plan = drifted.planned.plan
     counts = Counter(item.kind for item in drifted.findings if item.ignored is None)

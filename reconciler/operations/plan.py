@@ -16,7 +16,7 @@ from reconciler.errors import (
     UsageError,
     UserError,
 )
-from reconciler.objectstore.directory import write_whole
+from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.invocation import Invocation, Select, errors_of, located
 from reconciler.operations.steps.observe import (
@@ -33,7 +33,7 @@ from reconciler.operations.steps.recorded import RecordedState, find_copies, rea
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
-from reconciler.planning.checks.guards import approvers_asked
+from reconciler.planning.checks.guards import required_approvals
 from reconciler.planning.checks.mirror_checks import topics_cut
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
 from reconciler.planning.plan_rows import plan_bytes
@@ -121,7 +121,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
         judged,
         errors=located(judged.errors, work.loaded),
         warnings=(*work.lowered_guards(), *copies, *located(judged.warnings, work.loaded)),
-        approvers=approvers_asked(judged.actions, work.guards)[0],
+        approvers=required_approvals(judged.actions, work.guards)[0],
     )
     return PlanDecision(placed, snapshot, record, seen, remembered, request.stored.mounted_elsewhere)
 
@@ -181,7 +181,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanResult:
     """A finished plan with everything needed to show it."""
 
     plan: Plan
@@ -226,7 +226,7 @@ def failing(words: Sequence[str]) -> frozenset[Fails]:
 class BlockedPlanError(BlockedError):
     """A guard refused the plan or a part of it; nothing was done. `planned` is for display."""
 
-    def __init__(self, planned: Planned) -> None:
+    def __init__(self, planned: PlanResult) -> None:
         self.planned = planned
         actions, applied = planned.plan.blocked, planned.plan.applied
         if applied is not None and not actions:
@@ -240,7 +240,7 @@ class BlockedPlanError(BlockedError):
         super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
 
 
-def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> Planned:
+def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> PlanResult:
     """Plan the files; with `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
@@ -252,7 +252,7 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     return planned
 
 
-def show_decided(work: Work, decided: PlanDecision, started_ms: int) -> Planned:
+def show_decided(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
     """Add display facts to a decided plan."""
     snapshot = decided.snapshot
     header = Header(
@@ -265,14 +265,14 @@ def show_decided(work: Work, decided: PlanDecision, started_ms: int) -> Planned:
     )
     inventory = decided.seen.inventory
     warnings = tuple(str(problem) for problem in work.loaded.warnings if problem.unseen not in inventory)
-    return Planned(decided.plan, header, work.select, work.folder, warnings)
+    return PlanResult(decided.plan, header, work.select, work.folder, warnings)
 
 
 def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
     """Save a plan with its options."""
     try:
         with burst():
-            write_whole(path, saved_bytes(plan, options))
+            write_atomically(path, saved_bytes(plan, options))
     except OSError as error:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."

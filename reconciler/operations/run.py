@@ -21,7 +21,7 @@ from reconciler.operations.mirrors.mirror_rounds import (
 )
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.link_pass import LINK, LinkPass, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkSynced, Pace
+from reconciler.operations.steps.link_sides import LinkOutcome, Pace
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
@@ -331,7 +331,7 @@ class _LinkStart:
     """Links whose groups are due after the copy."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
-    left: tuple[LinkSynced, ...] = ()
+    left: tuple[LinkOutcome, ...] = ()
     """Links with work left to their owners."""
 
 
@@ -365,9 +365,9 @@ class _Links:
         upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
         return JobOutcome(_LINK_JOB, done.over.cluster, done.seconds, upkept, done.failure)
 
-    def _add_results(self, start: _LinkStart, links: Iterator[LinkSynced]) -> _LinkStart:
+    def _add_results(self, start: _LinkStart, links: Iterator[LinkOutcome]) -> _LinkStart:
         cluster, began_ms, failure = start.over.cluster, self.now_ms(), start.failure
-        done: list[LinkSynced] = []
+        done: list[LinkOutcome] = []
         try:
             done.extend(links)
         except ReconcilerError as error:
@@ -389,7 +389,7 @@ class _Links:
         mirrors = links_of(self.providers[cluster]).mirrors(link)
         return any(is_wanted(address_of("mirror", cluster, mirror.name)) for mirror in mirrors)
 
-    def _report_link(self, link: LinkSynced) -> Sequence[ReconcilerError]:
+    def _report_link(self, link: LinkOutcome) -> Sequence[ReconcilerError]:
         whole = address_of("link", link.cluster, link.link)
         for name in link.drove:
             address = address_of("mirror", link.cluster, name)

@@ -37,7 +37,7 @@ from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
-from reconciler.resources.inventory import Declared, Desired, Inventory, Observed, Record, Recorded, Resource
+from reconciler.resources.inventory import DeclaredResource, Desired, Inventory, Observed, Record, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -46,7 +46,7 @@ from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import DriftFinding, Finding, Held, Plan, SavedPlan, Waiting
+    from reconciler.planning.plan import DriftFinding, Held, Plan, PlanFinding, SavedPlan, UnfinishedTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,12 @@ def unknown_address(address: str, known: Iterable[str]) -> UserError:
 
 def expand_links(desired: Desired) -> Desired:
     """Return declared resources, including the mirrors of links."""
-    derived: dict[Address, Declared] = {}
+    derived: dict[Address, DeclaredResource] = {}
     for item in desired.values():
         if isinstance(item.resource, MirrorLink):
-            derived.update({mirror.address: Declared(mirror, item.source) for mirror in item.resource.mirrors()})
+            derived.update(
+                {mirror.address: DeclaredResource(mirror, item.source) for mirror in item.resource.mirrors()}
+            )
     return {**desired, **derived}
 
 
@@ -185,7 +187,7 @@ def _build_rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainedResource:
     """Explanation of one address."""
 
     shown: Shown
@@ -204,11 +206,11 @@ class Explained:
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
     held: tuple[Held, ...]
-    waiting: tuple[Waiting, ...]
-    errors: tuple[Finding, ...]
+    waiting: tuple[UnfinishedTransition, ...]
+    errors: tuple[PlanFinding, ...]
 
 
-def explain(invocation: Invocation, select: Select, address: str) -> Explained:
+def explain(invocation: Invocation, select: Select, address: str) -> ExplainedResource:
     """Explain one address as the current plan sees it."""
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
@@ -223,7 +225,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> Explained:
     _warn_of_sealed(invocation, [shown])
     acting = _effective_configs(work, decided, target)
     tiering, planned = _tiering_rows(decided, target)
-    return Explained(
+    return ExplainedResource(
         shown=shown,
         origins=_find_origins(work, shown),
         effective={row.key: row.value for row in acting},

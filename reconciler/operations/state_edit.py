@@ -25,9 +25,9 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Record, Recorded
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.diagnosis import look_at
+from reconciler.state.diagnosis import read_remains
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.repair import Choice, Repair, Unlocked, Unlocking, judge, mend, unlock
+from reconciler.state.repair import Choice, Repair, UnlockRequest, UnlockResult, judge, mend, unlock
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
@@ -132,7 +132,7 @@ _AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class StateRepair:
     """Result of a repair; `None`: nothing had to be repaired."""
 
     repair: Repair | None
@@ -142,21 +142,21 @@ class Repaired:
 
 def state_repair(
     invocation: Invocation, select: Select, choice: Choice, *, confirm: Callable[[Repair], bool]
-) -> Repaired:
+) -> StateRepair:
     """Rebuild the lockfile from the stored snapshots and runs; `confirm` receives the repair."""
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
-        remains = look_at(site.state, threads.map)
+        remains = read_remains(site.state, threads.map)
     repair = judge(site.state, remains, site.owner, choice, lineage=invocation.new_id())
     if repair is None:
-        return Repaired(None)
+        return StateRepair(None)
     require_confirmation(confirm(repair))
-    return Repaired(repair, mend(site.state, repair))
+    return StateRepair(repair, mend(site.state, repair))
 
 
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
-) -> Unlocked:
+) -> UnlockResult:
     """Free the lease of a dead run: at once if `run` names it, else after watching it for its full length.
 
     `confirm` receives a line about the holder; it is not called without one.
@@ -168,7 +168,7 @@ def state_unlock(
         is_confirmed = confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}.")
         require_confirmation(is_confirmed)
     effects = ThreadEffects()
-    wanted = Unlocking(
+    wanted = UnlockRequest(
         owner=site.owner,
         run=run,
         by_run=invocation.new_run(),

@@ -12,7 +12,7 @@ from reconciler.errors import UserError
 from reconciler.manifests.load import LoadedWorkspace
 from reconciler.manifests.overlays import Values
 from reconciler.manifests.positions import Problem
-from reconciler.operations.plan import Planned, decide_unlocked, show_decided, write_plan
+from reconciler.operations.plan import PlanResult, decide_unlocked, show_decided, write_plan
 from reconciler.operations.steps.approval import to_options
 from reconciler.operations.steps.effective import rules_of
 from reconciler.operations.steps.invocation import Invocation, Select, load_workspace_file
@@ -22,7 +22,7 @@ from reconciler.planning.actions import Change, Value
 from reconciler.planning.diff.ordered import hint_for_unknown
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Declared, Desired, Record, Recorded, Resource
+from reconciler.resources.inventory import DeclaredResource, Desired, Record, Recorded, Resource
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
@@ -261,7 +261,7 @@ def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Value
             yield path, tuple(inside) if isinstance(inside, list) else inside
 
 
-def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> Planned:
+def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: Path | None = None) -> PlanResult:
     """Plan back to state `serial`; with `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
@@ -311,7 +311,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
 def restore_desired(then: Record, now: Record, serial: int) -> Desired:
     """Return recorded resources as desired ones, with their effective values unchanged."""
     return {
-        address: Declared(_restore(recorded, now.get(address)), f"state #{serial}", recorded.origins)
+        address: DeclaredResource(_restore(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()
     }
 

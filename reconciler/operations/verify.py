@@ -36,7 +36,7 @@ _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class TopicComparison:
     """Result of comparing two logs."""
 
     left: Address
@@ -70,11 +70,11 @@ class StoppedMirror:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkVerified:
+class LinkComparison:
     """Comparison of each mirror of a link with its source."""
 
     link: Address
-    mirrors: tuple[Verified, ...]
+    mirrors: tuple[TopicComparison, ...]
     failed: tuple[NotCompared, ...]
     stopped: tuple[StoppedMirror, ...]
     """Mirrors that were promoted: they are not compared."""
@@ -119,7 +119,7 @@ class VerifyOptions:
     stop: Stop
 
 
-def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> Verified:
+def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> TopicComparison:
     """Compare two logs, or a mirror with its source; a later start of a mirror is no difference."""
     site = reach.site()
     try:
@@ -134,7 +134,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
         return _LogComparer(site, jobs.engine(), how).logs(ours, right, mirror)
 
 
-def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkVerified:
+def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
     """Compare each mirror of a link with its source; a failure does not stop the others. Skip stopped mirrors."""
     site = reach.site()
     links, name = links_of(provider_of(site, link)), full_name_of(link)
@@ -152,7 +152,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkVe
         for mirror in mirrors
         if mirror.status is MirrorStatus.STOPPED
     ]
-    verified: list[Verified] = []
+    verified: list[TopicComparison] = []
     failed = [_missing_topic(link, mirror_name) for mirror_name in links.lost(name)]
     hidden, cluster = links.hidden({mirror.name for mirror in mirrors}, name), cluster_of(link) or ""
     failed += [
@@ -171,7 +171,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkVe
                     error = raised
                     lost |= _unreachable_error(site, mirror.source_cluster)
             failed.append(NotCompared(_address(mirror), error))
-    return LinkVerified(link, tuple(verified), tuple(failed), tuple(stopped))
+    return LinkComparison(link, tuple(verified), tuple(failed), tuple(stopped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class _LogComparer:
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
     """Foreign records of all mirrors of a link; `None`: query each mirror."""
 
-    def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> Verified:
+    def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> TopicComparison:
         site, engine = self.site, self.engine
         theirs = _source_address(site, mirror) if mirror is not None else topic_address(right or "")
         logs = provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
@@ -208,7 +208,7 @@ class _LogComparer:
                 foreign_by_name = links_by_jobs(provider_of(site, ours)).foreign([mirror.name])
             foreign = foreign_by_name.get(mirror.name, ())
         verdict = _foreign_error(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
-        return Verified(named, theirs, comparison, verdict, tuple(foreign))
+        return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
 
     def _tell(self, ours: Address, progress: JobProgress) -> None:
         self.how.report(progress_event(f"verify:{ours}", progress))

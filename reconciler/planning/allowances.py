@@ -8,7 +8,7 @@ from itertools import groupby
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, Finding
+from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, PlanFinding
 from reconciler.planning.plan_rows import name_of
 from reconciler.planning.selection import is_partial
 from reconciler.resources.address import Address, matches
@@ -73,7 +73,7 @@ def granted_by(action: Action, allowed: Sequence[Grant]) -> str | None:
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 
 
-def warnings_of_unused(review: Review) -> Iterator[Finding]:
+def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
     """Yield allowances that no action needed; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
@@ -83,7 +83,7 @@ def warnings_of_unused(review: Review) -> Iterator[Finding]:
         if applied and applied.is_newer and allowance.goes_back_to(applied.files or ""):
             continue
         if not any(allowance.covers(action) for action in review.actions):
-            yield Finding(
+            yield PlanFinding(
                 None,
                 "reconciler.yaml" if allowance.is_reviewed else None,
                 f"{allowance.shown} matches nothing in this plan",
@@ -102,11 +102,11 @@ def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedComm
     return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
 
 
-def warnings_of_commit(review: Review) -> Iterator[Finding]:
+def warnings_of_commit(review: Review) -> Iterator[PlanFinding]:
     """Yield a warning if the files are or may be older than those applied last."""
     applied = commit_applied(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
-        yield Finding(None, None, *applied.message_and_hint(), is_of_approval=applied.allow is not None)
+        yield PlanFinding(None, None, *applied.message_and_hint(), is_of_approval=applied.allow is not None)
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.diff.moves import JOBS, MountOrder, moved_from, unmounted_by
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import namespace_of
 from reconciler.planning.situation import STOPPED, Situation, mirror_at, source_of
@@ -226,9 +226,9 @@ def cut_open(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str
             return sorter, rings
 
 
-def cycle_error(ring: Sequence[str]) -> Finding:
+def cycle_error(ring: Sequence[str]) -> PlanFinding:
     """Return the error for a cycle."""
-    return Finding(
+    return PlanFinding(
         None,
         None,
         f"these wait for each other, so none can come first: {' → '.join(ring)}",
@@ -236,7 +236,7 @@ def cycle_error(ring: Sequence[str]) -> Finding:
     )
 
 
-def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[Finding]]:
+def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple[Action, ...], list[PlanFinding]]:
     """Return the actions with dependencies and waves in a total, repeatable order, and errors for cycles.
 
     Among ready actions creating comes first, from clusters to mirrors; removing is in reverse.

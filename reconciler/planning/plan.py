@@ -29,7 +29,7 @@ Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PlanFinding:
     """An error that no `--allow` lifts, or a warning; `source` is the declaration."""
 
     address: Address | None
@@ -92,13 +92,13 @@ class Held:
     """The mirror with its current role, if no file declares it."""
 
     @property
-    def warning(self) -> Finding:
+    def warning(self) -> PlanFinding:
         """The warning that reports it."""
-        return Finding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
+        return PlanFinding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnfinishedTransition:
     """A resource in an unfinished lifecycle transition; `run` or a later apply finishes it."""
 
     address: Address
@@ -220,12 +220,12 @@ class Plan:
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...] = ()
     held: tuple[Held, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[UnfinishedTransition, ...] = ()
     unmanaged: tuple[Address, ...] = ()
     owners: Mapping[Address, ResourceOwner] = field(default_factory=dict)
-    errors: tuple[Finding, ...] = ()
+    errors: tuple[PlanFinding, ...] = ()
     """Problems that no allowance lifts: wrong cluster, unsupported features, illegal transitions. They exit with 1."""
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[PlanFinding, ...] = ()
     back_to: int | None = None
     """Serial of the state that this goes back to; `None` if it leads to the files."""
     digest: str = ""

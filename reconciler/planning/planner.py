@@ -26,7 +26,7 @@ from reconciler.planning.diff.mirror_changes import decide_automatic, report_tra
 from reconciler.planning.diff.moves import with_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
-from reconciler.planning.plan import Finding, Plan, PlanInput
+from reconciler.planning.plan import Plan, PlanFinding, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
 from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, with_held_roles
@@ -166,7 +166,7 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
 
 def _build_situation(
     desired: Desired, recorded: Record, observed: Inventory, request: PlanInput
-) -> tuple[Situation, list[Finding]]:
+) -> tuple[Situation, list[PlanFinding]]:
     findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
     trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)
@@ -195,11 +195,11 @@ def _review(draft: Draft, actions: Sequence[Action], impact: Impact) -> Review:
     return Review(draft.situation, draft.desired, actions, impact.measure, impact.topics_below)
 
 
-def _run_checks(checks: Iterable[Callable[[Seen], Iterable[Finding]]], seen: Seen) -> Iterator[Finding]:
+def _run_checks(checks: Iterable[Callable[[Seen], Iterable[PlanFinding]]], seen: Seen) -> Iterator[PlanFinding]:
     return chain.from_iterable(check(seen) for check in checks)
 
 
-def _without_repeats(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _without_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
     """Yield each problem of a policy once, though many topics may have it."""
     messages: set[str] = set()
     for finding in sorted(findings, key=lambda item: (item.address or "", item.message)):
@@ -209,5 +209,5 @@ def _without_repeats(findings: Iterable[Finding]) -> Iterator[Finding]:
             yield finding
 
 
-def _sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _sort_findings(findings: Iterable[PlanFinding]) -> tuple[PlanFinding, ...]:
     return tuple(sorted(findings, key=lambda item: (rank(item.address) if item.address else (-1, ""), item.message)))

@@ -219,7 +219,7 @@ def owned_keys(record: Record, cluster: str) -> list[str]:
     ]
 
 
-def clusters_to_tell(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
+def outdated_owner_clusters(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
     """Return the clusters whose stored owners differ from the record."""
     names: set[str] = set()
     for cluster in {cluster_of(address) for address in record} - {None}:

@@ -21,7 +21,15 @@ from reconciler.planning.actions import (
     Estimate,
     RoleCost,
 )
-from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, Finding, Plan, SavedPlan, Waiting
+from reconciler.planning.plan import (
+    AppliedCommit,
+    Base,
+    DriftFinding,
+    Plan,
+    PlanFinding,
+    SavedPlan,
+    UnfinishedTransition,
+)
 from reconciler.planning.plan_rows import (
     FORMAT,
     canonical,
@@ -106,10 +114,10 @@ class PlanDocument(BaseModel):
     summary: SummaryDocument
     actions: tuple[ActionDocument, ...]
     drift: tuple[DriftFinding, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[UnfinishedTransition, ...]
     unmanaged: tuple[Address, ...]
-    errors: tuple[Finding, ...]
-    warnings: tuple[Finding, ...]
+    errors: tuple[PlanFinding, ...]
+    warnings: tuple[PlanFinding, ...]
     options: dict[str, Any] | None = None
     stored_actions: tuple[dict[str, Any], ...] | None = Field(
         None, description="The actions whole, as `reconciler apply` carries them out."
@@ -138,7 +146,16 @@ class PlanDocument(BaseModel):
         return schema
 
 
-PLAN_RECORDS: Final = (AppliedCommit, Block, Change, DriftFinding, Estimate, ResourceOwner, RoleCost, Waiting)
+PLAN_RECORDS: Final = (
+    AppliedCommit,
+    Block,
+    Change,
+    DriftFinding,
+    Estimate,
+    ResourceOwner,
+    RoleCost,
+    UnfinishedTransition,
+)
 """Dataclasses whose field docstrings become descriptions in the schema."""
 _HIDDEN_FIELDS: Final = {
     "AppliedCommit": ("files",),

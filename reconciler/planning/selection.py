@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.situation import COPYING, Review, Situation, WantedResource, mounted_by, source_of
 from reconciler.resources.address import (
     Address,
@@ -133,7 +133,7 @@ def _changed_addresses(
             address
             for address in {*wanted, *recorded}
             if kind_of(address) in {"topic", "namespace", "mirror"}
-            and not namespaces.isdisjoint(leans_on(address, None))
+            and not namespaces.isdisjoint(dependencies_of(address, None))
         }
     return touched
 
@@ -155,14 +155,16 @@ def renamed_namespaces(declared: Mapping[Address, Address], *known: Container[Ad
     """
     before = dict(declared)
     for address in sorted(declared):
-        names = list(names_before(address, declared[address], before))
+        names = list(possible_old_names(address, declared[address], before))
         before[address] = next(
             (name for names_there in known for name in names if name in names_there), declared[address]
         )
     return before
 
 
-def names_before(address: Address, declared: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
+def possible_old_names(
+    address: Address, declared: Address | None, moved: Mapping[Address, Address]
+) -> Iterator[Address]:
     """Yield likely previous addresses, most likely first, beginning with the declared `movedFrom`."""
     if declared is not None:
         yield declared
@@ -189,7 +191,7 @@ def _mounted_topic(resource: Resource) -> Address | None:
     return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
-def check_targets(situation: Situation) -> Iterator[Finding]:
+def check_targets(situation: Situation) -> Iterator[PlanFinding]:
     """Yield targets, and for a destroy exclusions, without a match."""
     selection = situation.request.selection
     yield from _unmatched_patterns(situation, "--target", selection.targets)
@@ -197,7 +199,7 @@ def check_targets(situation: Situation) -> Iterator[Finding]:
         yield from _unmatched_patterns(situation, "--exclude", selection.excludes)
 
 
-def check_left_out(situation: Situation) -> Iterator[Finding]:
+def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
     """Yield resources that would be created without their excluded cluster, namespace or link."""
     if not situation.request.selection.excludes or situation.request.options.is_comparison:
         return
@@ -214,13 +216,13 @@ def check_left_out(situation: Situation) -> Iterator[Finding]:
         if missing is not None:
             message = f"{missing} is not there yet, and this plan leaves it out"
             hint = f"Leave out the --exclude that names it, or what it moves from; or add --exclude {address}."
-            yield Finding(address, item.source, message, hint, item.marks)
+            yield PlanFinding(address, item.source, message, hint, item.marks)
 
 
 def _creation_needs(address: Address, resource: Resource) -> Iterator[Address]:
     is_unmounted = isinstance(resource, Mounting) and resource.spec.state == "unmounted"
     is_copy = isinstance(resource, MirrorTopic) and resource.state in COPYING
-    for below in leans_on(address, resource):
+    for below in dependencies_of(address, resource):
         kind = kind_of(below)
         if below == address or (kind == "link" and not is_copy):
             continue
@@ -239,7 +241,7 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
     return not is_there and not is_rule
 
 
-def way_in(addresses: Collection[Address], selection: Selection) -> str:
+def required_option(addresses: Collection[Address], selection: Selection) -> str:
     """Return the command line change that includes addresses in a plan."""
     if selection.labels:
         return "leave out --label"
@@ -248,7 +250,7 @@ def way_in(addresses: Collection[Address], selection: Selection) -> str:
     return f"add {' '.join(f'--target {address}' for address in addresses)}"
 
 
-def warnings_of_selection(review: Review) -> Iterator[Finding]:
+def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
     """Yield each exclusion and label without a match, and roles that a target leaves out."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
@@ -264,10 +266,10 @@ def warnings_of_selection(review: Review) -> Iterator[Finding]:
             values = sorted(other for label, other in known if label == name)
             near = nearest(value, values) if values else nearest(name, {label for label, _ in known})
             hint = did_you_mean(near, otherwise="Labels stand in metadata.labels.")
-            yield Finding(None, None, f"nothing has the label {name}={value}", hint)
+            yield PlanFinding(None, None, f"nothing has the label {name}={value}", hint)
 
 
-def _unselected_roles(situation: Situation) -> Iterator[Finding]:
+def _unselected_roles(situation: Situation) -> Iterator[PlanFinding]:
     targets, excludes = situation.request.selection.targets, situation.request.selection.excludes
     for entry, changed in sorted(situation.changed_by_roles.items()):
         topics = sorted(address for address in changed if _any_matches(targets, [address]))
@@ -275,10 +277,10 @@ def _unselected_roles(situation: Situation) -> Iterator[Finding]:
             continue
         item = situation.wanted[entry]
         message = f"its role changes {', '.join(topics)}, and is not planned: it is no target"
-        yield Finding(entry, item.source, message, f"To plan it as well: --target {entry}", item.marks)
+        yield PlanFinding(entry, item.source, message, f"To plan it as well: --target {entry}", item.marks)
 
 
-def _unmatched_patterns(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[Finding]:
+def _unmatched_patterns(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[PlanFinding]:
     before = {item.moved_from for item in situation.wanted.values() if item.moved_from is not None} if patterns else ()
     changed = chain.from_iterable(situation.changed_by_roles.values())
     everything = {*situation.wanted, *situation.recorded, *situation.observed, *before, *changed} if patterns else set()
@@ -286,7 +288,7 @@ def _unmatched_patterns(situation: Situation, option: str, patterns: Collection[
         if not any(matches(pattern, address) for address in everything):
             near = nearest(pattern, everything)
             hint = did_you_mean(near, otherwise="Addresses are listed by: reconciler show")
-            yield Finding(None, None, f"{option} {pattern} names nothing that is declared, recorded or there", hint)
+            yield PlanFinding(None, None, f"{option} {pattern} names nothing that is declared, recorded or there", hint)
 
 
 def _any_matches(patterns: Iterable[str], addresses: Collection[Address]) -> bool:
@@ -349,14 +351,14 @@ def _dependencies(
     while waiting:
         address = waiting.pop()
         item = wanted.get(address)
-        for below in (*leans_on(address, item.resource if item else None), *mounted.get(address, ())):
+        for below in (*dependencies_of(address, item.resource if item else None), *mounted.get(address, ())):
             if below not in seen and (below in wanted or below not in recorded):
                 seen.add(below)
                 waiting.append(below)
                 yield below
 
 
-def leans_on(address: Address, resource: Resource | None) -> Iterator[Address]:
+def dependencies_of(address: Address, resource: Resource | None) -> Iterator[Address]:
     """Yield what an address needs to exist: its cluster, tiers, link and source."""
     cluster = cluster_of(address)
     if cluster is None or isinstance(resource, Cluster | TieringPolicy):

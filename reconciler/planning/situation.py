@@ -266,7 +266,7 @@ def mirror_at(topic: Address) -> Address:
     return Address("mirror/" + topic.partition("/")[2])
 
 
-def taken_over(
+def find_taken_over(
     record: Record, inventory: Inventory, me: ResourceOwner | None
 ) -> Iterator[tuple[Address, ResourceOwner]]:
     """Yield recorded resources that another workspace owns."""

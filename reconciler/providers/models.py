@@ -19,7 +19,7 @@ from reconciler.resources.mirrors import (
     LinkSeen,
     MirrorEntry,
     MirrorSeen,
-    Named,
+    NamedObjects,
     SourceTopic,
     Trouble,
     aimed,
@@ -154,7 +154,7 @@ def link_seen(name: str, cluster: str, entry: LinkEntry) -> LinkSeen:
 
 
 def mirror_in(
-    cluster: str, full_name: str, mirror: MirrorEntry, of: Named, configs: Mapping[str, str], partitions: int
+    cluster: str, full_name: str, mirror: MirrorEntry, of: NamedObjects, configs: Mapping[str, str], partitions: int
 ) -> MirrorTopic:
     """Return a mirror of a cluster, with those of the configs it sets that it does not take from its source."""
     link_name, link = of

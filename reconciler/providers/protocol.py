@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TopicProducer,
         TransactionalSink,
     )
-    from reconciler.resources.acls import Binding
+    from reconciler.resources.acls import AccessBinding
     from reconciler.resources.groups import ConsumerGroup, OffsetMove, Reset
     from reconciler.resources.inventory import Capabilities, ClusterIdentity, ClusterMetadata, Inventory, Overview
     from reconciler.resources.mirrors import SourceTopic
@@ -104,7 +104,7 @@ Outcome: TypeAlias = Done | Failed
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TopicStanding:
     """Bounds and contents of a topic; `None`: the platform does not report it."""
 
     bounds: Mapping[int, Bounds]
@@ -135,7 +135,7 @@ class Provider(Protocol):
         """Return the resources in a few bulk requests. Read-only."""
         ...
 
-    def unplaced(self) -> Sequence[Binding]:
+    def unplaced(self) -> Sequence[AccessBinding]:
         """Return access rules of no topic and no known namespace, which `observe` omits."""
         ...
 
@@ -197,7 +197,7 @@ class Provider(Protocol):
         """Links into this cluster and their mirrors; `None`: the platform has none."""
         ...
 
-    def standing(self, topic: TopicAddress) -> Standing:
+    def standing(self, topic: TopicAddress) -> TopicStanding:
         """Return bounds and contents of a topic by one request per partition."""
         ...
 

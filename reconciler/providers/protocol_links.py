@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.mirrors import (
         AccessRules,
-        Diverged,
+        DivergedPartition,
         ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
         LinkSeen,
         MirrorSeen,
-        Offered,
+        OfferedTopic,
         Operation,
         Position,
         SourceTopic,
         Trouble,
-        Truncated,
+        TruncatedPartition,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class TopicMark:
     """A topic as one bulk look has it. A partition that was never written has no mark."""
 
     topic: SourceTopic
@@ -113,7 +113,7 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def marks(self) -> Mapping[str, Marked]:
+    def marks(self) -> Mapping[str, TopicMark]:
         """Return every topic and mirror by full name, and what changes whenever one of its partitions does.
 
         One bulk listing, whatever their number.
@@ -168,11 +168,11 @@ class LinksByJobs(Links, Protocol):
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
-    ) -> Mapping[int, Truncated]:
+    ) -> Mapping[int, TruncatedPartition]:
         """Cut what a restore has to cut (`operation.ends`), and return what was cut, by partition."""
         ...
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[Diverged] | None:
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition] | None:
         """Return what a topic has from where its mirror agrees with it last, by records; `None`: its offsets say it."""
         ...
 
@@ -263,7 +263,7 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
+    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return every topic by full name, or of `only` some, as a link that reads as `principal` sees it: one look.
 
         Raises:

@@ -143,7 +143,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedRecords:
     """What a task wrote under fresh names and the driver may publish: picklable, small.
 
     `at` is where it belongs; `None`: numbered when it is published. `entries` is the sink's own description.
@@ -179,7 +179,7 @@ class SinkPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyProgress:
     """What a transactional sink has committed of one partition: all below `through` of its source is there."""
 
     partition: int
@@ -242,7 +242,7 @@ class TopicLog(Protocol):
 
 
 @runtime_checkable
-class Compacting(Protocol):
+class CompactingLog(Protocol):
     """A log that cannot report how far it is compacted: brokers do not."""
 
     def compacts(self) -> bool:
@@ -299,15 +299,15 @@ class StagedSink(Protocol):
         """Return the same sink for a round over a source: what it publishes keeps which log that was copied from."""
         ...
 
-    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
         """Write records under a fresh name; nothing is readable yet."""
         ...
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         """Stage a range of another log at the same offsets, verbatim where both ends allow."""
         ...
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Make staged ranges readable, one swap a partition, and return what each partition gained.
 
         A range is published only where its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
@@ -342,7 +342,7 @@ class TransactionalSink(Protocol):
         """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
         ...
 
-    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
+    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy a range in transactions and yield after each; continues where an earlier copier stopped.
 
         Raises:
@@ -434,7 +434,7 @@ class StagedAppend:
     """
 
     put_ms: int
-    parts: tuple[Staged, ...]
+    parts: tuple[StagedRecords, ...]
     given: Digest = Digest()
 
 

@@ -250,7 +250,7 @@ def refused_rules(
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Binding:
+class AccessBinding:
     """One entry of a broker's access rules, in our words, with the broker's flat names."""
 
     resource: str
@@ -278,20 +278,20 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
 """What there is to allow or deny of each kind of thing."""
 
 
-def can_be_declared(binding: Binding) -> bool:
+def can_be_declared(binding: AccessBinding) -> bool:
     """Tell whether a rule of a namespace or topic can say exactly this binding; any other is left alone."""
     is_known = binding.operation in OPERATIONS.get(binding.resource, ()) and binding.permission in {"allow", "deny"}
     is_named = _PATTERN.fullmatch(binding.name or "*") and "*" not in binding.name
     return is_known and bool(is_named and _PRINCIPAL.fullmatch(binding.principal) and binding.host)
 
 
-def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[Binding]:
+def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[AccessBinding]:
     """Yield what the broker is to have for the rules of a namespace; of each kind, what can be said of it."""
     for rule in namespace_rules_apart(rules, OPERATIONS):
         (resource,), (name,) = rule.resources, rule.names
         place = resource, prefix + name.removesuffix("*"), name.endswith("*"), rule.principal, rule.host
         for operation in rule.operations:
-            yield Binding(*place, operation, rule.permission)
+            yield AccessBinding(*place, operation, rule.permission)
 
 
 # Whom a mirror is protected from: everyone whom a rule lets write to it, but its link.
@@ -300,14 +300,14 @@ def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterato
 _WRITING: Final = frozenset({"all", "write"})
 
 
-def denial(topic: str, principal: str) -> Binding:
+def denial(topic: str, principal: str) -> AccessBinding:
     """Return the binding that keeps a principal from writing to a topic, by its flat name."""
-    return Binding(
+    return AccessBinding(
         "topics", topic, is_prefix=False, principal=principal, host="*", operation="write", permission="deny"
     )
 
 
-def allowances_to_write(bindings: Iterable[Binding], topic: str) -> Iterator[Binding]:
+def allowances_to_write(bindings: Iterable[AccessBinding], topic: str) -> Iterator[AccessBinding]:
     """Yield the bindings that let somebody write to a topic: by its flat name, by a prefix of it, or to all topics."""
     for binding in bindings:
         is_about = topic.startswith(binding.name) if binding.is_prefix else binding.name in {"*", topic}
@@ -320,12 +320,12 @@ def allowances_to_write(bindings: Iterable[Binding], topic: str) -> Iterator[Bin
             yield binding
 
 
-def is_about_writing(binding: Binding) -> bool:
+def is_about_writing(binding: AccessBinding) -> bool:
     """Tell whether a binding lets somebody write to topics, or denies that."""
     return binding.resource == "topics" and binding.operation in _WRITING
 
 
-def writers(bindings: Collection[Binding], topic: str, *, own: str, denied: Collection[str]) -> tuple[str, ...]:
+def writers(bindings: Collection[AccessBinding], topic: str, *, own: str, denied: Collection[str]) -> tuple[str, ...]:
     """Return the principals that a protected mirror denies WRITE, sorted.
 
     `own` is the principal of its link. `denied` are those that the protection denies by now: whoever is denied by the

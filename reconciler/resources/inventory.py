@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAli
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
-from reconciler.resources.acls import Binding, NamespaceAcl
+from reconciler.resources.acls import AccessBinding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
@@ -51,7 +51,7 @@ class MirrorSupport:
 class AccessControl:
     """How a platform decides who may do what."""
 
-    write_rules: frozenset[Binding] = frozenset()
+    write_rules: frozenset[AccessBinding] = frozenset()
     """The rules about writing to topics, as they were when this was asked: from whom mirrors can be protected."""
     principal: str | None = None
     """As whom the platform knows whoever acts; `None`: that cannot be told."""
@@ -192,7 +192,7 @@ Ownership: TypeAlias = Literal["created", "adopted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredResource:
     """A resource of the files, and where it stands (`manifests/topics.yaml:88`, relative to the workspace)."""
 
     resource: Resource
@@ -312,7 +312,7 @@ class Observed:
     mirror: LiveMirror = LiveMirror()
 
 
-Desired: TypeAlias = Mapping[Address, Declared]
+Desired: TypeAlias = Mapping[Address, DeclaredResource]
 Record: TypeAlias = Mapping[Address, Recorded]
 Inventory: TypeAlias = Mapping[Address, Observed]
 
@@ -364,7 +364,7 @@ class ClusterMetadata:
 # What a cluster has, at a glance: names and shapes, light enough for tens of thousands of topics.
 
 
-class Following(NamedTuple):
+class FollowedSource(NamedTuple):
     """What a mirror follows, and the state it is in."""
 
     state: str
@@ -384,7 +384,7 @@ class TopicShown(NamedTuple):
     """Null: not measured."""
     bytes: int | None = None
     """Null: not measured."""
-    following: Following | None = None
+    following: FollowedSource | None = None
     """`None`: it is an ordinary topic."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position, Positions, Stretch, agreed_to
+from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position, Positions, Stretch, agreed_to
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Measure:
     """Positions of the partitions that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Committed offsets of each consumer group, by partition; `None`: not measured or unknown."""
-    diverged: tuple[Diverged, ...] | None = None
+    diverged: tuple[DivergedPartition, ...] | None = None
     """Records after the last offset on which the topic and its mirror agree; `None`: computed from offsets."""
     newest_ms: int | None = None
     """Latest timestamp of a record; `None`: no records, or unknown."""
@@ -169,7 +169,7 @@ class UndeletableError(UserError):
     """A topic has records that its mirror never received, and its platform cannot delete them."""
 
 
-def diverged_error(cluster: str, full_name: str, diverged: Iterable[Diverged]) -> UserError:
+def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPartition]) -> UserError:
     """Return the error for records that a restore would lose without consent."""
     partitions = list(diverged)
     parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in partitions]

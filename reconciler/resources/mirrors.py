@@ -174,7 +174,7 @@ def length_of(stretches: Iterable[Stretch]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
+class TruncatedPartition:
     """Result of truncating one partition in a restore."""
 
     offset: int
@@ -183,7 +183,7 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
-class Diverged:
+class DivergedPartition:
     """Records of a partition of an original source that its mirror never received."""
 
     partition: int
@@ -444,7 +444,7 @@ ONE_SIDED: Final = frozenset({PAUSE, RESUME, FAILOVER})
 """Verbs of one step that needs only the destination."""
 REVERSALS: Final = frozenset({REVERSE_AND_START, REVERSE_AND_PAUSE})
 
-Named: TypeAlias = "tuple[str, LinkEntry]"
+NamedObjects: TypeAlias = "tuple[str, LinkEntry]"
 _M = MirrorStatus
 
 
@@ -492,7 +492,7 @@ class TransitionRequest:
 
 
 def asked_for(
-    full_name: str, mirror: MirrorEntry, named_link: Named | None, verb: str, request: TransitionRequest
+    full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
     """Return the entry of a mirror after a verb was requested.
 
@@ -540,7 +540,7 @@ def _end_operation(mirror: MirrorEntry) -> MirrorEntry:
 _MAX_ENDED: Final = 8
 
 
-def check_reversible(full_name: str, other: str, named_link: Named | None) -> None:
+def check_reversible(full_name: str, other: str, named_link: NamedObjects | None) -> None:
     """Refuse to reverse or restore over a link that is not bidirectional or has a prefix.
 
     `other` is the topic on the other cluster; its half of the link may be the one with the prefix.
@@ -797,7 +797,7 @@ def mirror_name(source: str, link: LinkEntry) -> str:
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
 
-def check_mirrored(full_name: str, source: str, named_link: Named) -> None:
+def check_mirrored(full_name: str, source: str, named_link: NamedObjects) -> None:
     """Refuse a source that is never mirrored, and a mirror whose name is not derived from its source.
 
     Raises:
@@ -812,7 +812,7 @@ def check_mirrored(full_name: str, source: str, named_link: Named) -> None:
         raise UserError(message, hint="Give the link a prefix where the name is taken.")
 
 
-def check_deletable(full_name: str, mirror: MirrorEntry, named_link: Named | None) -> None:
+def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None) -> None:
     """Refuse to delete a mirror that cannot be deleted now.
 
     Raises:
@@ -887,7 +887,7 @@ def with_filters(name: str, declared: Json) -> Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedTopic:
     """A topic as a link from another cluster sees it."""
 
     topic: SourceTopic

@@ -29,7 +29,7 @@ _MAX_QUEUED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
+class CallPool:
     """A thread pool, and the number of calls that may be queued for it."""
 
     pool: ThreadPoolExecutor
@@ -55,7 +55,7 @@ def all_side_by_side(call: Callable[[A], object], items: Iterable[A], *, name: s
 def side_by_side(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
     """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads' names."""
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
-        yield from SideBySide(threads, _MAX_QUEUED).over(call, items)
+        yield from CallPool(threads, _MAX_QUEUED).over(call, items)
 
 
 def settled(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:

@@ -15,7 +15,7 @@ from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_o
 from reconciler.state.snapshots import SnapshotRow, history, snapshot_of
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
 
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ _LENGTH: Final = 4096
 """Bytes of a file that hold its epoch: at the start of a journal page, near the end of `run.json`."""
 
 
-class AtOnce(Protocol):
+class ParallelMap(Protocol):
     """A `map` that may call the function in parallel."""
 
     def __call__(self, function: Callable[[T], R], things: Iterable[T], /) -> Iterable[R]:
@@ -54,7 +54,7 @@ class RunTrace:
 class Remains:
     """Files from which a state can be repaired."""
 
-    stored: Stored | None
+    stored: StoredObject | None
     """The lockfile as stored."""
     snapshots: tuple[SnapshotRow, ...]
     """Newest first."""
@@ -89,7 +89,7 @@ class Remains:
         return self.snapshots[0].serial if self.snapshots else 0
 
 
-def look_at(store: ObjectStore, at_once: AtOnce = map) -> Remains:
+def read_remains(store: ObjectStore, at_once: ParallelMap = map) -> Remains:
     """Read the files: two LISTs, and a part of one file per run.
 
     Raises:

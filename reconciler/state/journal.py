@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from reconciler.errors import LeaseError, LostRaceError, MendFirstError, NewerFormatError, RetryableError, UserError
 from reconciler.objectstore.base import ObjectStore, nonce
-from reconciler.objectstore.register import create, is_cut_off
+from reconciler.objectstore.register import create, is_truncated_json
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import read_action
 from reconciler.runtime.effects import Effects, note
@@ -41,7 +41,7 @@ T = TypeVar("T")
 _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 
 
-async def insist(effects: Effects, write: Callable[[], T]) -> T:
+async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
     """Retry `write` until the store answers; errors that a retry cannot mend are raised at once.
 
     `write` may have landed unanswered, so it must recognize its own work; it checks the lease first, whose loss ends
@@ -267,7 +267,7 @@ async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContent
     pages = list(written.pages)
     while True:
         page = Page(run=run, seq=len(pages) + 1, epoch=lockfile.lease.epoch, nonce=nonce(), entries=(entry,))
-        stored_page = await insist(effects, partial(_create, lease.store, page, lease.check))
+        stored_page = await retry_until_answered(effects, partial(_create, lease.store, page, lease.check))
         pages.append(stored_page)
         if stored_page.nonce == page.nonce:
             return JournalContents(run, tuple(pages))
@@ -327,7 +327,7 @@ class Journal:
             nonce=nonce(),
             entries=entries,
         )
-        stored_page = await insist(self._effects, lambda: self._create(page))
+        stored_page = await retry_until_answered(self._effects, lambda: self._create(page))
         if stored_page.nonce != page.nonce:
             note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=stored_page.epoch)
             raise LeaseError(
@@ -363,13 +363,13 @@ def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
 
 def _is_filled(store: ObjectStore, key: str) -> bool:
     stored = store.get(key)
-    return stored is not None and not is_cut_off(stored.body)
+    return stored is not None and not is_truncated_json(stored.body)
 
 
 def _last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
     """Return the page of the last slot; `None` if it is truncated."""
     stored = store.get(journal_key(run, seq))
-    return None if stored is not None and is_cut_off(stored.body) else _read_page(store, run, seq)
+    return None if stored is not None and is_truncated_json(stored.body) else _read_page(store, run, seq)
 
 
 def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
@@ -559,7 +559,7 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
     return tuple(sorted(files, key=lambda file: (-file.epoch, file.run)))
 
 
-def done_of(store: ObjectStore, run: str) -> frozenset[str]:
+def completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
     """Return the ids of a run's finished actions by its result and, if incomplete, its journal; empty if unreadable."""
     end = read_end(store, run)
     ended_ids = frozenset(() if end is None else end.done)

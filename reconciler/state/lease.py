@@ -20,7 +20,7 @@ from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, Re
 from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.runtime.effects import Effects, note
 from reconciler.runtime.text import counted, ended_sentence
-from reconciler.state.journal import RunFile, check_current, insist, read_run, write_run
+from reconciler.state.journal import RunFile, check_current, read_run, retry_until_answered, write_run
 from reconciler.state.lockfile import (
     KEY,
     LeaseEntry,
@@ -30,7 +30,7 @@ from reconciler.state.lockfile import (
     Read,
     StatePointer,
     Terms,
-    check_kept,
+    check_not_vanished,
     read_lockfile,
 )
 from reconciler.state.snapshots import Snapshot, encode, snapshot_of
@@ -76,7 +76,7 @@ def point_at(
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
-def keep_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
+def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
     """Write a snapshot, named after its content. An object that differs is truncated or damaged: no state names it."""
     try:
         store.swap(key, body, expected=None)
@@ -182,19 +182,19 @@ class Lease:
             changes = {"open_run": opened, **({"commit": commit} if commit else {})}
             return self._write(self._store, lambda lockfile: lockfile.model_copy(update=changes))
 
-        await insist(self._effects, write)
+        await retry_until_answered(self._effects, write)
 
     async def keep_commit(self, commit: str | None) -> None:
         """Store the git commit of applied files that changed nothing; `None` keeps the stored one."""
         if commit not in {None, self.lockfile.commit}:
-            await insist(
+            await retry_until_answered(
                 self._effects,
                 lambda: self._write(self._store, lambda lockfile: lockfile.model_copy(update={"commit": commit})),
             )
 
     async def renew(self) -> None:
         """Renew the lease once."""
-        await insist(self._effects, lambda: self._write(self._store, keep_unchanged))
+        await retry_until_answered(self._effects, lambda: self._write(self._store, keep_unchanged))
 
     async def commit(self, record: Record, *, settles: str | None = None) -> int:
         """Commit `record` as the state and return its serial; `record` must not change during the call.
@@ -205,7 +205,7 @@ class Lease:
 
     async def end_run(self, record: Record | None, *, settles: str | None = None) -> int:
         """Close the open run and commit `record` (`None`: unchanged); keep the lease."""
-        return await insist(self._effects, lambda: self._finish(record, close_run, settles))
+        return await retry_until_answered(self._effects, lambda: self._finish(record, close_run, settles))
 
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """Commit `record` (`None`: unchanged), close the run and free the lease, in one swap.
@@ -218,7 +218,7 @@ class Lease:
         """
         finish = with_free_lease if keeps_run else close_run_and_lease
         try:
-            return await insist(self._effects, lambda: self._finish(record, finish))
+            return await retry_until_answered(self._effects, lambda: self._finish(record, finish))
         finally:
             self._stop_renewing()
 
@@ -292,7 +292,7 @@ class Lease:
                 base = self.lockfile
                 self.check()
                 pointer, body = encode(base, self.run, record, settles=settles)
-                keep_snapshot(self._store, pointer.key, body)
+                store_snapshot(self._store, pointer.key, body)
                 with suppress(MovedError):
                     return self._write(self._store, partial(point_at, base, pointer, finish))
         raise self._contention_error()
@@ -385,7 +385,7 @@ class LeaseWait:
 
 
 @dataclass(frozen=True, slots=True)
-class TookOver:
+class TakeoverNotice:
     """The run whose lease was taken over, and the seconds it had been silent."""
 
     run: str
@@ -396,10 +396,10 @@ class TookOver:
         return f"took over the lease of run {self.run} of {self.who}, silent for {self.silent_s:.0f} s"
 
 
-Notice: TypeAlias = LeaseWait | TookOver
+Notice: TypeAlias = LeaseWait | TakeoverNotice
 
 
-def doing_of(store: ObjectStore, lockfile: Lockfile) -> str:
+def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
     """Return what the holder of a lease is doing, by its files."""
     opened, run = lockfile.open_run, lockfile.lease.run
     if opened is None:
@@ -449,7 +449,7 @@ class Claim:
     terms: Terms = field(default_factory=Terms)
 
 
-def tell_nobody(_notice: Notice) -> None:
+def ignore_notice(_notice: Notice) -> None:
     """Ignore the notice."""
 
 
@@ -462,7 +462,7 @@ class Patience:
     """How long to wait for a held lease, where to report it, and whether to stop."""
 
     lock_timeout_s: float = 600.0
-    tell: Callable[[Notice], None] = tell_nobody
+    tell: Callable[[Notice], None] = ignore_notice
     is_stopped: Callable[[], bool] = _never_stopped
 
 
@@ -525,7 +525,7 @@ class _Acquisition:
 
     async def _create(self) -> Lease | None:
         """Create the first lockfile; never one that disappeared during the wait."""
-        check_kept(self.store, has_seen=self.has_seen)
+        check_not_vanished(self.store, has_seen=self.has_seen)
         return await self._take(await self._first(), expected=None)
 
     async def _first(self) -> Lockfile:
@@ -601,7 +601,7 @@ class _Acquisition:
         previous = None if before is None else before.lockfile.lease
         if previous is not None and previous.status == "held":
             lease.taken_from = previous.run
-            self.patience.tell(TookOver(previous.run or "", previous.who or "someone", self.silent_s))
+            self.patience.tell(TakeoverNotice(previous.run or "", previous.who or "someone", self.silent_s))
             note(_LOGGER, "took over", run=previous.run, who=previous.who, silent_s=round(self.silent_s, 3))
         epoch = lease.lockfile.lease.epoch
         note(_LOGGER, "acquired", epoch=epoch, run=self.claim.run, taken_from=lease.taken_from)
@@ -627,7 +627,7 @@ class _Acquisition:
 
     async def _describe_wait(self, lockfile: Lockfile, waited: float) -> LeaseWait:
         lease = lockfile.lease
-        doing = await self.effects.call(lambda: doing_of(self.store, lockfile))
+        doing = await self.effects.call(lambda: describe_activity(self.store, lockfile))
         who, since = lease.who or "someone", lease.since or "an unknown time"
         return LeaseWait(lease.run or "", who, since, lease.ci_url, doing, waited, self.patience.lock_timeout_s)
 

@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from reconciler.errors import NewerFormatError, UserError
-from reconciler.objectstore.base import ObjectStore, Stored, Version, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, Version, nonce
 from reconciler.runtime.text import no_json, refusal
 
 KEY: Final = "lockfile.json"
@@ -149,7 +149,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
     return lockfile
 
 
-def check_kept(store: ObjectStore, *, has_seen: bool) -> None:
+def check_not_vanished(store: ObjectStore, *, has_seen: bool) -> None:
     """Refuse to recreate a lockfile that existed a moment ago: a restarted epoch fences no one.
 
     Raises:
@@ -159,7 +159,7 @@ def check_kept(store: ObjectStore, *, has_seen: bool) -> None:
         raise _lost(store, "it was there a moment ago")
 
 
-def parse_lockfile(stored: Stored, url: str) -> Read:
+def parse_lockfile(stored: StoredObject, url: str) -> Read:
     """Parse a lockfile's body. Raises `UserError` if it is damaged or of a newer version."""
     try:
         body = orjson.loads(stored.body)

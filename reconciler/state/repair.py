@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
-from reconciler.objectstore.base import ObjectStore, Stored, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
 from reconciler.state.diagnosis import Remains, RunTrace, find_symptoms, lineage_to_keep
 from reconciler.state.journal import (
     RunEnd,
@@ -26,7 +26,7 @@ from reconciler.state.journal import (
     read_unfinished,
     take_over,
 )
-from reconciler.state.lease import Lease, Watch, keep_snapshot
+from reconciler.state.lease import Lease, Watch, store_snapshot
 from reconciler.state.lockfile import (
     KEY,
     LeaseEntry,
@@ -243,7 +243,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Unlocked:
+class UnlockResult:
     """The result of `unlock`: the lease that was freed, and what its run left."""
 
     was_free: bool
@@ -257,7 +257,7 @@ class Unlocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unlocking:
+class UnlockRequest:
     """Request to free a lease: `run` is known to be dead (`None`: watch for a whole lease)."""
 
     owner: Owner | None = None
@@ -268,7 +268,7 @@ class Unlocking:
     is_stopped: Callable[[], bool] = lambda: False
 
 
-async def unlock(store: ObjectStore, effects: Effects, wanted: Unlocking) -> Unlocked:
+async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) -> UnlockResult:
     """Free the lease: at once if the dead run is named, else after a whole lease without change.
 
     Raises:
@@ -280,11 +280,11 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: Unlocking) -> Unl
         sent = effects.now()
         current = await effects.call(lambda: read_lockfile(store, owner=wanted.owner))
         if current is None:
-            return Unlocked(was_free=True)
+            return UnlockResult(was_free=True)
         lockfile = current.lockfile
         if lockfile.lease.status == "free":
             doubt = await effects.call(partial(_find_doubt, store, lockfile))
-            return Unlocked(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
+            return UnlockResult(was_free=True, epoch=lockfile.lease.epoch, open_run=lockfile.open_run, doubt=doubt)
         if wanted.run is None and first is not None and lockfile.nonce != first.nonce:
             raise _alive_error(lockfile)
         first = lockfile
@@ -307,7 +307,7 @@ def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
     return True
 
 
-async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: Unlocking) -> Lease | None:
+async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: UnlockRequest) -> Lease | None:
     """Take the lease under the next epoch, which fences the old holder; `None` if that wrote first."""
     held = held_file.lockfile.lease.model_copy(
         update={
@@ -332,14 +332,14 @@ async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: U
     return Lease(store, effects, Read(ours, version), sent=sent)
 
 
-async def _free(lease: Lease, effects: Effects, before: Lockfile) -> Unlocked:
+async def _free(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
     """Write a takeover into the open run's journal, so that its next intent fails, and free the lease."""
     async with lease:
         if before.open_run is not None:
             with suppress(UserError):  # `doubt` reports an unreadable journal
                 await take_over(lease, effects, before.open_run.run)
         doubt = await effects.call(lambda: _find_doubt(lease.store, before))
-    return Unlocked(
+    return UnlockResult(
         was_free=False,
         run=before.lease.run,
         who=before.lease.who,
@@ -403,7 +403,7 @@ class Repair:
     """Runs whose work stays on the clusters but not in the record."""
     given_up: str | None
     """The run that is closed without being resumed."""
-    stored: Stored | None
+    stored: StoredObject | None
     """The present lockfile."""
     lineage_was: str | None = None
     """The lockfile's lineage, if all snapshots have another."""
@@ -446,7 +446,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
         with suppress(UserError):  # an unreadable journal cannot be resumed either
             close_journal(store, repair.given_up, epoch=repair.lockfile.lease.epoch)
     if repair.body is not None and repair.lockfile.state is not None:
-        keep_snapshot(store, repair.lockfile.state.key, repair.body)
+        store_snapshot(store, repair.lockfile.state.key, repair.body)
     copy_key = _COPY_KEY.format(nonce()) if repair.stored is not None else None
     if repair.stored is not None and copy_key is not None:
         store.swap(copy_key, repair.stored.body, expected=None)

@@ -29,7 +29,7 @@ LANDS_S = 100.0
 
 
 @dataclass
-class Naming(Platform):
+class ClusterNaming(Platform):
     """A platform that makes up names for a kind; the old run's call lands on it `lands_s` after the takeover."""
 
     effects: Simulation = field(default_factory=Simulation)
@@ -48,7 +48,7 @@ class Naming(Platform):
         return {ACTION.address: Observed(ACTION.after, incarnation="id-1")} if is_there else {}
 
 
-def settled(platform: Naming, *, stops_s: float | None = None) -> tuple[dict[str, str], float, list[str]]:
+def settled(platform: ClusterNaming, *, stops_s: float | None = None) -> tuple[dict[str, str], float, list[str]]:
     """Return what was found, how long it took, and what the journal says of it."""
     store, effects, stop = MemoryStore(), platform.effects, Stop()
 
@@ -77,13 +77,13 @@ def settled(platform: Naming, *, stops_s: float | None = None) -> tuple[dict[str
     return verdicts, took, [entry.type for entry in read_journal(store, "one").entries]
 
 
-def looks(platform: Naming) -> Iterator[float]:
+def looks(platform: ClusterNaming) -> Iterator[float]:
     """Yield the times between looks."""
     yield from (after - before for before, after in zip(platform.looks, platform.looks[1:], strict=False))
 
 
 def test_what_is_not_there_is_looked_at_again_once_nothing_can_land_any_more() -> None:
-    platform = Naming()
+    platform = ClusterNaming()
     verdicts, took, written = settled(platform)
     assert (verdicts, written) == ({ACTION.id: "absent"}, [])
     assert took >= COOL_DOWN_S
@@ -92,23 +92,25 @@ def test_what_is_not_there_is_looked_at_again_once_nothing_can_land_any_more() -
 
 
 def test_what_lands_while_it_is_waited_is_found_and_not_done_twice() -> None:
-    platform = Naming(lands_s=LANDS_S)
+    platform = ClusterNaming(lands_s=LANDS_S)
     verdicts, _, written = settled(platform)
     assert (verdicts, written) == ({ACTION.id: "done"}, ["done"])
     assert platform.calls == []
 
 
 @pytest.mark.parametrize(
-    "platform", [Naming(names=frozenset()), Naming(names=frozenset({"mounting"})), Naming(lands_s=0.0)], ids=range(3)
+    "platform",
+    [ClusterNaming(names=frozenset()), ClusterNaming(names=frozenset({"mounting"})), ClusterNaming(lands_s=0.0)],
+    ids=range(3),
 )
-def test_what_is_named_by_us_or_is_there_is_not_waited_for(platform: Naming) -> None:
+def test_what_is_named_by_us_or_is_there_is_not_waited_for(platform: ClusterNaming) -> None:
     _, took, _ = settled(platform)
     assert took < 1
     assert len(platform.looks) == 1
 
 
 def test_whoever_asks_to_stop_does_not_wait_for_it() -> None:
-    platform = Naming()
+    platform = ClusterNaming()
     with pytest.raises(IncompleteError, match="too early to do again") as caught:
         settled(platform, stops_s=5.0)
     assert "reconciler apply" in caught.value.hint

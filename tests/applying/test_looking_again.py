@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Ended, Run, RunRequest, ToDo
+from reconciler.applying.run import Basis, Caller, Run, RunOutcome, RunRequest, ToDo
 from reconciler.errors import BlockedError, IncompleteError, MendFirstError, ReconcilerError, UnansweredError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
@@ -51,7 +51,7 @@ def run_after_a_dead_one(
     stop: Stop | None = None,
     on_second: Callable[[], None] = lambda: None,
     store: MemoryStore | None = None,
-) -> Ended:
+) -> RunOutcome:
     """Let a run do `first`, and then of what is planned `then` what was in doubt since the run before it."""
     store = store or MemoryStore()
     left(store, "dead", "a", done=[])
@@ -71,7 +71,7 @@ def run_after_a_dead_one(
             on_second()
         return ToDo(then if basis.is_again else first, "d")
 
-    async def run() -> Ended:
+    async def run() -> RunOutcome:
         caller = Caller(claim=claim("one"), new_run=lambda: "two")
         return await Run(setting, caller, RunRequest(command="apply")).run(decide)
 

@@ -27,7 +27,7 @@ CLUSTERS = [f"c{number}" for number in range(20)]
 
 
 @dataclass
-class AtOnce:
+class ParallelMap:
     """How many calls are under way, and the most there ever were."""
 
     now: int = 0
@@ -48,7 +48,7 @@ class AtOnce:
 class Busy:
     """A cluster whose calls do something while they are under way, on a thread of their own."""
 
-    at_once: AtOnce
+    at_once: ParallelMap
     within: Callable[[], None]
     capabilities: Capabilities = field(default_factory=lambda: Capabilities(platform="test", batch=2))
 
@@ -101,7 +101,7 @@ def run_on_threads(
 
 
 def test_eight_of_twenty_clusters_are_called_at_once_and_never_more() -> None:
-    at_once = AtOnce()
+    at_once = ParallelMap()
     # The first eight calls wait until there are eight of them; a ninth would be counted.
     eight = threading.Barrier(8, timeout=30)
     left = iter(range(8))
@@ -126,7 +126,7 @@ def test_the_state_is_written_while_every_call_there_may_be_hangs(parallelism: i
         await asyncio.gather(*(effects.call(lambda: None) for _ in range(4)))
         released.set()  # were the writes behind the calls, nobody would ever come here
 
-    at_once = AtOnce()
+    at_once = ParallelMap()
 
     def within() -> None:
         assert released.wait(30)

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.applying.events import Event, Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Caller, Ended, Run, RunRequest, ToDo
+from reconciler.applying.run import Caller, Run, RunOutcome, RunRequest, ToDo
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
@@ -23,7 +23,7 @@ from reconciler.errors import (
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.journal import Entry, insist
+from reconciler.state.journal import Entry, retry_until_answered
 from reconciler.state.lockfile import KEY, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from tests.applying.platform import Platform, Works, create
@@ -32,7 +32,7 @@ from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Stored, Version
+    from reconciler.objectstore.base import StoredObject, Version
 
 FOR_EVER_S = float("inf")
 GIVES_UP_S = 75.0
@@ -59,7 +59,7 @@ class Away(MemoryStore):
     def __copy__(self) -> Away:
         return self
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self._answer()
         return super().get(key)
 
@@ -94,8 +94,8 @@ class Told:
         self.store = Away(self.effects, AT[self.away_at], self.for_s, self.error)
         self.took = 0.0
 
-    def run(self) -> Ended:
-        async def run() -> Ended:
+    def run(self) -> RunOutcome:
+        async def run() -> RunOutcome:
             try:
                 return await Run(self._setting(), caller, RunRequest(command="apply")).run(
                     lambda _basis: ToDo([create("a"), create("b", "west/a")], "d")
@@ -247,7 +247,7 @@ def test_a_request_to_stop_ends_the_waiting_for_a_state_that_is_away() -> None:
         began = effects.now()
         effects.spawn(_hurry_soon(effects))
         with pytest.raises(StoppedError):
-            await insist(effects, write)
+            await retry_until_answered(effects, write)
         effects.close()
         return effects.now() - began
 

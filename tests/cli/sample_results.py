@@ -8,7 +8,7 @@ from typing import Final
 
 from reconciler.errors import UserError
 from reconciler.operations.clusters.topics import ProfiledTopic, Storages
-from reconciler.operations.state_edit import Repaired
+from reconciler.operations.state_edit import StateRepair
 from reconciler.operations.state_views import StateDiff, StateDifference
 from reconciler.planning.actions import (
     Action,
@@ -27,7 +27,7 @@ from reconciler.planning.actions import (
     Unreadable,
     Update,
 )
-from reconciler.planning.plan import Base, DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.plan import Base, DriftFinding, Plan, PlanFinding, UnfinishedTransition
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Recorded
@@ -48,7 +48,7 @@ from reconciler.resources.topic_profile import (
     Timeline,
 )
 from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun, StatePointer
-from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked
+from reconciler.state.repair import Doubt, ForgottenRun, Repair, UnlockResult
 from reconciler.state.snapshots import Snapshot
 
 GIB = 2**30
@@ -211,7 +211,7 @@ def everything() -> Plan:
             ),
             DriftFinding(Address("topic/west/shop:eu:kept"), "partitions", 3, 6, "sha256:2", ignored="OPS-13"),
         ),
-        waiting=(Waiting(Address("mounting/east/shop:eu:logs"), "PREPARING"),),
+        waiting=(UnfinishedTransition(Address("mounting/east/shop:eu:logs"), "PREPARING"),),
         unmanaged=(Address("topic/west/legacy"),),
         digest=DIGEST,
     )
@@ -235,8 +235,8 @@ def refused() -> Plan:
         git_commit=None,
         actions=(),
         errors=(
-            Finding(address, "manifests/topics.yaml:88", "partitions 12 → 6 cannot be done in place", "Keep 12."),
-            Finding(None, None, "the cluster west is another one", "Check clusterId."),
+            PlanFinding(address, "manifests/topics.yaml:88", "partitions 12 → 6 cannot be done in place", "Keep 12."),
+            PlanFinding(None, None, "the cluster west is another one", "Check clusterId."),
         ),
         digest=DIGEST,
     )
@@ -443,9 +443,9 @@ def switching() -> Plan:
         tool="0.1.0",
         git_commit=None,
         actions=_actions(),
-        waiting=(Waiting(Address("topic/west/shop:eu:audit"), "DISABLING"),),
+        waiting=(UnfinishedTransition(Address("topic/west/shop:eu:audit"), "DISABLING"),),
         warnings=(
-            Finding(
+            PlanFinding(
                 Address("topic/west/shop:eu:payments"),
                 "manifests/topics.yaml:12",
                 "nothing was uploaded for a while: object storage will never have 80 offsets (partition 0: 120 to 199)",
@@ -552,7 +552,7 @@ def mount_plan() -> Plan:
         tool="0.1.0",
         git_commit=None,
         actions=mount_actions(),
-        waiting=(Waiting(Address("mounting/east/shop:eu:logs"), "preparing"),),
+        waiting=(UnfinishedTransition(Address("mounting/east/shop:eu:logs"), "preparing"),),
         digest=DIGEST,
     )
 
@@ -669,18 +669,18 @@ def differing() -> StateDiff:
     )
 
 
-def unlocked() -> Unlocked:
+def unlocked() -> UnlockResult:
     """A lease taken from a run that had begun two actions."""
     opened = OpenRun(run=_RUN, plan_digest="d" * 64)
     doubt = Doubt(_RUN, ("create:topic/west/shop:eu:orders", "delete:topic/west/shop:eu:logs"), ("update:link/west/a",))
-    return Unlocked(was_free=False, run=_RUN, who="anna@build-7", epoch=42, open_run=opened, doubt=doubt)
+    return UnlockResult(was_free=False, run=_RUN, who="anna@build-7", epoch=42, open_run=opened, doubt=doubt)
 
 
-def unreadable() -> Unlocked:
+def unreadable() -> UnlockResult:
     """A lease that was free, beside an open run whose journal has a hole."""
     error = UserError(f"s3://ops/shop/runs/{_RUN}/journal/000001.json is missing", hint="Restore it.")
     opened = OpenRun(run=_RUN, plan_digest="d" * 64)
-    return Unlocked(was_free=True, epoch=42, open_run=opened, doubt=Doubt(_RUN, unreadable=error))
+    return UnlockResult(was_free=True, epoch=42, open_run=opened, doubt=Doubt(_RUN, unreadable=error))
 
 
 def repair() -> Repair:
@@ -696,9 +696,9 @@ def forgetting() -> Repair:
     return _repair((problem,), forgotten=(run,), body=b"")
 
 
-def repaired() -> Repaired:
+def repaired() -> StateRepair:
     """What was done about it."""
-    return Repaired(repair(), "lockfile.damaged-0123.json")
+    return StateRepair(repair(), "lockfile.damaged-0123.json")
 
 
 def _repair(

@@ -20,7 +20,7 @@ from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdo
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.forges.protocol import comment_safe
 from reconciler.planning.actions import Forget
-from reconciler.planning.plan import Finding, Plan
+from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.providers.kafka.faults import of_code
 from reconciler.resources.address import Address
 from reconciler.runtime.text import json_shown, one_line, visible, without_commands
@@ -207,7 +207,7 @@ HOSTILE = (
 
 
 def _plan(name: str) -> Plan:
-    finding = Finding(Address(name), name, name, name)
+    finding = PlanFinding(Address(name), name, name, name)
     return dataclasses.replace(
         sample_plans.empty(),
         workspace=name,

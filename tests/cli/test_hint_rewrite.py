@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
 from reconciler.cli.json.runs_json import FailedCommand, event_line
-from reconciler.cli.options import Acting, Chosen, FromState, Place
+from reconciler.cli.options import ActOptions, Chosen, FromState, Place
 from tests.cli.conftest import Call
 from tests.cli.test_drift import grow
 
@@ -113,6 +113,6 @@ def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) ->
     ],
 )
 def test_clusters_are_named_to_orders(text: str, expected: str) -> None:
-    remember_typed([Acting(no_state=True, at=["east=s3://east"])])
+    remember_typed([ActOptions(no_state=True, at=["east=s3://east"])])
     assert typed_again(text) == expected
     forget_typed()

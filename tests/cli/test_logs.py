@@ -20,7 +20,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import Register
 from reconciler.objectstore.settings import StoreSettings
-from reconciler.objectstore.wrappers import NotedStore, log_requests, note_attempt
+from reconciler.objectstore.wrappers import LoggingStore, log_requests, note_attempt
 from tests.cli.conftest import Run
 from tests.embedded.stores import WatchedStore
 
@@ -147,7 +147,7 @@ def facts_of(records: list[logging.LogRecord]) -> list[dict[str, Any]]:
 
 def test_every_call_is_noted_with_how_it_ended(heard: list[logging.LogRecord]) -> None:
     store = log_requests(MemoryStore())
-    assert isinstance(store, NotedStore)
+    assert isinstance(store, LoggingStore)
     store.put("a", b"four")
     version = store.swap("b", b"12", expected=None)
     store.swap("b", b"123", expected=version)
@@ -186,7 +186,7 @@ def test_a_noted_store_travels_as_the_store_it_is_of(heard: list[logging.LogReco
         assert isinstance(arrived, DirectoryStore | MemoryStore)
         assert arrived.url == store.url
         # Within one program somebody listens to the copy, too: a lease is renewed by one.
-        assert isinstance(copy.copy(store), NotedStore)
+        assert isinstance(copy.copy(store), LoggingStore)
 
 
 def test_a_lost_race_is_noted(heard: list[logging.LogRecord]) -> None:

@@ -23,7 +23,7 @@ from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.metrics import ClusterReading, Metric, add_totals, metrics_of
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
 from reconciler.providers.embedded.measures import report_of, vitals_of
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import Address
@@ -208,7 +208,7 @@ def test_everything_of_a_pass_is_told() -> None:
     east = Vitals(topics=1, partitions=3, measured=[copy])
     broken = RetryableError("no answer", hint="Wait.")
     upkeep = Upkeep(
-        (Synced(mirror, 5, 500, 1.5), Synced(Address("mirror/east/b"), 0, 0, 0.5, broken)),
+        (MirrorOutcome(mirror, 5, 500, 1.5), MirrorOutcome(Address("mirror/east/b"), 0, 0, 0.5, broken)),
         (
             JobOutcome("sweep", "west", 2.0, Upkept("object", 12, bytes=1200)),
             JobOutcome("roll", "west", 1.0, Upkept("partition", 3, failed=1, errors=(broken,))),
@@ -267,7 +267,7 @@ def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
         seen("d", MirrorStatus.FAILED, trouble),
     ]
     measured = [ClusterReading("east", Vitals(topics=4, partitions=4), links=links, mirrors=mirrors)]
-    upkeep = Upkeep((Synced(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
+    upkeep = Upkeep((MirrorOutcome(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
     totals = add_totals(add_totals({}, upkeep), upkeep)
     metrics = metrics_of(measured, upkeep, now_ms=0, totals=totals)
     read = scraped(prometheus_text(metrics))

@@ -18,14 +18,14 @@ from reconciler.applying.events import (
     ActionFailed,
     ActionStarted,
     Approval,
-    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
     Ran,
-    Recovered,
     ResultMissing,
+    RunHandedOver,
+    RunRecovered,
     Summary,
     alike,
 )
@@ -45,9 +45,9 @@ from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.operations.plan import verdict_of
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.operations.steps.invocation import errors_of
-from reconciler.operations.verify import Verified
+from reconciler.operations.verify import TopicComparison
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
-from reconciler.planning.plan import Finding, Plan, Waiting
+from reconciler.planning.plan import Plan, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import digest, totals
 from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, missing
 from reconciler.planning.saved_plan import read_shown, saved_bytes
@@ -56,13 +56,13 @@ from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import ActionSkipped, StateAdvance
-from reconciler.state.repair import Doubt, Unlocked
+from reconciler.state.repair import Doubt, UnlockResult
 from tests.cli.sample_results import empty
 from tests.cli.sample_results import mount_actions as actions
 from tests.cli.sample_workspaces import SCHEMAS
 
 if TYPE_CHECKING:
-    from reconciler.operations.apply import Applied
+    from reconciler.operations.apply import ApplyOutcome
 
 
 MANY = 2_000
@@ -84,7 +84,7 @@ def text(result: RunResult, actions: Sequence[Action] = (), *, with_failures: bo
         **{"skipped": (), "advance": None, **more},
     )
     summary = Summary("run-1", len(result.done), len(result.failed), 0, 0, seconds=12.3, serial=5)
-    return text_of(applied_text(cast("Applied", applied), summary, with_failures=with_failures))
+    return text_of(applied_text(cast("ApplyOutcome", applied), summary, with_failures=with_failures))
 
 
 def taken(name: str) -> Failed:
@@ -188,7 +188,7 @@ def test_as_they_happen_the_first_few_of_a_kind_are_told_and_the_rest_only_count
 
 def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_was() -> None:
     fates = {name: "done" if position % 2 else "absent" for position, name in enumerate(ids(*"abcdefghijkl"))}
-    told = text_of(recovered_lines(Recovered("run-0", "bob@laptop", fates))).splitlines()
+    told = text_of(recovered_lines(RunRecovered("run-0", "bob@laptop", fates))).splitlines()
     assert told == [
         "Run run-0 of bob@laptop had not closed: 12 actions in doubt",
         "  create:topic/west/a, create:topic/west/c, create:topic/west/e and 3 more: had not happened",
@@ -199,19 +199,19 @@ def test_what_an_earlier_run_left_in_doubt_takes_a_line_a_fate_however_much_it_w
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (Recovered("r0", "bob", {}, "stopped", 4000), "Run r0 of bob was stopped: 4,000 actions not begun"),
-        (Recovered("r0", "bob", {}, "detached", 3), "Run r0 of bob left 3 actions to others"),
-        (Recovered("r0", "bob", {}, None, 2), "Run r0 of bob had not closed: 2 actions not begun"),
-        (Recovered("r0", "bob", {}), "Run r0 of bob had not closed: all of it is done"),
+        (RunRecovered("r0", "bob", {}, "stopped", 4000), "Run r0 of bob was stopped: 4,000 actions not begun"),
+        (RunRecovered("r0", "bob", {}, "detached", 3), "Run r0 of bob left 3 actions to others"),
+        (RunRecovered("r0", "bob", {}, None, 2), "Run r0 of bob had not closed: 2 actions not begun"),
+        (RunRecovered("r0", "bob", {}), "Run r0 of bob had not closed: all of it is done"),
     ],
 )
-def test_how_a_run_came_to_be_open_is_told_without_a_doubt_that_is_none(event: Recovered, told: str) -> None:
+def test_how_a_run_came_to_be_open_is_told_without_a_doubt_that_is_none(event: RunRecovered, told: str) -> None:
     assert text_of(recovered_lines(event)).splitlines() == [told]
 
 
 def test_a_lease_that_was_freed_with_nothing_in_doubt_says_only_what_is_left() -> None:
     doubt = Doubt("r0", left=("update:link/west/a",))
-    told = text_of(unlocked_text(Unlocked(was_free=True, doubt=doubt))).splitlines()
+    told = text_of(unlocked_text(UnlockResult(was_free=True, doubt=doubt))).splitlines()
     assert told[1:] == ["Run r0 is open; 1 action not begun"]
 
 
@@ -295,8 +295,8 @@ EVENTS: tuple[Event, ...] = (
     ActionDone("create:topic/west/a", Address("topic/west/a"), 0.1),
     ActionFailed("create:topic/west/[red]\x1b", Address("topic/west/b"), "no", "Mend it."),
     LeaseLost("run 7 took over"),
-    Recovered("r0", "bob@laptop", {"create:topic/west/a": "done", MIRROR: "partial"}),
-    Detached((MIRROR,)),
+    RunRecovered("r0", "bob@laptop", {"create:topic/west/a": "done", MIRROR: "partial"}),
+    RunHandedOver((MIRROR,)),
     Summary("r1", done=2, failed=1, skipped=1, not_started=0, seconds=1.5, serial=7, skipped_because={"a": "b"}),
     ResultMissing("r1", "cannot write /s/runs/r1/result.json: the disk is full", 7),
 )
@@ -429,7 +429,9 @@ LOCATION = "shop:eu:clicks/67f5505a-32f3-4677-bcad-3c75a1a702a6/6"
 
 
 def waiting() -> Plan:
-    return replace(empty(), waiting=(Waiting(WEST, "preparing"), Waiting(EAST, "MIGRATING", after=WEST)))
+    return replace(
+        empty(), waiting=(UnfinishedTransition(WEST, "preparing"), UnfinishedTransition(EAST, "MIGRATING", after=WEST))
+    )
 
 
 def test_what_waits_is_counted_where_nothing_is_planned_and_where_something_is() -> None:
@@ -449,10 +451,14 @@ def test_a_mount_that_waits_for_another_clusters_unmount_says_what_run_finishes_
 
 @pytest.mark.parametrize(
     "waiting",
-    [Waiting(Address("topic/west/shop:eu:clicks"), "MIGRATING"), Waiting(WEST, "prepared"), Waiting(WEST, "executed")],
+    [
+        UnfinishedTransition(Address("topic/west/shop:eu:clicks"), "MIGRATING"),
+        UnfinishedTransition(WEST, "prepared"),
+        UnfinishedTransition(WEST, "executed"),
+    ],
     ids=["topic", "prepared", "executed"],
 )
-def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: Waiting) -> None:
+def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: UnfinishedTransition) -> None:
     said = text_of(plan_text(replace(empty(), waiting=(waiting,))))
     assert f"{waiting.state.lower()}: how far it is, and what finishes it: reconciler mount status\n" in said
 
@@ -513,17 +519,17 @@ def test_the_last_count_in_a_pipe_is_of_all_that_was_done(capsys: pytest.Capture
 
 def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
     hint = f"Where that cluster is gone for good: reconciler mount release {LOCATION} --allow release:{LOCATION}"
-    error = errors_of([Finding(EAST, None, f"{LOCATION} is mounted on another cluster", hint)])
+    error = errors_of([PlanFinding(EAST, None, f"{LOCATION} is mounted on another cluster", hint)])
     assert isinstance(error, UserError)
     assert error.hint == "No --allow given here lifts these."
-    assert errors_of([Finding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
+    assert errors_of([PlanFinding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
 
 
 @pytest.mark.parametrize(("runs", "lines"), [(0, 0), (10, 10), (1_234, 11)])
 def test_of_records_that_others_wrote_into_a_mirror_the_first_places_are_named(runs: int, lines: int) -> None:
     foreign = tuple(ForeignRecords(0, 2 * at, 2 * at + 1, 1) for at in range(runs))
     left, right = Address("mirror/east/orders"), Address("topic/west/orders")
-    text = text_of(verified_text(Verified(left, right, Comparison((), is_deep=False), None, foreign)))
+    text = text_of(verified_text(TopicComparison(left, right, Comparison((), is_deep=False), None, foreign)))
     named = [one for one in text.splitlines() if one.startswith(("foreign", "and "))]
     assert len(named) == lines
     assert named[10:] == ["and 1,224 more (--format json has all)"] * (runs > 10)

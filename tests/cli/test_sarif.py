@@ -20,10 +20,10 @@ from reconciler.cli.json.checks_json import DRIFT
 from reconciler.cli.json.sarif import MOST_RESULTS, SarifDocument
 from reconciler.cli.text.drift_text import drift_junit, drift_markdown, drift_remarks
 from reconciler.cli.text.remarks import junit, plan_remarks
-from reconciler.operations.drift import Drifted, DriftItem
-from reconciler.operations.plan import Header, Planned
+from reconciler.operations.drift import DriftItem, DriftResult
+from reconciler.operations.plan import Header, PlanResult
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.plan import Finding, Plan
+from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.resources.address import Address
 from tests.cli import sample_results as sample_plans
 from tests.cli.test_foreign_text import HOSTILE
@@ -46,7 +46,7 @@ def results(plan: Plan, prefix: str = "") -> list[dict[str, Any]]:
 
 
 def hostile(name: str) -> Plan:
-    finding = Finding(Address(name), f"{name}:7", name, name)
+    finding = PlanFinding(Address(name), f"{name}:7", name, name)
     (first, *_) = sample_plans.dangerous()
     return dataclasses.replace(
         sample_plans.everything(),
@@ -127,7 +127,7 @@ def test_a_result_stands_at_the_file_and_line_that_declare_it_and_what_nothing_d
 
 
 def test_a_file_name_is_an_uri_that_leads_back_to_it() -> None:
-    finding = Finding(None, "manifests/ä b#c?%20.yaml:3:9", "no", "Mend it.")
+    finding = PlanFinding(None, "manifests/ä b#c?%20.yaml:3:9", "no", "Mend it.")
     (each,) = results(dataclasses.replace(sample_plans.refused(), errors=(finding,)))
     place = each["locations"][0]["physicalLocation"]
     assert unquote(place["artifactLocation"]["uri"]) == "manifests/ä b#c?%20.yaml"
@@ -180,7 +180,7 @@ def test_the_same_plan_gives_the_same_bytes() -> None:
     assert document_bytes(SarifDocument.of(plan_remarks(plan))) == document_bytes(SarifDocument.of(plan_remarks(plan)))
 
 
-def drifted(count: int, name: str = "t") -> Drifted:
+def drifted(count: int, name: str = "t") -> DriftResult:
     """Return a drift of `count` fields, one that is left as it is, and one that fails nothing."""
     fails = tuple(
         DriftItem(
@@ -197,8 +197,8 @@ def drifted(count: int, name: str = "t") -> Drifted:
     ignored = DriftItem("drift", Address("topic/west/kept"), "moved", "sha256:i", path="partitions", ignored="OPS-13")
     other = DriftItem("unmanaged", Address(f"topic/west/{name}"), "exists, but no file declares it", "sha256:u")
     plan = dataclasses.replace(sample_plans.empty(), actions=sample_plans.ordinary())
-    planned = Planned(plan, Header(1, 1, 0.1, 7, None), Select(), Path())
-    return Drifted(planned, (*fails, ignored, other), fails, None)
+    planned = PlanResult(plan, Header(1, 1, 0.1, 7, None), Select(), Path())
+    return DriftResult(planned, (*fails, ignored, other), fails, None)
 
 
 def test_drift_fails_where_its_exit_code_does_and_what_is_left_as_it_is_is_skipped() -> None:
@@ -235,10 +235,12 @@ def test_a_comment_about_drift_fits_and_names_what_fails_for_as_long_as_it_does(
 
 
 def test_a_comment_about_drift_counts_also_errors_that_do_not_fit() -> None:
-    errors = tuple(Finding(Address(f"topic/west/e-{number:06}"), None, "x" * 100, "Look.") for number in range(1_000))
+    errors = tuple(
+        PlanFinding(Address(f"topic/west/e-{number:06}"), None, "x" * 100, "Look.") for number in range(1_000)
+    )
     planned = drifted(0).planned
     planned = dataclasses.replace(planned, plan=dataclasses.replace(planned.plan, errors=errors))
-    comment = drift_markdown(Drifted(planned, (), (), None))
+    comment = drift_markdown(DriftResult(planned, (), (), None))
     named = len(set(re.findall(r"e-\d{6}", comment)))
     told = re.search(r"\*\*([\d,]+) more rows of danger do not fit", comment)
     assert named + (int(told[1].replace(",", "")) if told else 0) == 1_000

@@ -12,7 +12,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from tests.contracts.wire import REFUSALS, Fault, Wire
-from tests.servers.proxy import Late, Lost, Proxy, Refused, Repeated, Slow
+from tests.servers.proxy import FailedChore, Late, Lost, Proxy, Repeated, Slow
 
 if TYPE_CHECKING:
     import pytest
@@ -69,7 +69,7 @@ class Proxied:
         for _ in range(times):
             self.proxy.on("PUT", self._made(fault, then))
 
-    def _made(self, fault: Fault, then: Callable[[], None]) -> Lost | Late | Slow | Repeated | Refused:
+    def _made(self, fault: Fault, then: Callable[[], None]) -> Lost | Late | Slow | Repeated | FailedChore:
         match fault:
             case Fault.LOST:
                 return Lost(then)
@@ -81,7 +81,7 @@ class Proxied:
                 return Repeated(then)
             case _:
                 status, code = REFUSALS[fault]
-                return Refused(status, code, then=then)
+                return FailedChore(status, code, then=then)
 
     def _late(self, then: Callable[[], None]) -> Late:
         def sent() -> None:

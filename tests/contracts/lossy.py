@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.errors import RetryableError
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
 
 
 class LossyStore:
@@ -42,7 +42,7 @@ class LossyStore:
     def clock_ms(self) -> int:
         return self.inner.clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -67,7 +67,7 @@ class LossyStore:
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         return self.inner.list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:

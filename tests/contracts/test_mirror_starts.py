@@ -11,7 +11,7 @@ from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition as Place
 
 from reconciler.embedded.segments.head import Partition, swap_head
-from reconciler.operations.mirrors.mirror_rounds import Rounds, Synced
+from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Rounds
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.embedded.links.linked import ORDERS, mirrored
@@ -40,7 +40,7 @@ class Pair(Protocol):
     def copy(self) -> None:
         """Copy, and be killed before anything is deleted."""
 
-    def once(self) -> Synced:
+    def once(self) -> MirrorOutcome:
         """Do a round in a process of its own."""
 
     def values(self) -> list[str]:
@@ -70,7 +70,7 @@ class OfEmbedded:
     def copy(self) -> None:
         self.linked.catch_up("east")
 
-    def once(self) -> Synced:
+    def once(self) -> MirrorOutcome:
         (found,) = rounds(self.linked).once(["east"]).synced
         return found
 
@@ -103,7 +103,7 @@ class OfKafka:
     def copy(self) -> None:
         self.linked.copy()
 
-    def once(self) -> Synced:
+    def once(self) -> MirrorOutcome:
         other = self.linked.other()
         copier = Copier({EAST: other.east, WEST: other.west}, here())
         done = Rounds(copier, other.site.now_ms).once([EAST], lambda address: address == other.address)

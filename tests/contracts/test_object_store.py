@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import LostRaceError, MissingObjectError, RetryableError, UserError
-from reconciler.objectstore.base import ObjectStore, Stored, Version
+from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import MARKS, ReadRegister, Register
+from reconciler.objectstore.register import MARKS, Register, RegisterSnapshot
 from reconciler.state.lease import acquire
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
@@ -328,7 +328,7 @@ def test_a_store_that_keeps_its_word_passes_the_probe_and_keeps_nothing_of_it(st
 class _Unconditional(MemoryStore):
     """Stores that do not do one of the four calls of a probe as they should; each by its own method."""
 
-    def __init__(self, ignores: Callable[[Version | None, Stored | None], bool]) -> None:
+    def __init__(self, ignores: Callable[[Version | None, StoredObject | None], bool]) -> None:
         super().__init__()
         self.ignores = ignores
 
@@ -402,7 +402,7 @@ def test_no_state_is_kept_where_the_probe_finds_anything(
 # -- registers
 
 
-def count(held: ReadRegister | None) -> dict[str, object]:
+def count(held: RegisterSnapshot | None) -> dict[str, object]:
     return {"count": 1 if held is None else held.value["count"] + 1}
 
 
@@ -499,7 +499,7 @@ def test_an_update_that_always_loses_says_so_when_its_patience_ends(store: Objec
     register = Register(store, "r", format=FORMAT)
     calls = 0
 
-    def overtaken(held: ReadRegister | None) -> dict[str, object]:
+    def overtaken(held: RegisterSnapshot | None) -> dict[str, object]:
         nonlocal calls
         calls += 1
         register.swap(held, {})

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import LeaseError
 from reconciler.objectstore.base import ObjectStore
-from reconciler.state.diagnosis import look_at
+from reconciler.state.diagnosis import read_remains
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY
 from reconciler.state.repair import Choice, Repair, judge, mend
@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def look(store: ObjectStore) -> Repair:
-    found = judge(store, look_at(store), SHOP, Choice(), lineage="lineage-new")
+    found = judge(store, read_remains(store), SHOP, Choice(), lineage="lineage-new")
     assert found is not None
     return found
 

@@ -11,7 +11,7 @@ from reconciler.errors import LeaseError, RetryableError, UserError
 from reconciler.state.journal import read_run, result_key, run_key
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
-from reconciler.state.repair import Unlocking, unlock
+from reconciler.state.repair import UnlockRequest, unlock
 from reconciler.state.snapshots import history, read_serial, read_snapshot
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
@@ -120,7 +120,7 @@ async def test_a_second_holder_is_told_who_the_first_one_is(store: ObjectStore) 
 async def test_a_holder_that_was_taken_over_can_commit_nothing(store: ObjectStore) -> None:
     old = await acquire(store, Simulation(), claim("old"))
     await old.begin(run_file("old"))
-    unlocked = await unlock(store, Simulation(), Unlocking(owner=SHOP, run="old"))
+    unlocked = await unlock(store, Simulation(), UnlockRequest(owner=SHOP, run="old"))
     assert (unlocked.run, unlocked.epoch, unlocked.was_free) == ("old", 2, False)
     new = await acquire(store, Simulation(), claim("new"), AT_ONCE)
     assert new.lockfile.lease.epoch == 3

@@ -18,7 +18,7 @@ from reconciler.errors import LostRaceError, UnansweredError
 from reconciler.objectstore import cloud_client, s3_client, swap
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import Register, RegisterSnapshot
 from reconciler.runtime.retry import Backoff
 from tests.contracts.faulty import CLIENT_GIVES_UP_S, Faulty, faulty_store
 from tests.contracts.wire import Fault, Wire
@@ -231,5 +231,5 @@ def test_in_a_storm_every_update_of_every_writer_is_recorded_once(faulty: Faulty
     faulty.heal()
     faulty.deliver()
     held: Any = Register(faulty.truth, "r", format=FORMAT).read()
-    assert isinstance(held, ReadRegister)
+    assert isinstance(held, RegisterSnapshot)
     assert sorted(held.value["items"]) == sorted(f"{number}-{turn}" for number in range(3) for turn in range(4))

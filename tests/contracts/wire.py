@@ -15,7 +15,7 @@ from typing import Any
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
 from reconciler.errors import LostRaceError
-from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
 from reconciler.objectstore.s3_store import write_once
 from reconciler.objectstore.swap import ConditionalWrite
 
@@ -142,7 +142,7 @@ class Wire:
     def clock_ms(self) -> int:
         return self.inner.clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -154,7 +154,7 @@ class Wire:
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         return self.inner.list(prefix)
 
     def delete(self, keys: Iterable[str]) -> None:

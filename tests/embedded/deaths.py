@@ -21,7 +21,7 @@ from tests.embedded.stores import DiedError, WatchedStore, dying
 if TYPE_CHECKING:
     from reconciler.embedded.clients.producer import Producer
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored
+    from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject
 
 
 def opened(store: ObjectStore) -> EmbeddedCluster:
@@ -59,7 +59,7 @@ class Fault(NamedTuple):
     how: Literal["dies before", "dies after", "refused", "no answer"]
 
 
-class Ended(Enum):
+class RunOutcome(Enum):
     """How something ended that one process did."""
 
     DONE = "done"
@@ -115,7 +115,7 @@ class MortalStore(WatchedStore):
     def clock_ms(self) -> int:
         return super().clock_ms() + self.ahead_ms
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self.calls.clear()
         self.fuse.check()
         return super().get(key)
@@ -125,7 +125,7 @@ class MortalStore(WatchedStore):
         self.fuse.check()
         return super().get_range(key, start, length)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         self.calls.clear()
         self.fuse.check()
         return super().list(prefix)
@@ -147,19 +147,19 @@ class Process:
             self._producer = self.cluster.producer()
         return self._producer
 
-    def ends(self, do: Callable[[Process], object], fault: Fault | None) -> Ended:
+    def ends(self, do: Callable[[Process], object], fault: Fault | None) -> RunOutcome:
         """Do something during which a fault may happen."""
         self.store.fuse.arm(fault)
         try:
             do(self)
         except DiedError:
-            return Ended.DIED
+            return RunOutcome.DIED
         except RetryableError:
             assert fault is not None
-            return Ended.UNSURE
+            return RunOutcome.UNSURE
         finally:
             self.store.fuse.arm(None)
-        return Ended.DONE
+        return RunOutcome.DONE
 
 
 # Two processes that drive a cluster, how one of them dies, and how what is uncertain then is settled.
@@ -205,19 +205,19 @@ class Driven(RuleBasedStateMachine):
 
     def _attempt(
         self, process: int, do: Callable[[Process], Any], fault: Fault | None, possible: Sequence[Model]
-    ) -> Ended:
+    ) -> RunOutcome:
         """Do something after which the last of these models holds; after a fault any of them may."""
         ended = self._ended(process, do, fault)
-        if ended is Ended.DONE:
+        if ended is RunOutcome.DONE:
             self.model = possible[-1]
         else:
             self._settle(possible)
         return ended
 
-    def _ended(self, process: int, do: Callable[[Process], object], fault: Fault | None) -> Ended:
+    def _ended(self, process: int, do: Callable[[Process], object], fault: Fault | None) -> RunOutcome:
         """Do something in a process; who died is replaced, and its open transactions are nobody's."""
         ended = self.processes[process].ends(do, fault)
-        if ended is Ended.DIED:
+        if ended is RunOutcome.DIED:
             self.processes[process] = self._process()
             self.owner = {owner: where for owner, where in self.owner.items() if where != process}
             self.zombies = []

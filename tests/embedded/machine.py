@@ -26,9 +26,9 @@ from tests.embedded.deaths import (
     NAMESPACES,
     OWNERS,
     Driven,
-    Ended,
     Fault,
     Process,
+    RunOutcome,
     fault,
     has_open,
     has_topics,
@@ -72,11 +72,13 @@ class Writing(Driven):
     def append_in_transaction(self, owner: str, which: int, rows: Sequence[Any], fault: Fault | None) -> None:
         if owner in self.owner:
             ended = self._append(self.owner[owner], self._topic(which), rows, fault, owner)
-            if ended is Ended.UNSURE:
+            if ended is RunOutcome.UNSURE:
                 # It says so itself: all that is left to do is to abort.
                 self.end_transaction(owner, commits=False, fault=None)
 
-    def _append(self, process: int, name: str, rows: Sequence[Any], fault: Fault | None, owner: str | None) -> Ended:
+    def _append(
+        self, process: int, name: str, rows: Sequence[Any], fault: Fault | None, owner: str | None
+    ) -> RunOutcome:
         topic = self.model.topics[name]
         by_partition: dict[int, list[Row]] = {}
         for number, age_ms, key, value, headers in rows:
@@ -124,7 +126,7 @@ class Writing(Driven):
         self._fence(owner)
         after = self.model.copy()
         after.decide(owner, commits=False)
-        if self._ended(process, take, fault) is Ended.DONE:
+        if self._ended(process, take, fault) is RunOutcome.DONE:
             self.model = after
             self.owner[owner] = process
         else:
@@ -164,7 +166,7 @@ class Writing(Driven):
             else:
                 producer.abort()
 
-        if self._ended(process, end, fault) is Ended.DONE:
+        if self._ended(process, end, fault) is RunOutcome.DONE:
             self.model = committed if commits else aborted
         else:
             self._resolve(owner, [aborted, committed] if commits else [aborted])
@@ -224,7 +226,7 @@ KINDS = {
 }
 
 
-class Naming(Driven):
+class ClusterNaming(Driven):
     """Makes, moves and deletes."""
 
     @initialize(partitions=st.integers(1, 2), kind=st.sampled_from(sorted(KINDS)))
@@ -337,7 +339,7 @@ class Committing(Driven):
     def protect_topic(self, process: int, which: int, rules: tuple[Rule, ...], fault: Fault | None) -> None:
         name = self._topic(which)
         self.model.topics[name].rules = rules
-        if self._ended(process, lambda it: it.cluster.set_topic_acls(name, _acls(rules)), fault) is not Ended.DONE:
+        if self._ended(process, lambda it: it.cluster.set_topic_acls(name, _acls(rules)), fault) is not RunOutcome.DONE:
             self.processes[process].cluster.set_topic_acls(name, _acls(rules))
 
     @rule(process=process, name=st.sampled_from(NAMESPACES), rules=rules)
@@ -375,7 +377,7 @@ def _acls(rules: Sequence[Rule]) -> list[AclEntry]:
     return [AclEntry(rule.principal, "allow" if rule.is_allowed else "deny", (rule.operation,)) for rule in rules]
 
 
-class ClusterMachine(Naming, Writing, Committing):
+class ClusterMachine(ClusterNaming, Writing, Committing):
     """All of it, with upkeep, and looks at everything."""
 
     @rule(minutes=st.sampled_from([1, 20, 90]))
@@ -405,7 +407,7 @@ class ClusterMachine(Naming, Writing, Committing):
         overdue = self.model.overdue(self.now_ms)
         for owner in overdue:
             self._fence(owner)
-        if self._ended(process, finish, fault) is not Ended.DONE:
+        if self._ended(process, finish, fault) is not RunOutcome.DONE:
             finish(self._process())
         for owner in overdue:
             self.model.decide(owner, commits=False)

@@ -10,7 +10,7 @@ from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY, manifest_register, parse_manifest, remote_partition
 from reconciler.errors import MissingObjectError, UnansweredError
-from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.mounts.shared_bucket import Bucket
 
@@ -48,7 +48,7 @@ class WatchedStore:
     def clock_ms(self) -> int:
         return self.inner.clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self.calls.append(("get", key))
         return self.inner.get(key)
 
@@ -67,7 +67,7 @@ class WatchedStore:
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         self._write("copy_in", key, lambda: self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id))
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         self.calls.append(("list", prefix))
         return self.inner.list(prefix)
 
@@ -185,11 +185,11 @@ class Told(WatchedStore):
         super().__init__(inner)
         self.told: dict[str, int] = {}
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         yield from super().list(prefix)
         for key, size in self.told.items():
             if key.startswith(prefix):
-                yield Listed(key, size, 0, "told")
+                yield ListedObject(key, size, 0, "told")
 
 
 class Counted:

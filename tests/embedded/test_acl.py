@@ -250,7 +250,7 @@ def test_a_path_is_read_as_the_rule_it_was_written_from(principal: str, host: st
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 RULES, IN_CODE = GUIDES / "permissions.md", GUIDES / "permissions-in-code.md"
-Doing = Callable[[EmbeddedCluster], Any]
+ApplyMode = Callable[[EmbeddedCluster], Any]
 
 
 def rules(*texts: str) -> tuple[AclEntry, ...]:
@@ -294,7 +294,7 @@ def sent(cluster: EmbeddedCluster, name: str) -> None:
     producer.send_offsets("g", {(name, 0): 1})
 
 
-DOORS: dict[str, tuple[Doing, str, str]] = {
+DOORS: dict[str, tuple[ApplyMode, str, str]] = {
     "topic": (lambda c: c.topic("shop:eu:orders"), "topic shop:eu:orders", "describe"),
     "effective configs": (lambda c: c.effective_configs("shop:eu:orders"), "topic shop:eu:orders", "describe-configs"),
     "source": (lambda c: c.source_topic("shop:eu:orders"), "topic shop:eu:orders", "describe"),
@@ -330,7 +330,7 @@ DOORS: dict[str, tuple[Doing, str, str]] = {
 }
 
 
-def door(name: str) -> tuple[Doing, str, str]:
+def door(name: str) -> tuple[ApplyMode, str, str]:
     return DOORS[name]
 
 
@@ -379,7 +379,7 @@ def test_the_super_user_is_refused_nothing(cluster: EmbeddedCluster, name: str) 
         lambda c: c.follow_source("copy", SourceTopic(partitions=1)),
     ],
 )
-def test_links_belong_to_the_super_user(cluster: EmbeddedCluster, do: Doing) -> None:
+def test_links_belong_to_the_super_user(cluster: EmbeddedCluster, do: ApplyMode) -> None:
     with pytest.raises(NotAuthorizedError, match="ClusterAuthorizationException"):
         do(cluster.acting_as("User:owner"))
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from reconciler.operations.imports import Imported, ImportOptions, import_files
+from reconciler.operations.imports import ImportOptions, ImportResult, import_files
 from reconciler.operations.steps.invocation import Invocation, Select
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -31,7 +31,7 @@ def invocation_in(folder: Path) -> Invocation:
     )
 
 
-def imported(tool: str, out: Path, **more: Any) -> Imported:
+def imported(tool: str, out: Path, **more: Any) -> ImportResult:
     """Import the sample of a tool as a workspace."""
     given: dict[str, Any] = {"bootstrap_servers": BROKERS} if tool in NOT_SAID_WHERE else {"is_workspace": True}
     options = ImportOptions(tool=tool, path=Path("files"), out=out, **{**given, **more})
@@ -44,7 +44,7 @@ def manifests_in(out: Path) -> dict[str, str]:
     return {path.relative_to(out / "manifests").as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
-def losses(found: Imported) -> str:
+def losses(found: ImportResult) -> str:
     """Return what was not carried over, a line each."""
     return "".join(
         f"{each.place} {'left out' if each.is_left_out else 'unsaid'}: {each.subject}"

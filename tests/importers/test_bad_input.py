@@ -15,8 +15,8 @@ from reconciler.errors import ReconcilerError, UserError
 from reconciler.importers.resources import compose
 from reconciler.manifests.yaml_documents import parse
 from reconciler.operations.imports import (
-    Imported,
     ImportOptions,
+    ImportResult,
     Surroundings,
     gather,
     import_files,
@@ -36,7 +36,7 @@ def files_in(folder: Path, files: Mapping[str, str | bytes]) -> None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def run(folder: Path, tool: str, path: str = "files", **more: Any) -> Imported:
+def run(folder: Path, tool: str, path: str = "files", **more: Any) -> ImportResult:
     options = ImportOptions(tool=tool, path=Path(path), out=Path("out"), **more)
     return import_files(invocation_in(folder), Select(), options)
 

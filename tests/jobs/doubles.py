@@ -15,7 +15,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.jobs.copy import mirror
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.records.log import OffsetRange, SinkPosition, SourceSeen, Staged, StagedSink, TopicLog
+from reconciler.records.log import OffsetRange, SinkPosition, SourceSeen, StagedRecords, StagedSink, TopicLog
 from tests.engines import on
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class Wrapped:
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         return self.sink.reached(only)
 
-    def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> Staged:
+    def stage(self, partition: int, batches: Any, *, at: OffsetRange | None) -> StagedRecords:
         return self.sink.stage(partition, batches, at=at)
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         return self.sink.stage_copy(partition, source, offsets)
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         return self.sink.publish(staged)
 
     def complete(self) -> None:
@@ -70,7 +70,7 @@ class Unshared(Wrapped):
 class Broken(Wrapped):
     """A sink with a bug that shows in one partition."""
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         if partition == 1:
             raise ZeroDivisionError("division by zero in partition 1")
         return super().stage_copy(partition, source, offsets)
@@ -80,7 +80,7 @@ class Broken(Wrapped):
 class Refusing(Wrapped):
     """A sink that refuses one partition."""
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         if partition == 1:
             raise UserError("no space left for partition 1", hint="Free some.")
         return super().stage_copy(partition, source, offsets)
@@ -92,7 +92,7 @@ class Interrupted(Wrapped):
 
     before: Callable[[], object] | None
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         before, self.before = self.before, None
         if before is not None:
             before()
@@ -107,7 +107,7 @@ class Interrupted(Wrapped):
 class Unlucky(Wrapped):
     """A sink where somebody else is always faster."""
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         return super().publish(staged[:0])
 
 
@@ -145,13 +145,13 @@ class Halting(Wrapped):
     where: str
     said: Path
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         staged = super().stage_copy(partition, source, offsets)
         if self.where == "staging" and partition > 0:
             self._halt()
         return staged
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         super().publish(staged[:1])
         self._halt()
         raise AssertionError("it was not killed")

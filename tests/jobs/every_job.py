@@ -18,7 +18,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import LostRaceError
-from reconciler.jobs.archive import Archiving, archive
+from reconciler.jobs.archive import ArchiveJob, archive
 from reconciler.jobs.compaction import spread
 from reconciler.jobs.copy import TopicCopyJob, fill, mirror
 from reconciler.jobs.profile import profile
@@ -158,7 +158,7 @@ def archive_has_every_record(it: Scene) -> None:
 def archive_all(source: TopicLog, place: Archive, engine: Engine) -> Copy:
     begin(place, ArchivedTopic(TOPIC, PARTITIONS, 1, {}, {}, {}), dict.fromkeys(range(PARTITIONS), 0), "mark")
     ends = {number: bounds.end for number, bounds in source.bounds().items()}
-    return archive(Archiving(TOPIC, source, ArchiveSink(place, PARTITIONS), ArchiveLog(place), engine, lambda: ends))
+    return archive(ArchiveJob(TOPIC, source, ArchiveSink(place, PARTITIONS), ArchiveLog(place), engine, lambda: ends))
 
 
 def mirror_into_kafka_is_the_same(it: Scene) -> None:

@@ -16,11 +16,11 @@ import pytest
 from reconciler.archives.archive import Archive, ArchivedTopic, begin, claim, describe, detach, give_back, settle, tidy
 from reconciler.archives.keys import segment_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Owning, read_ownership
+from reconciler.archives.ownership import OwnershipState, read_ownership
 from reconciler.archives.storage import read_storage_id
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import IncompleteError, OwnershipLostError, RetryableError, UserError
-from reconciler.jobs.archive import Archived, Archiving, archive
+from reconciler.jobs.archive import ArchiveJob, ArchiveResult, archive
 from reconciler.jobs.verify import verify
 from reconciler.records.log import Bounds, OffsetRange, TopicLog, came_since
 from tests.embedded.mounts.shared_bucket import Bucket
@@ -69,20 +69,20 @@ def archive_of(bucket: Bucket) -> Archive:
     return Archive(bucket.storage, TopicLocation(NAME, KAFKA, 9), KAFKA, read_storage_id(bucket.storage))
 
 
-def job(source: TopicLog, place: Archive, sink: Any = None, meanwhile: Callable[[], None] = lambda: None) -> Archiving:
+def job(source: TopicLog, place: Archive, sink: Any = None, meanwhile: Callable[[], None] = lambda: None) -> ArchiveJob:
     """Archive a topic; `meanwhile` is the last that is done to it before everybody is shut out."""
 
     def shut_out() -> dict[int, int]:
         meanwhile()
         return {number: bounds.end for number, bounds in source.bounds().items()}
 
-    return Archiving(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), here(), shut_out)
+    return ArchiveJob(NAME, source, sink or ArchiveSink(place, 3), ArchiveLog(place), here(), shut_out)
 
 
 TOPIC = ArchivedTopic(NAME, 3, 2, {"retention.ms": "-1"}, {"retention.ms": "-1"}, {"readers": {0: 3, 1: 4}})
 
 
-def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any = None, **more: Any) -> Archived:
+def archived(bucket: Bucket, source: TopicLog, *, mark: str = CLAIM, sink: Any = None, **more: Any) -> ArchiveResult:
     """Archive a topic and let go of it."""
     place = archive_of(bucket)
     begin(place, TOPIC, {number: each.start for number, each in source.bounds().items()}, mark)
@@ -115,7 +115,7 @@ def test_a_mounted_archive_is_unmounted_again_and_keeps_its_place(bucket: Bucket
     settle(place, NAME, "back", now_ms=2)
     found = read_ownership(bucket.storage, place.location)
     assert found is not None
-    assert (found.state, found.owner) == (Owning.MOUNTED, KAFKA)
+    assert (found.state, found.owner) == (OwnershipState.MOUNTED, KAFKA)
 
 
 def test_what_a_cluster_puts_that_has_mounted_an_archive_is_left_alone(bucket: Bucket) -> None:
@@ -132,7 +132,7 @@ def test_an_archive_is_let_go_of_once_however_soon_it_is_mounted_and_unmounted_e
     place = archive_of(bucket)
     bucket.mounted(f"{NAME}/{KAFKA}/9", NAME)
     found = detach(place, CLAIM, now_ms=2)
-    assert (found.state, found.owner) == (Owning.MOUNTED, bucket.east.cluster_id)
+    assert (found.state, found.owner) == (OwnershipState.MOUNTED, bucket.east.cluster_id)
     bucket.unmounted(NAME, "east")
     assert detach(place, CLAIM, now_ms=3) == read_ownership(bucket.storage, place.location)
 
@@ -248,7 +248,7 @@ def test_what_was_not_compared_before_it_was_stopped_is_not_taken_for_equal(buck
 
 
 @dataclass
-class Cleaned:
+class GroupRewrite:
     """A log of brokers that compact when they like: some records are gone once they have been copied."""
 
     log: TopicLog
@@ -276,7 +276,7 @@ def test_what_brokers_compacted_after_it_was_archived_is_no_difference(
     with cluster.producer() as producer:
         for key, value in [("a", "0"), ("b", "1"), ("a", "2"), ("b", "3")]:
             producer.send(NAME, value, key=key.encode(), partition=0)
-    source = Cleaned(cluster.log(NAME), frozenset(taken))
+    source = GroupRewrite(cluster.log(NAME), frozenset(taken))
     begin(place, replace(TOPIC, partitions=1), {}, CLAIM)
 
     def clean() -> None:

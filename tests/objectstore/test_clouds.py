@@ -21,10 +21,10 @@ from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Secret, StoreSettings
 from tests.objectstore.conftest import body_of
 from tests.servers.clouds import ACCOUNT, KEY, CloudServer
-from tests.servers.proxy import Cut, Lost, Proxy, Refused, Stripped
+from tests.servers.proxy import Cut, FailedChore, Lost, Proxy, Stripped
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
 
 pytestmark = pytest.mark.thorough
 
@@ -64,7 +64,7 @@ def test_a_source_that_fails_in_the_middle_of_a_copy_is_told_as_it_is_and_leaves
     source = open_store(server.settings("source", endpoint=proxy.endpoint))
     source.put("large", LARGE)
     proxy.let_pass("GET", 1)
-    proxy.on("GET", Refused(503, "ServerBusy"), times=10)
+    proxy.on("GET", FailedChore(503, "ServerBusy"), times=10)
     with pytest.raises(RetryableError, match=f"cannot read {source.url}/large: the store is throttling"):
         truth.copy_in("copied", source, "large")
     assert list(truth.list("")) == []
@@ -81,7 +81,7 @@ def test_what_was_cut_off_leaves_nothing_and_the_next_try_is_whole(
     truth: ObjectStore,
     proxy: Proxy,
 ) -> None:
-    seen = list["Stored | None"]()
+    seen = list["StoredObject | None"]()
     expected = None if is_new else truth.swap("head", b"old", expected=None)
     proxy.on("PUT", replace(cut, then=lambda: seen.append(truth.get("head"))), key="head")
     store.swap("head", b"what is written", expected=expected)
@@ -158,13 +158,13 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SAID: Final = [
-    (Refused(403, "AccessDenied"), "access denied", "Allow these credentials"),
-    (Refused(403, "AuthorizationPermissionMismatch"), "access denied", "Allow these credentials"),
-    (Refused(401, "AuthenticationRequired"), "the credentials are not accepted", "Check "),
-    (Refused(403, "ExpiredToken"), "the credentials have expired", "Renew"),
-    (Refused(507, "InsufficientStorage"), "the store is full", "Free some space"),
-    (Refused(500, "InternalError", "we broke"), "the store failed: we broke", "Run the same command again"),
-    (Refused(400, "SomethingNew", "never heard of"), "never heard of", "Check the location"),
+    (FailedChore(403, "AccessDenied"), "access denied", "Allow these credentials"),
+    (FailedChore(403, "AuthorizationPermissionMismatch"), "access denied", "Allow these credentials"),
+    (FailedChore(401, "AuthenticationRequired"), "the credentials are not accepted", "Check "),
+    (FailedChore(403, "ExpiredToken"), "the credentials have expired", "Renew"),
+    (FailedChore(507, "InsufficientStorage"), "the store is full", "Free some space"),
+    (FailedChore(500, "InternalError", "we broke"), "the store failed: we broke", "Run the same command again"),
+    (FailedChore(400, "SomethingNew", "never heard of"), "never heard of", "Check the location"),
 ]
 
 
@@ -172,7 +172,7 @@ SAID: Final = [
 @pytest.mark.parametrize("case", SAID, ids=[one[0].code for one in SAID])
 @pytest.mark.parametrize("doing", ["read", "write", "swap", "list", "delete"])
 def test_what_the_store_says_is_a_sentence_and_nothing_is_lost(
-    doing: str, case: tuple[Refused, str, str], server: CloudServer, proxy: Proxy
+    doing: str, case: tuple[FailedChore, str, str], server: CloudServer, proxy: Proxy
 ) -> None:
     refused, what, hint = case
     url = server.url("said")

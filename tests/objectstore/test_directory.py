@@ -23,11 +23,11 @@ from reconciler.objectstore import directory
 from reconciler.objectstore.directory import (
     DirectoryStore,
     copy_contents,
+    error_from_os_error,
     exclusive_lock,
-    file_faults,
-    from_os_error,
     is_exclusive,
     sync_folder,
+    translate_file_errors,
 )
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.register import Register
@@ -367,7 +367,7 @@ def test_a_file_system_without_hard_links_is_said_so(
 def test_a_file_system_that_cannot_make_names_durable_is_said_so() -> None:
     with (
         pytest.raises(UserError, match=r"cannot lock or link files \(it cannot make names durable\)\. .*local disk"),
-        file_faults("write", "/proc/self"),
+        translate_file_errors("write", "/proc/self"),
     ):
         sync_folder("/proc/self")
 
@@ -403,7 +403,7 @@ def test_a_write_the_disk_refuses_half_way_leaves_nothing(tmp_path: Path) -> Non
 def test_a_full_disk_is_said_so() -> None:
     with (
         pytest.raises(RetryableError, match=r"cannot write x: the disk is full\. .*Free some space"),
-        file_faults("write", "x"),
+        translate_file_errors("write", "x"),
         Path("/dev/full").open("wb", buffering=0) as full,
     ):
         full.write(b"x")
@@ -412,7 +412,7 @@ def test_a_full_disk_is_said_so() -> None:
 @pytest.mark.parametrize("code", [1, 2, 5, 11, 13, 20, 24, 28, 30, 36, 37, 40, 95, 110, 116, 122, None])
 def test_every_fault_of_the_system_names_the_place_and_what_to_do(code: int | None) -> None:
     fault = OSError() if code is None else OSError(code, os.strerror(code))
-    error = from_os_error(fault, "write", "/the/place")
+    error = error_from_os_error(fault, "write", "/the/place")
     assert isinstance(error, ReconcilerError)
     assert error.message.startswith("cannot write /the/place: ")
     assert error.hint

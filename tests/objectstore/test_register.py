@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from reconciler.errors import BrokenInvariantError, LostRaceError, RetryableError, UnansweredError, UserError
-from reconciler.objectstore.base import ObjectStore, Stored, Version
+from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import Register, create, is_cut_off, put_back
+from reconciler.objectstore.register import Register, create, is_truncated_json, put_back
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Gone(MemoryStore):
         self.is_gone = True
         raise UnansweredError("no answer", hint="Run it again.")
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         if self.is_gone:
             raise RetryableError("no way to it", hint="Run it again.")
         return super().get(key)
@@ -112,12 +112,12 @@ def versioned(s3_server: S3Server) -> ObjectStore:
 
 @pytest.mark.parametrize("length", range(len(WHOLE_OBJECT)))
 def test_every_beginning_of_an_object_is_cut_off(length: int) -> None:
-    assert is_cut_off(WHOLE_OBJECT[:length])
+    assert is_truncated_json(WHOLE_OBJECT[:length])
 
 
 @pytest.mark.parametrize("body", [WHOLE_OBJECT, b"{}", b"null", b"{,", b"no JSON", b"\xff\xff", b'{"a": "\xff'])
 def test_what_is_whole_or_was_never_ours_is_not_cut_off(body: bytes) -> None:
-    assert not is_cut_off(body)
+    assert not is_truncated_json(body)
 
 
 @pytest.mark.parametrize("left", [b"", WHOLE_OBJECT[:5]])

@@ -16,7 +16,7 @@ from reconciler.objectstore.open import open_store
 from tests.servers.proxy import Cut, Proxy
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
     from reconciler.objectstore.settings import StoreSettings
     from tests.servers.weed import S3Server
 
@@ -74,7 +74,7 @@ def _cut(
     direct: ObjectStore, through: ObjectStore, proxy: Proxy, write: Callable[[ObjectStore], None], cut: Cut
 ) -> None:
     """Cut one write off, look what there is, and let it be tried again."""
-    seen = list["Stored | None"]()
+    seen = list["StoredObject | None"]()
     direct.delete(["key"])
     if write is replace:
         direct.put("key", OLD)

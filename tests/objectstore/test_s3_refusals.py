@@ -14,7 +14,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Credentials, Secret, StoreSettings
-from tests.servers.proxy import Answered, Proxy, Refused, Stripped
+from tests.servers.proxy import Answered, FailedChore, Proxy, Stripped
 from tests.servers.weed import S3Server, credentials_of
 
 pytestmark = pytest.mark.thorough
@@ -92,8 +92,8 @@ def test_who_may_not_list_is_told(settings: StoreSettings) -> None:
 
 @pytest.mark.parametrize("doing", ["delete", "delete several"])
 def test_who_may_write_but_not_delete_is_told(doing: str, settings: StoreSettings, proxy: Proxy) -> None:
-    proxy.on("DELETE", Refused(403, "AccessDenied"))
-    proxy.on("POST", Refused(403, "AccessDenied"), key="delete")
+    proxy.on("DELETE", FailedChore(403, "AccessDenied"))
+    proxy.on("POST", FailedChore(403, "AccessDenied"), key="delete")
     error = told(CALLS[doing], replace(settings, endpoint=proxy.endpoint))
     assert "access denied" in error.message
     assert "s3:DeleteObject" in error.hint
@@ -114,14 +114,14 @@ def test_the_probe_names_the_right_that_is_missing(identity: str, s3_server: S3S
 
 
 def test_the_probe_finds_a_bucket_nobody_may_delete_from(s3_server: S3Server, proxy: Proxy) -> None:
-    proxy.on("DELETE", Refused(403, "AccessDenied"))
+    proxy.on("DELETE", FailedChore(403, "AccessDenied"))
     error = told(lambda store: store.probe(), s3_server.settings("probe", endpoint=proxy.endpoint))
     assert "s3:DeleteObject" in error.hint
 
 
 @pytest.mark.parametrize("doing", ["read", "read part of"])
 def test_what_is_not_s3_and_answers_all_the_same_is_named(doing: str, settings: StoreSettings, proxy: Proxy) -> None:
-    proxy.on("GET", Refused(200, "Welcome"), times=100)
+    proxy.on("GET", FailedChore(200, "Welcome"), times=100)
     error = told(CALLS[doing], replace(settings, endpoint=proxy.endpoint))
     assert isinstance(error, StoreRefusedError)
     assert error.message.endswith("what answers is not an S3 store: its answer has no ETag")
@@ -172,21 +172,21 @@ def test_a_profile_that_is_not_there_is_named(
 
 
 SAID = [
-    (Refused(400, "ExpiredToken"), "the credentials have expired", "Renew"),
-    (Refused(403, "RequestTimeTooSkewed"), "the clock of this machine is off", "Set it right"),
-    (Refused(503, "SlowDown"), "throttling", "Wait a little"),
-    (Refused(301, "PermanentRedirect", headers={"x-amz-bucket-region": "eu-west-1"}), "eu-west-1", "region"),
-    (Refused(507, "XMinioStorageFull"), "the store is full", "Free some space"),
-    (Refused(400, "KMS.NotFoundException", "no key arn:x"), "no key arn:x", "Check the key"),
-    (Refused(400, "SomethingNew", "never heard of"), "never heard of", "Check the location"),
-    (Refused(500, "InternalError", "we broke"), "the store failed: we broke", "Run the same command again"),
+    (FailedChore(400, "ExpiredToken"), "the credentials have expired", "Renew"),
+    (FailedChore(403, "RequestTimeTooSkewed"), "the clock of this machine is off", "Set it right"),
+    (FailedChore(503, "SlowDown"), "throttling", "Wait a little"),
+    (FailedChore(301, "PermanentRedirect", headers={"x-amz-bucket-region": "eu-west-1"}), "eu-west-1", "region"),
+    (FailedChore(507, "XMinioStorageFull"), "the store is full", "Free some space"),
+    (FailedChore(400, "KMS.NotFoundException", "no key arn:x"), "no key arn:x", "Check the key"),
+    (FailedChore(400, "SomethingNew", "never heard of"), "never heard of", "Check the location"),
+    (FailedChore(500, "InternalError", "we broke"), "the store failed: we broke", "Run the same command again"),
 ]
 
 
 @pytest.mark.parametrize(("refused", "what", "hint"), SAID, ids=[one[0].code for one in SAID])
 @pytest.mark.parametrize("doing", ["read", "write", "list"])
 def test_what_the_store_says_is_a_sentence_and_nothing_is_lost(
-    doing: str, refused: Refused, what: str, hint: str, settings: StoreSettings, proxy: Proxy
+    doing: str, refused: FailedChore, what: str, hint: str, settings: StoreSettings, proxy: Proxy
 ) -> None:
     for method in ("GET", "PUT", "HEAD"):
         proxy.on(method, refused, times=50)
@@ -199,7 +199,7 @@ def test_what_the_store_says_is_a_sentence_and_nothing_is_lost(
 @pytest.mark.parametrize("code", ["ExpiredToken", "RequestTimeTooSkewed"])
 def test_what_passes_by_itself_can_be_run_again(code: str, settings: StoreSettings, proxy: Proxy) -> None:
     store = open_store(replace(settings, endpoint=proxy.endpoint))
-    proxy.on("PUT", Refused(403, code))
+    proxy.on("PUT", FailedChore(403, code))
     with pytest.raises(RetryableError):
         store.swap("c", b"3", expected=None)
     store.swap("c", b"3", expected=None)

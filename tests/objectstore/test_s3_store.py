@@ -13,14 +13,14 @@ from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import swap
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import Register, RegisterSnapshot
 from reconciler.objectstore.s3_client import pause_after
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Patience
 from reconciler.providers.secrets import patience_in
 from reconciler.state.lockfile import Terms
 from tests.objectstore.conftest import body_of
-from tests.servers.proxy import Lost, Proxy, Refused, Slow
+from tests.servers.proxy import FailedChore, Lost, Proxy, Slow
 from tests.servers.weed import BUCKET, S3Server
 
 FORMAT = "reconciler.test/1"
@@ -38,7 +38,7 @@ def server(s3_server: S3Server) -> S3Server:
 def test_an_update_whose_answer_was_lost_and_overwritten_happens_once(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy
 ) -> None:
-    def count(held: ReadRegister | None) -> dict[str, object]:
+    def count(held: RegisterSnapshot | None) -> dict[str, object]:
         return {"count": 1 if held is None else held.value["count"] + 1}
 
     theirs = Register(truth, "r", format=FORMAT)
@@ -53,7 +53,7 @@ def test_an_update_whose_answer_was_lost_and_overwritten_happens_once(
 @pytest.mark.thorough
 def test_a_conflict_in_progress_is_no_lost_race(store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
     first = store.swap("head", b"nonce-1", expected=None)
-    proxy.on("PUT", Refused(409, "ConditionalRequestConflict"), key="head", times=3)
+    proxy.on("PUT", FailedChore(409, "ConditionalRequestConflict"), key="head", times=3)
     store.swap("head", b"nonce-2", expected=first)
     assert body_of(truth, "head") == b"nonce-2"
 
@@ -61,7 +61,7 @@ def test_a_conflict_in_progress_is_no_lost_race(store: ObjectStore, truth: Objec
 def test_a_swap_of_what_is_gone_is_a_lost_race_where_the_store_says_404(store: ObjectStore, proxy: Proxy) -> None:
     first = store.swap("head", b"nonce-1", expected=None)
     store.delete(["head"])
-    proxy.on("PUT", Refused(404, "NoSuchKey"), key="head")
+    proxy.on("PUT", FailedChore(404, "NoSuchKey"), key="head")
     with pytest.raises(LostRaceError) as caught:
         store.swap("head", b"nonce-2", expected=first)
     assert caught.value.current is None
@@ -79,9 +79,9 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_update_that_was_not_answered_looks_for_its_mark_and_goes_on(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy
 ) -> None:
-    proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=5)
+    proxy.on("PUT", FailedChore(503, "SlowDown"), key="/r", times=5)
     proxy.on("PUT", Slow(1), key="/r")
-    proxy.on("GET", Refused(503, "SlowDown"), key="/r", times=2)
+    proxy.on("GET", FailedChore(503, "SlowDown"), key="/r", times=2)
     held = Register(store, "r", format=FORMAT).update(
         lambda held: {"count": 1 if held is None else held.value["count"] + 1}, mark="ours"
     )
@@ -92,10 +92,10 @@ def test_an_update_that_was_not_answered_looks_for_its_mark_and_goes_on(
 
 @pytest.mark.usefixtures("hasty")
 def test_an_update_may_be_refused_between_its_tries(store: ObjectStore, truth: ObjectStore, proxy: Proxy) -> None:
-    proxy.on("PUT", Refused(503, "SlowDown"), key="/r", times=1_000)
+    proxy.on("PUT", FailedChore(503, "SlowDown"), key="/r", times=1_000)
     tries = []
 
-    def change(_held: ReadRegister | None) -> dict[str, object]:
+    def change(_held: RegisterSnapshot | None) -> dict[str, object]:
         tries.append(1)
         if len(tries) == 3:
             message = "the lease is lost"
@@ -131,7 +131,7 @@ def test_a_large_body_whose_last_answer_was_lost_is_there_once(
 def test_a_large_body_that_fails_in_the_middle_leaves_nothing(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy, s3_server: S3Server, url: str
 ) -> None:
-    proxy.on("PUT", Refused(400, "EntityTooLarge"), key="partNumber=2")
+    proxy.on("PUT", FailedChore(400, "EntityTooLarge"), key="partNumber=2")
     with pytest.raises(Exception, match="too large"):
         store.put("large", LARGE)
     assert truth.get("large") is None
@@ -143,7 +143,7 @@ def test_an_object_too_large_for_one_copy_is_copied_in_parts(
     store: ObjectStore, truth: ObjectStore, proxy: Proxy
 ) -> None:
     truth.put("body", b"0123456789" * 1_000)
-    proxy.on("PUT", Refused(400, "InvalidRequest", "larger than the maximum allowable size"), key="copied")
+    proxy.on("PUT", FailedChore(400, "InvalidRequest", "larger than the maximum allowable size"), key="copied")
     store.copy_in("copied", store, "body")
     assert body_of(truth, "copied") == b"0123456789" * 1_000
     assert proxy.count("PUT", "partNumber=1") == 1
@@ -187,7 +187,7 @@ def test_a_busy_store_is_asked_again_after_longer_and_longer_pauses(
     store.put("before", b"")
     times: list[float] = []
     for _ in range(4):
-        proxy.on("PUT", Refused(status, "SlowDown", then=lambda: times.append(time.monotonic())), key="busy")
+        proxy.on("PUT", FailedChore(status, "SlowDown", then=lambda: times.append(time.monotonic())), key="busy")
     store.put("busy", b"now")
     times.append(time.monotonic())
     assert proxy.count("PUT", "busy") == 5
@@ -201,7 +201,7 @@ def test_a_busy_store_is_asked_again_after_longer_and_longer_pauses(
 @pytest.mark.fact("F-R-054")
 def test_a_store_that_stays_busy_is_given_up_and_nothing_is_there(s3_server: S3Server, proxy: Proxy) -> None:
     store = through(s3_server, proxy, Patience(initial_backoff_ms=1))
-    proxy.on("PUT", Refused(503, "SlowDown"), key="busy", times=100)
+    proxy.on("PUT", FailedChore(503, "SlowDown"), key="busy", times=100)
     with pytest.raises(RetryableError, match="throttling"):
         store.put("busy", b"")
     assert 5 < proxy.count("PUT", "busy") < 20

@@ -13,7 +13,7 @@ from reconciler.errors import LostRaceError, RetryableError, UnansweredError
 from reconciler.objectstore import cloud_client, s3_client, swap
 from reconciler.objectstore.base import ObjectStore
 from tests.objectstore.conftest import Server, body_of
-from tests.servers.proxy import Broken, Late, Lost, Proxy, Refused, Repeated, Slow
+from tests.servers.proxy import Broken, FailedChore, Late, Lost, Proxy, Repeated, Slow
 from tests.servers.weed import S3Server
 
 KINDS = ["s3", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("gs", "az"))]
@@ -125,7 +125,7 @@ def test_a_busy_store_is_asked_again(
     status: int, busy: str, store: ObjectStore, truth: ObjectStore, proxy: Proxy
 ) -> None:
     for method, key, times in (("PUT", "head", 3), ("PUT", "body", 2), ("GET", "body", 2)):
-        proxy.on(method, Refused(status, busy), key=key, times=times)
+        proxy.on(method, FailedChore(status, busy), key=key, times=times)
     store.swap("head", b"nonce-1", expected=None)
     store.put("body", b"1")
     assert body_of(store, "body") == b"1"
@@ -142,7 +142,7 @@ def test_a_store_that_stays_busy_is_given_up_and_nothing_is_written(
 ) -> None:
     monkeypatch.setattr(client, "ATTEMPTS", 2)
     monkeypatch.setattr(swap, "TRIES", 3)
-    proxy.on("PUT", Refused(503, busy), times=1_000)
+    proxy.on("PUT", FailedChore(503, busy), times=1_000)
     for attempt in (lambda: store.swap("head", b"1", expected=None), lambda: store.put("body", b"1")):
         with pytest.raises(RetryableError, match="throttling"):
             attempt()

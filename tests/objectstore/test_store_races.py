@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.errors import LostRaceError
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import ReadRegister, Register
+from reconciler.objectstore.register import Register, RegisterSnapshot
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, Version
@@ -101,7 +101,7 @@ def test_of_processes_that_create_at_once_one_wins_each_key_and_every_update_hap
             assert found is not None
             assert found.body == f"{number}-{key}".encode()
     held = Register(store, "count", format=FORMAT).read()
-    assert isinstance(held, ReadRegister)
+    assert isinstance(held, RegisterSnapshot)
     assert held.value == {"count": 40}
     assert len(set(held.marks)) == 40
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.applying.events import Event
-from reconciler.operations.apply import Applied, ApplyOptions, DestroyOptions, Hooks, apply, destroy
-from reconciler.operations.plan import Planned, plan
+from reconciler.operations.apply import ApplyOptions, ApplyOutcome, DestroyOptions, Hooks, apply, destroy
+from reconciler.operations.plan import PlanResult, plan
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.runner import Emergency, Stop
 
@@ -49,7 +49,7 @@ class Bench:
     folder: Path
     invocation: Invocation
     events: list[Event] = field(default_factory=list)
-    asked: list[Planned] = field(default_factory=list)
+    asked: list[PlanResult] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)
     stop: Stop = field(default_factory=Stop)
 
@@ -59,7 +59,7 @@ class Bench:
         path.write_text(text)
         return path
 
-    def plan(self, select: Select | None = None, *, out: Path | None = None) -> Planned:
+    def plan(self, select: Select | None = None, *, out: Path | None = None) -> PlanResult:
         return plan(self.invocation, select or Select(), out=out)
 
     def apply(
@@ -67,10 +67,10 @@ class Bench:
         select: Select | None = None,
         options: ApplyOptions | None = None,
         *,
-        confirm: Callable[[Planned], bool] = lambda _planned: True,
+        confirm: Callable[[PlanResult], bool] = lambda _planned: True,
         report: Callable[[Event], None] | None = None,
-    ) -> Applied:
-        def asked(planned: Planned) -> bool:
+    ) -> ApplyOutcome:
+        def asked(planned: PlanResult) -> bool:
             self.asked.append(planned)
             return confirm(planned)
 
@@ -81,7 +81,7 @@ class Bench:
             Hooks(asked, report or self.events.append, self.stop),
         )
 
-    def destroy(self, select: Select | None = None, *, recursive: bool = False) -> Applied:
+    def destroy(self, select: Select | None = None, *, recursive: bool = False) -> ApplyOutcome:
         return destroy(
             self.invocation,
             select or Select(),

@@ -18,17 +18,17 @@ from reconciler.errors import ReconcilerError, RetryableError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.clusters.namespaces import change_namespace
 from reconciler.operations.clusters.topic_orders import change_topic
-from reconciler.operations.drift_patch import Accepted, accept
+from reconciler.operations.drift_patch import AcceptResult, accept
 from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
-from reconciler.operations.mirrors.mirror_rounds import Rounds, Synced
+from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Rounds
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
-from reconciler.operations.plan import Planned
+from reconciler.operations.plan import PlanResult
 from reconciler.operations.run import run_once
 from reconciler.operations.state_edit import Surgery, state_rm, state_unlock
 from reconciler.operations.state_views import state_list
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkSynced, Pace
+from reconciler.operations.steps.link_sides import LinkOutcome, Pace
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.transitions import Driver
@@ -160,7 +160,7 @@ def status(bench: Bench, cluster: str = "east") -> str:
     return "" if mirror is None else mirror.state
 
 
-def take_in(bench: Bench, pattern: str = "*") -> Accepted:
+def take_in(bench: Bench, pattern: str = "*") -> AcceptResult:
     """Apply the patch that accepts what is there, as git does."""
     accepted = accept(bench.invocation, Select(), (pattern,))
     subprocess.run(["git", "apply", "-"], input=accepted.patch.encode(), cwd=bench.folder, check=True)
@@ -322,16 +322,16 @@ class MountShop:
         return sorted(each.value or b"" for each in self.opened(where).consume(name))
 
 
-def ids_of(planned: Planned) -> list[str]:
+def ids_of(planned: PlanResult) -> list[str]:
     assert planned.plan.errors == ()
     return [action.id for action in planned.plan.actions]
 
 
-def errors_of(planned: Planned) -> list[str]:
+def errors_of(planned: PlanResult) -> list[str]:
     return [f"{each.source} {each.address}: {each.message}. {each.hint}" for each in planned.plan.errors]
 
 
-def location_of(planned: Planned, action: str) -> str:
+def location_of(planned: PlanResult, action: str) -> str:
     found = next(each for each in planned.plan.actions if each.id == action)
     return str(found.parameters["source"])  # type: ignore[union-attr]  # a transition
 
@@ -371,12 +371,12 @@ class Runner:
     owners: dict[str, ResourceOwner] = field(default_factory=dict)
     """Other workspaces that own links, by the name of the link."""
 
-    def __call__(self, cluster: str = "east") -> LinkSynced:
+    def __call__(self, cluster: str = "east") -> LinkOutcome:
         """Do a pass over the one link of a cluster."""
         (done,) = self.all(cluster)
         return done
 
-    def all(self, cluster: str = "east") -> list[LinkSynced]:
+    def all(self, cluster: str = "east") -> list[LinkOutcome]:
         """Do a pass over all links of a cluster, without copying anything in between."""
         self.later(self.interval_ms)
         driver, clock = self.driver(), self.linked.clock
@@ -408,7 +408,7 @@ class Runner:
         return self.linked.cluster(cluster).catalog.read().serial
 
 
-def _with(one: LinkSynced, late: LinkSynced | None) -> LinkSynced:
+def _with(one: LinkOutcome, late: LinkOutcome | None) -> LinkOutcome:
     if late is None:
         return one
     return replace(one, done={**one.done, **late.done}, errors={**one.errors, **late.errors})
@@ -479,7 +479,7 @@ def rounds(linked: Linked, **options: Any) -> Rounds:
 
 def once(
     linked: Linked, *clusters: str, is_wanted: Callable[[Address], bool] = lambda _address: True
-) -> dict[str, Synced]:
+) -> dict[str, MirrorOutcome]:
     """Do one round in a process of its own, and return what came of each mirror."""
     done = rounds(linked).once(clusters or tuple(linked.stores), is_wanted)
     return {one.address: one for one in done.synced}

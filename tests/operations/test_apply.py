@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, ActionStarted, Event, PlanMade, Recovered, ResultMissing, Summary
+from reconciler.applying.events import ActionDone, ActionStarted, Event, PlanMade, ResultMissing, RunRecovered, Summary
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import (
     BlockedError,
@@ -41,13 +41,13 @@ from reconciler.state.lockfile import Lockfile, read_lockfile
 from reconciler.state.snapshots import read_snapshot
 from tests.embedded.deaths import cluster_in, opened
 from tests.operations.stage import alter_topic
-from tests.servers.proxy import Proxy, Refused
+from tests.servers.proxy import FailedChore, Proxy
 
 if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
     from reconciler.planning.plan import Plan
     from tests.servers.weed import S3Server
 
@@ -215,7 +215,7 @@ def test_where_nothing_can_be_left_out_no_hint_says_so(bench: Bench) -> None:
 def test_a_second_apply_waits_for_the_first_and_gives_up_in_time(bench: Bench) -> None:
     entered, leave = threading.Event(), threading.Event()
 
-    def hold(_planned: Planned) -> bool:
+    def hold(_planned: PlanResult) -> bool:
         entered.set()
         return leave.wait(30)
 
@@ -235,7 +235,7 @@ def test_a_second_apply_waits_for_the_first_and_gives_up_in_time(bench: Bench) -
 def test_a_plan_takes_no_lease(bench: Bench) -> None:
     seen: list[Plan] = []
 
-    def look(_planned: Planned) -> bool:
+    def look(_planned: PlanResult) -> bool:
         seen.append(bench.plan().plan)
         return True
 
@@ -267,7 +267,7 @@ def test_a_stop_on_the_way_keeps_what_is_done_and_says_what_is_left(bench: Bench
 
 
 def test_a_failed_action_fails_only_what_leans_on_it(bench: Bench) -> None:
-    def obstruct(_planned: Planned) -> bool:
+    def obstruct(_planned: PlanResult) -> bool:
         # Somebody makes the topic, and not as we would, after the plan was made.
         cluster = EmbeddedCluster.create(
             DirectoryStore(bench.folder / ".clusters/west"),
@@ -317,8 +317,8 @@ metadata: {name: more, namespace: shop, cluster: west}
 spec: {partitions: 1}
 """
 CREATE = "create:topic/west/shop:more"
-EXPIRED = Refused(400, "ExpiredToken")
-READ_ONLY = Refused(403, "AccessDenied")
+EXPIRED = FailedChore(400, "ExpiredToken")
+READ_ONLY = FailedChore(403, "AccessDenied")
 BEFORE_ITS_END = 4
 """Writes of the state until an action is about to be done: lease, run, open run, intent."""
 
@@ -372,7 +372,7 @@ def spooled_state(server: S3Server, url: str) -> ObjectStore:
     return open_store(server.settings(url=f"{url}/state"))
 
 
-def breaks_off(bench: Bench, proxy: Proxy, refused: Refused) -> IncompleteError:
+def breaks_off(bench: Bench, proxy: Proxy, refused: FailedChore) -> IncompleteError:
     """Apply until the topic is made; that it is can no longer be written."""
     proxy.let_pass("PUT", BEFORE_ITS_END, key="/state/")
     proxy.on("PUT", refused, key="/state/", times=1_000)
@@ -398,7 +398,7 @@ def spools(bench: Bench) -> list[Path]:
     "refused", [EXPIRED, pytest.param(READ_ONLY, marks=pytest.mark.soak)], ids=["expired", "read-only"]
 )
 def test_what_is_done_and_could_not_be_written_is_kept_and_taken_up_by_the_next_run(
-    bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, refused: Refused
+    bench: Bench, place: str, proxy: Proxy, s3_server: S3Server, refused: FailedChore
 ) -> None:
     error = breaks_off(bench, proxy, refused)
     (kept,) = spools(bench)
@@ -411,7 +411,7 @@ def test_what_is_done_and_could_not_be_written_is_kept_and_taken_up_by_the_next_
     state = spooled_state(s3_server, place)
     free(bench, state)
     assert bench.apply().verdict is None
-    recovered = [event for event in bench.events if isinstance(event, Recovered)]
+    recovered = [event for event in bench.events if isinstance(event, RunRecovered)]
     assert [(event.run, dict(event.settled)) for event in recovered] == [(kept.stem, {})]
     assert not (bench.folder / ".reconciler").exists()
     snapshot = read_snapshot(state)
@@ -430,7 +430,7 @@ def test_on_another_machine_what_happened_is_found_by_looking(
     other = replace(bench, folder=there, invocation=replace(bench.invocation, cwd=there, who="carol@ci"))
     free(other, spooled_state(s3_server, place))
     assert other.apply().verdict is None
-    settled = [dict(event.settled) for event in other.events if isinstance(event, Recovered)]
+    settled = [dict(event.settled) for event in other.events if isinstance(event, RunRecovered)]
     assert settled == [{CREATE: "done"}]
     assert other.plan().plan.is_empty
 
@@ -497,7 +497,7 @@ def test_what_was_kept_and_cannot_be_used_is_set_aside_and_what_happened_is_foun
     assert f"set aside as {kept.stem}.damaged" in line
     assert "\n" not in line
     assert spools(bench) == [kept.with_suffix(".damaged")]
-    assert [dict(event.settled) for event in bench.events if isinstance(event, Recovered)] == [{CREATE: "done"}]
+    assert [dict(event.settled) for event in bench.events if isinstance(event, RunRecovered)] == [{CREATE: "done"}]
     assert bench.plan().plan.is_empty
 
 
@@ -547,7 +547,7 @@ def test_where_the_disk_is_full_nothing_is_kept_and_the_next_run_finds_what_happ
     assert spools(bench) == []
     free(bench, open_work(bench.invocation, Select()).state)
     assert bench.apply().verdict is None
-    assert [dict(event.settled) for event in bench.events if isinstance(event, Recovered)] == [{CREATE: "done"}]
+    assert [dict(event.settled) for event in bench.events if isinstance(event, RunRecovered)] == [{CREATE: "done"}]
     assert bench.plan().plan.is_empty
 
 
@@ -641,7 +641,7 @@ def test_the_next_plain_apply_closes_what_was_left_and_leaves_it_again_where_ask
     assert first is not None
     assert second is not None
     assert first.run != second.run
-    assert [event.run for event in linked.events if isinstance(event, Recovered)] == [first.run]
+    assert [event.run for event in linked.events if isinstance(event, RunRecovered)] == [first.run]
 
 
 def test_resuming_where_nothing_is_open_says_so(applied: Bench) -> None:
@@ -722,7 +722,7 @@ def test_a_run_that_was_stopped_is_not_told_as_one_that_crashed(bench: Bench) ->
     assert "in doubt" not in line
     bench.events.clear()
     bench.apply()
-    (settled,) = [event for event in bench.events if isinstance(event, Recovered)]
+    (settled,) = [event for event in bench.events if isinstance(event, RunRecovered)]
     assert (settled.parting, settled.left, settled.settled) == ("stopped", 2, {})
 
 
@@ -781,7 +781,7 @@ def test_of_two_applies_at_once_the_one_of_older_files_is_blocked_under_its_leas
     orders = applied.folder / "manifests/orders.yaml"
     before = orders.read_text()
 
-    def newer_first(planned: Planned) -> bool:
+    def newer_first(planned: PlanResult) -> bool:
         changed = orders.read_text()
         orders.write_text(before)  # the newer commit takes the change back: nothing is to be done, nothing is stale
         assert newer.apply().result is None

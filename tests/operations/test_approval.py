@@ -23,7 +23,7 @@ from tests.operations.test_crash import MORE, TOPIC, create_topic, die_at, unloc
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
 
 
 FILE = ApplyOptions(file=Path("p.json"))
@@ -144,7 +144,7 @@ def test_a_plan_of_another_environment_is_that_environments(applied: Bench) -> N
 def test_a_topic_altered_while_the_question_stands_is_caught_and_told_by_field(applied: Bench) -> None:
     retention(applied, "{retention.ms: 3d}")
 
-    def confirm(_planned: Planned) -> bool:
+    def confirm(_planned: PlanResult) -> bool:
         alter(applied, 6)
         return True
 
@@ -160,7 +160,7 @@ def test_an_apply_by_somebody_else_while_the_question_stands_leaves_less_to_do(a
     applied.write("manifests/refunds.yaml", REFUNDS)
     retention(applied, "{retention.ms: 3d}")
 
-    def confirm(_planned: Planned) -> bool:
+    def confirm(_planned: PlanResult) -> bool:
         assert applied.apply(Select(targets=("*refunds",))).verdict is None
         return True
 

@@ -18,7 +18,7 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.apply import Applied, ApplyOptions
+from reconciler.operations.apply import ApplyOptions, ApplyOutcome
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.approval import ChangedPlanError, parse_digest
 from reconciler.operations.steps.invocation import Select
@@ -42,7 +42,7 @@ DELETE = f"delete:{ORDERS}"
 IN_DOUBT = "what the run before had left in doubt"
 
 
-def apply_digest(bench: Bench, digest: str, *names: str, file: Path | None = None) -> Applied:
+def apply_digest(bench: Bench, digest: str, *names: str, file: Path | None = None) -> ApplyOutcome:
     return bench.apply(options=ApplyOptions(approved_digest=digest, approved_by=names, file=file))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionDone, Event, Recovered, Summary
+from reconciler.applying.events import ActionDone, Event, RunRecovered, Summary
 from reconciler.errors import IncompleteError, LeaseError, StalePlanError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
@@ -190,7 +190,7 @@ def test_what_comes_up_once_a_killed_run_is_settled_is_asked_for_where_the_plan_
     unlock(bench)
 
     def alter(event: Event) -> None:
-        if isinstance(event, Recovered):
+        if isinstance(event, RunRecovered):
             opened(DirectoryStore(bench.folder / ".clusters/west")).alter_topic(
                 "shop:orders", configs={"retention.ms": "1"}
             )
@@ -294,7 +294,9 @@ def test_a_run_is_finished_by_one_that_lives_a_day_before_it(
 
     yesterday = a_day_before(bench, monkeypatch)
     assert yesterday.apply(options=ApplyOptions(yes=True, resumes=resumes)).verdict is None
-    assert [event.run for event in yesterday.events if isinstance(event, Recovered)] == [before.lockfile.open_run.run]
+    assert [event.run for event in yesterday.events if isinstance(event, RunRecovered)] == [
+        before.lockfile.open_run.run
+    ]
     assert yesterday.plan().plan.is_empty
 
     yesterday.write("manifests/more.yaml", MORE)

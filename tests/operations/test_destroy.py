@@ -13,7 +13,7 @@ from reconciler.operations.steps.invocation import Select
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.apply import Applied
+    from reconciler.operations.apply import ApplyOutcome
 
 EVERYTHING = Select(allow=("delete:*",))
 
@@ -23,7 +23,7 @@ def west(bench: Bench) -> EmbeddedCluster:
     return EmbeddedCluster.open(store, now_ms=bench.invocation.now_ms, new_id=bench.invocation.new_id)
 
 
-def done(applied: Applied) -> list[str]:
+def done(applied: ApplyOutcome) -> list[str]:
     return list(applied.result.done) if applied.result else []
 
 

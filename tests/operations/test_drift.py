@@ -16,7 +16,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DriftError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.drift import Drifted, DriftItem, DriftScope, KnownFile, drift
+from reconciler.operations.drift import DriftItem, DriftResult, DriftScope, KnownFile, drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.diff.field_differences import drifted
 from reconciler.planning.plan_rows import fingerprint
@@ -34,13 +34,13 @@ spec: {partitions: 3}
 """
 
 
-def look(bench: Bench, *, fail_on: Sequence[str] = (), known: Path | None = None) -> Drifted:
+def look(bench: Bench, *, fail_on: Sequence[str] = (), known: Path | None = None) -> DriftResult:
     drifted = drift(bench.invocation, Select(), fail_on=fail_on, known=known)
     drifted.remember()
     return drifted
 
 
-def kinds(drifted: Drifted) -> list[tuple[str, str]]:
+def kinds(drifted: DriftResult) -> list[tuple[str, str]]:
     return [(found.kind, found.address) for found in drifted.findings]
 
 

@@ -15,7 +15,7 @@ from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
-from reconciler.operations.drift_patch import Accepted, accept
+from reconciler.operations.drift_patch import AcceptResult, accept
 from reconciler.operations.manifest_fields import ByHandError, ElsewhereError, Manifests, accept_field, format_config
 from reconciler.operations.state_edit import Surgery, state_rm
 from reconciler.operations.steps.invocation import Select
@@ -72,7 +72,7 @@ def git_apply(folder: Path, patch: str) -> None:
     subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=folder, check=True, capture_output=True)
 
 
-def accepted(bench: Bench, *patterns: str, select: Select | None = None) -> Accepted:
+def accepted(bench: Bench, *patterns: str, select: Select | None = None) -> AcceptResult:
     """Accept, apply the patch with git, and check that only records are left to learn."""
     before = {path: path.read_bytes() for path in bench.folder.rglob("*") if path.is_file()}
     found = accept(bench.invocation, select or Select(), patterns)

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.manifests.load import LoadedWorkspace, load
 from reconciler.manifests.overlays import Variables
-from reconciler.operations.drift_patch import Accepted, patch_for
+from reconciler.operations.drift_patch import AcceptResult, patch_for
 from reconciler.operations.plan import PlanDecision
 from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import RecordedState
@@ -100,7 +100,7 @@ class Two:
         address, seen = observed(item)
         self.observed[address] = seen
 
-    def accepted(self, pattern: str = "*") -> Accepted:
+    def accepted(self, pattern: str = "*") -> AcceptResult:
         """Accept with git what the clusters have, and check that only the record is left to learn it."""
         seen = ObservedClusters(self.observed, self.given.capabilities, self.given.identities, {})
         found = patch_for(self.loaded, PlanDecision(self.plan, None, self.recorded, seen, RecordedState()), [pattern])

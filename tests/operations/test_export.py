@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Ownership, Owning, update_ownership
+from reconciler.archives.ownership import Ownership, OwnershipState, update_ownership
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import PartialError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.export import Exported, ExportOptions, export
+from reconciler.operations.export import ExportOptions, ExportResult, export
 from reconciler.operations.steps.invocation import Select
 from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.mounts.recovered_topics import say
@@ -61,7 +61,7 @@ def opened(bench: Bench, root: str = "west") -> EmbeddedCluster:
     )
 
 
-def exported(bench: Bench, out: str = "recovered", **options: object) -> Exported:
+def exported(bench: Bench, out: str = "recovered", **options: object) -> ExportResult:
     given = {"out": bench.folder / out, "is_archived": True, **options}
     return export(bench.invocation, Select(), "west", ExportOptions(**given))  # type: ignore[arg-type]  # by name
 
@@ -181,7 +181,7 @@ def test_topics_of_others_that_a_lost_cluster_had_mounted_are_named_with_what_fr
 ) -> None:
     east = ("f" if west.cluster_id.startswith("e") else "e") + west.cluster_id[1:]
     location = TopicLocation("shop:eu:orders", west.cluster_id, 5)
-    mounted = Ownership(location, Owning.MOUNTED, east, "c", "shop:orders", 2)
+    mounted = Ownership(location, OwnershipState.MOUNTED, east, "c", "shop:orders", 2)
     storage = DirectoryStore(bench.folder / "bucket")
     update_ownership(storage, location, lambda _: mounted, mark="m")
     if has_own:

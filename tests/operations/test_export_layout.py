@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.operations.export_layout import ClusterContents, Factored, factored, spaces_in
+from reconciler.operations.export_layout import ClusterContents, FactoredLayout, factor_layout, find_spaces
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import effective
 from reconciler.providers.kafka.capabilities import KAFKA
 from reconciler.providers.kafka.translate import bindings_of_topic, naming_of
-from reconciler.resources.acls import Binding, TopicAcl, bindings_of_namespace
+from reconciler.resources.acls import AccessBinding, TopicAcl, bindings_of_namespace
 from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
 from reconciler.resources.base import InNamespace
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.inventory import Declared
+from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic, TopicSpec
@@ -36,18 +36,18 @@ def topic(name: str, configs: Mapping[str, str] = {}, acls: Sequence[TopicAcl] =
     )
 
 
-def found(topics: Sequence[Topic], bindings: Sequence[Binding] = (), **others: Any) -> ClusterContents:
+def found(topics: Sequence[Topic], bindings: Sequence[AccessBinding] = (), **others: Any) -> ClusterContents:
     given = {"cluster": "west", "capabilities": CAPABILITIES, "separator": ".", **others}
     return ClusterContents(resources=topics, bindings=bindings, **given)
 
 
 def spaces(*names: str, separator: str = ".", **others: Any) -> list[str]:
-    return sorted(spaces_in(names, separator, **others).prefixes.values())
+    return sorted(find_spaces(names, separator, **others).prefixes.values())
 
 
-def planned(made: Factored, separator: str) -> dict[str, Topic]:
+def planned(made: FactoredLayout, separator: str) -> dict[str, Topic]:
     """Return what planning wants of each topic, by its flat name."""
-    desired = {address: Declared(resource, "x.yaml:1") for address, resource in made.resources.items()}
+    desired = {address: DeclaredResource(resource, "x.yaml:1") for address, resource in made.resources.items()}
     told = PlanInput(
         workspace="shop", capabilities={"west": CAPABILITIES}, identities={}, today=date(2026, 1, 1), now_ms=0
     )
@@ -60,10 +60,10 @@ def planned(made: Factored, separator: str) -> dict[str, Topic]:
     }
 
 
-def bound(made: Factored, separator: str) -> set[Binding]:
+def bound(made: FactoredLayout, separator: str) -> set[AccessBinding]:
     """Return the bindings that the broker is to have."""
     naming = naming_of(separator, made.resources)
-    every: set[Binding] = set()
+    every: set[AccessBinding] = set()
     for resource in made.resources.values():
         if isinstance(resource, Namespace):
             every |= set(bindings_of_namespace(naming.prefix(resource.metadata.name), resource.spec.acls))
@@ -116,7 +116,7 @@ def test_namespaces_that_are_known_stay() -> None:
 
 def test_what_all_topics_share_goes_on_their_namespace_and_the_others_keep_theirs() -> None:
     same = {"retention.ms": "604800000", "min.insync.replicas": "2"}
-    made = factored(
+    made = factor_layout(
         found(
             [
                 topic("shop.a", same),
@@ -141,14 +141,14 @@ def test_what_all_topics_share_goes_on_their_namespace_and_the_others_keep_their
 
 
 def test_a_key_that_one_topic_does_not_set_stays_with_those_that_do() -> None:
-    made = factored(
+    made = factor_layout(
         found([topic("shop.a", {"retention.ms": "1"}), topic("shop.b", {"retention.ms": "1"}), topic("shop.c")])
     )
     assert [each.spec.configs for each in made.resources.values() if isinstance(each, Namespace)] == [{}]
 
 
 def test_what_lies_in_one_tier_alone_is_said_there() -> None:
-    made = factored(found([topic(f"com.acme.{name}", {"retention.ms": "1"}) for name in "abc"]))
+    made = factor_layout(found([topic(f"com.acme.{name}", {"retention.ms": "1"}) for name in "abc"]))
     assert next(iter(made.resources)) == "namespace/west/com:acme"
     assert "namespace/west/com" not in made.resources, "a tier that holds nothing itself is implied"
 
@@ -156,7 +156,7 @@ def test_what_lies_in_one_tier_alone_is_said_there() -> None:
 def test_a_nearer_tier_overrides_what_most_others_share() -> None:
     shop = [topic(f"shop.{name}", {"retention.ms": "7"}) for name in "abcd"]
     eu = [topic(f"shop.eu.{name}", {"retention.ms": "3"}) for name in "xyz"]
-    made = factored(found([*shop, *eu]))
+    made = factor_layout(found([*shop, *eu]))
     said = {full_name_of(address): each.spec.configs for address, each in made.resources.items()}  # type: ignore[union-attr]
     assert {name: configs for name, configs in said.items() if configs} == {
         "shop": {"retention.ms": "7"},
@@ -166,8 +166,8 @@ def test_a_nearer_tier_overrides_what_most_others_share() -> None:
 
 def rule(
     name: str, resource: str = "topics", operation: str = "read", *, is_prefix: bool = True, host: str = "*"
-) -> Binding:
-    return Binding(resource, name, is_prefix, "User:a", host, operation, "allow")
+) -> AccessBinding:
+    return AccessBinding(resource, name, is_prefix, "User:a", host, operation, "allow")
 
 
 @pytest.mark.fact("F-K-033")
@@ -178,7 +178,7 @@ def test_rules_on_a_prefix_are_its_namespaces_and_are_merged_where_nothing_is_ad
         rule("shop.pay", operation="write"),
         rule("shop.billing", "groups", is_prefix=False),
     ]
-    made = factored(found([topic("shop.a")], bindings))
+    made = factor_layout(found([topic("shop.a")], bindings))
     shop = made.resources[Address("namespace/west/shop")]
     assert isinstance(shop, Namespace)
     said = [(each.resources, each.names, each.operations) for each in shop.spec.acls]
@@ -213,8 +213,8 @@ def test_rules_on_a_prefix_are_its_namespaces_and_are_merged_where_nothing_is_ad
         ),
     ],
 )
-def test_a_rule_without_words_is_told_and_never_dropped(binding: Binding, why: str) -> None:
-    made = factored(found([topic("shop.a"), topic("shop.b"), topic("shop.c")], [binding]))
+def test_a_rule_without_words_is_told_and_never_dropped(binding: AccessBinding, why: str) -> None:
+    made = factor_layout(found([topic("shop.a"), topic("shop.b"), topic("shop.c")], [binding]))
     [told] = made.unsaid
     assert told.place == str(binding)
     assert told.error.message == why
@@ -222,7 +222,7 @@ def test_a_rule_without_words_is_told_and_never_dropped(binding: Binding, why: s
 
 def test_a_principal_that_no_manifest_takes_is_told() -> None:
     odd = TopicAcl.model_construct(principal="anna", permission="allow", operations=("read",), host="*")
-    made = factored(found([topic("a", acls=[odd])]))
+    made = factor_layout(found([topic("a", acls=[odd])]))
     assert [told.place for told in made.unsaid] == ["topic/west/a"]
     assert "'anna'" in made.unsaid[0].error.message
     assert "Value error" not in made.unsaid[0].error.message
@@ -235,7 +235,7 @@ def test_what_topics_say_of_tiering_is_one_policy_where_it_says_exactly_that() -
     tiered = {**TIERED, "remote.log.disable.policy": "retain"}
     words = replace(CAPABILITIES, platform="embedded", tiering_words="directions", configs=EMBEDDED_CONFIGS)
     topics = [topic(name, tiered) for name in ("shop.a", "shop.b", "shop.c", "x")]
-    made = factored(found(topics, capabilities=words))
+    made = factor_layout(found(topics, capabilities=words))
     named = [each.metadata.name for each in made.resources.values() if isinstance(each, TieringPolicy)]
     assert named == ["tiered-local-6h"]
     using = {
@@ -248,7 +248,7 @@ def test_what_topics_say_of_tiering_is_one_policy_where_it_says_exactly_that() -
 
 
 def test_half_of_what_is_said_of_tiering_never_moves_up_alone() -> None:
-    made = factored(
+    made = factor_layout(
         found([topic("shop.a", TIERED), topic("shop.b", TIERED), topic("shop.c", {"remote.write": "true"})])
     )
     shop = made.resources[Address("namespace/west/shop")]
@@ -275,7 +275,7 @@ CONFIGS = st.fixed_dictionaries(
 )
 RULES = st.lists(
     st.builds(
-        Binding,
+        AccessBinding,
         st.sampled_from(["topics", "groups", "transactional-ids", "cluster"]),
         LEGAL | LEGAL.map(lambda name: f"{name}."),
         st.booleans(),
@@ -294,11 +294,11 @@ RULES = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(LEGAL, CONFIGS, max_size=12), RULES, st.sampled_from("._-"), st.integers(0, 3), st.randoms())
 def test_names_configs_and_rules_come_back_the_same(
-    flat: dict[str, dict[str, str]], rules: list[Binding], separator: str, at_least: int, shuffle: random.Random
+    flat: dict[str, dict[str, str]], rules: list[AccessBinding], separator: str, at_least: int, shuffle: random.Random
 ) -> None:
     stray = [each for each in rules if not (each.resource == "topics" and not each.is_prefix and each.name in flat)]
     topics = [topic(name, configs) for name, configs in flat.items()]
-    made = factored(found(topics, stray, separator=separator), at_least=at_least)
+    made = factor_layout(found(topics, stray, separator=separator), at_least=at_least)
     wanted = planned(made, separator)
     assert {name: dict(each.spec.configs) for name, each in wanted.items()} == flat
     unsaid = {each.place for each in made.unsaid}
@@ -312,14 +312,14 @@ def test_names_configs_and_rules_come_back_the_same(
             assert naming.full_name(naming.physical(resource.full_name)) == full_name_of(address)
     shuffle.shuffle(topics)
     shuffle.shuffle(stray)
-    again = factored(found(topics, stray, separator=separator), at_least=at_least)
+    again = factor_layout(found(topics, stray, separator=separator), at_least=at_least)
     assert list(again.resources.items()) == list(made.resources.items())
     assert [each.place for each in again.unsaid] == [each.place for each in made.unsaid]
 
 
 def test_a_throttle_that_passes_is_nothing_to_declare() -> None:
     throttled = {f"{side}.replication.throttled.replicas": "0:1" for side in ("leader", "follower")}
-    made = factored(found([topic("a", {"retention.ms": "1000", **throttled})]))
+    made = factor_layout(found([topic("a", {"retention.ms": "1000", **throttled})]))
     assert [each.spec.configs for each in made.resources.values() if isinstance(each, Topic)] == [
         {"retention.ms": "1000"}
     ]

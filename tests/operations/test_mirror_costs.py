@@ -44,7 +44,7 @@ FAILOVER = Select(allow=(f"failover:{MIRROR}",))
 RESTORE = Select(allow=(f"truncate-and-restore:{BACK}",))
 
 Logs = dict[int, dict[int, str]]
-Named = set[tuple[int, int]]
+NamedObjects = set[tuple[int, int]]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def logs(shop: Bench, cluster: str) -> Logs:
     return found
 
 
-def places(found: Logs) -> Named:
+def places(found: Logs) -> NamedObjects:
     return {(partition, offset) for partition, log in found.items() for offset in log}
 
 
@@ -78,7 +78,7 @@ def cost(shop: Bench, id_: str) -> RoleCost:
     return found
 
 
-def named(found: RoleCost) -> Named:
+def named(found: RoleCost) -> NamedObjects:
     """Return the offsets that are named as lost."""
     return {(each.partition, offset) for each in found.lost for offset in range(each.start, each.stop)}
 

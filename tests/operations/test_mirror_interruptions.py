@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.applying.events import ActionFailed, Recovered
+from reconciler.applying.events import ActionFailed, RunRecovered
 from reconciler.errors import PartialError, UserError
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
@@ -196,7 +196,7 @@ def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: 
     die(shop, "aim", "after")
     done = shop.apply()
     assert done.verdict is None
-    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
     assert recovered.settled == {f"promote:{MIRROR}": "partial"}
     assert [action.id for action in done.planned.plan.actions] == [f"adopt:{COPY}"]
     assert planned(shop) == []
@@ -207,7 +207,7 @@ def test_a_promotion_that_died_is_left_where_it_stands_by_an_apply_that_excludes
     want(shop, "promoted")
     die(shop, "aim", "after")
     assert shop.apply(Select(excludes=(MIRROR,))).verdict is None
-    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
     assert recovered.settled == {f"promote:{MIRROR}": "under way"}
     assert status(shop) == "PENDING_STOPPED"
     assert upkeep(shop, "mirror").verdict is None
@@ -238,7 +238,7 @@ def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_
     die(shop, "join", "after", f"truncate-and-restore:{BACK}")
     rollback_plan(shop.invocation, Select(), serial, out=Path("back.json"))
     assert shop.apply(options=ApplyOptions(file=Path("back.json"))).verdict is None
-    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
     assert recovered.settled == {f"truncate-and-restore:{BACK}": "under way"}
 
 
@@ -296,7 +296,7 @@ def test_a_failover_that_died_before_its_heads_were_opened_is_whole_after_the_ne
     die(shop, "open_heads", "before", f"failover:{MIRROR}")
     assert status(shop) == "STOPPED"
     assert shop.apply().verdict is None
-    (recovered,) = [event for event in shop.events if isinstance(event, Recovered)]
+    (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
     assert recovered.settled == {f"failover:{MIRROR}": "partial"}
     assert planned(shop) == []
     produce(shop, "east", "its own")
@@ -341,7 +341,7 @@ else:
     verdict = apply(here, select, ApplyOptions(yes=True), Hooks(lambda _: True, report, Stop())).verdict
 sys.exit(0 if verdict is None else verdict.exit_code)
 """
-LINKING = ("reconciler.embedded.link_side", "Linking")
+LINKING = ("reconciler.embedded.link_side", "ClusterLinks")
 BOOK = ("reconciler.providers.models", "MirrorBook")
 
 

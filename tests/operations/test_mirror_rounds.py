@@ -15,7 +15,7 @@ from reconciler.errors import LostRaceError, RetryableError, UserError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.verify import verify
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.mirrors.mirror_rounds import Synced, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Upkeep
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.links.linked import LINK, ORDERS, Linked, mirrored
@@ -282,8 +282,8 @@ def test_what_is_open_or_undecided_waits_and_is_counted_as_lag(linked: Linked) -
 
 def test_who_lost_races_alone_has_nothing_to_fix() -> None:
     address = address_of("mirror", "east", ORDERS)
-    raced = Synced(address, 0, 0, 0.0, LostRaceError("orders, partition 0", None, hint="Run again later."))
-    refused = Synced(address, 0, 0, 0.0, UserError("no", hint="Do it."))
+    raced = MirrorOutcome(address, 0, 0, 0.0, LostRaceError("orders, partition 0", None, hint="Run again later."))
+    refused = MirrorOutcome(address, 0, 0, 0.0, UserError("no", hint="Do it."))
     alone, both = Upkeep((raced,), (), 1.0).verdict, Upkeep((raced, refused), (), 1.0).verdict
     assert alone is not None
     assert both is not None

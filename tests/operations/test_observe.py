@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.applying.events import ActionFailed, ActionStarted, Event, Recovered, Summary
+from reconciler.applying.events import ActionFailed, ActionStarted, Event, RunRecovered, Summary
 from reconciler.errors import IncompleteError, PartialError, RetryableError
 from reconciler.objectstore import s3_client as s3client
 from reconciler.objectstore import swap
@@ -26,12 +26,12 @@ from reconciler.resources.inventory import Observed
 from reconciler.resources.topic import Topic
 from reconciler.state.lockfile import Lockfile, read_lockfile
 from tests.operations.stage import create_namespace, delete_namespace, move_topics
-from tests.servers.proxy import Lost, Proxy, Refused
+from tests.servers.proxy import FailedChore, Lost, Proxy
 
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.apply import Applied
+    from reconciler.operations.apply import ApplyOutcome
     from tests.servers.weed import S3Server
 
 
@@ -126,7 +126,7 @@ spec: {{partitions: 2}}
 WEST = [f"create:topic/west/shop:w{number}" for number in range(3)]
 LAST = "create:topic/east/shop:e2"
 ALWAYS = 10_000
-DOWN = Refused(503, "ServiceUnavailable")
+DOWN = FailedChore(503, "ServiceUnavailable")
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def lockfile_of(bench: Bench) -> Lockfile:
 
 def apply_until(
     bench: Bench, cut: Callable[[], None], heal: Callable[[], None] | None = None
-) -> tuple[Applied, Summary]:
+) -> tuple[ApplyOutcome, Summary]:
     """Apply; `cut` the line when the first call to east begins, and `heal` it when that call was given up."""
     said: list[Event] = []
 
@@ -209,7 +209,7 @@ def test_where_it_stays_away_its_actions_are_in_doubt_and_the_others_are_done(bo
     proxy.heal()
     both.events.clear()
     assert both.apply().verdict is None
-    (recovered,) = (event for event in both.events if isinstance(event, Recovered))
+    (recovered,) = (event for event in both.events if isinstance(event, RunRecovered))
     assert set(recovered.settled.values()) == {"absent"}
     assert lockfile_of(both).open_run is None
     assert both.plan().plan.is_empty

@@ -17,7 +17,7 @@ from reconciler.operations.manifest_files import validate
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.state.lockfile import read_lockfile
-from tests.servers.proxy import Lost, Proxy, Refused, Stripped
+from tests.servers.proxy import FailedChore, Lost, Proxy, Stripped
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -120,8 +120,8 @@ def test_a_run_whose_credentials_end_in_the_middle_is_finished_by_the_next(
     for number in range(5):
         bench.write(f"manifests/{number}.yaml", TOPICS.format(number=number))
     proxy.let_pass("PUT", passed)
-    proxy.on("PUT", Refused(403, code), times=10_000)
-    proxy.on("POST", Refused(403, code), times=10_000)
+    proxy.on("PUT", FailedChore(403, code), times=10_000)
+    proxy.on("POST", FailedChore(403, code), times=10_000)
     with pytest.raises((IncompleteError, RetryableError, UserError)) as caught:
         bench.apply()
     assert caught.value.hint

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
     from reconciler.planning.actions import ControlAction
 
 
@@ -222,7 +222,7 @@ def test_of_two_that_adopt_one_topic_at_once_one_wins_and_the_other_is_told(benc
     first, second = workspace(bench, "first"), workspace(bench, "second")
     made_by_nobody(bench)
 
-    def take_first(_planned: Planned) -> bool:
+    def take_first(_planned: PlanResult) -> bool:
         assert first.apply().verdict is None
         return True
 

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.archives.keys import mountable_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Ownership, Owning
+from reconciler.archives.ownership import Ownership, OwnershipState
 from reconciler.archives.recoverable import recoverable
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -118,7 +118,9 @@ def test_what_cannot_be_recovered_is_refused_at_plan_by_file_and_line(bench: Ben
     storage = DirectoryStore(bench.folder / "bucket")
     cluster_id, _ = place.split("/")
     register = Register(storage, mountable_key(TOPIC, cluster_id, 1), format="reconciler.mountable/1")
-    register.swap(None, Ownership(TopicLocation.parse(location), Owning.CLAIMED, "north", "theirs", TOPIC).to_json())
+    register.swap(
+        None, Ownership(TopicLocation.parse(location), OwnershipState.CLAIMED, "north", "theirs", TOPIC).to_json()
+    )
     assert [found.message for found in bench.plan().plan.errors] == [
         f"recoverFrom: {location} is mounted on cluster north"
     ]

@@ -399,7 +399,7 @@ def signalled(*given, **named):
 setattr(owner, step, signalled)
 sys.exit(main(sys.argv[5:]))
 """
-LINKING = ("reconciler.embedded.link_side", "Linking")
+LINKING = ("reconciler.embedded.link_side", "ClusterLinks")
 BOOK = ("reconciler.providers.models", "MirrorBook")
 DRIVER = ("reconciler.operations.steps.transitions", "Driver")
 

@@ -13,7 +13,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import DamagedObjectError, MissingObjectError, RetryableError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.operations.clusters.consume import ConsumeOptions, Produced, ProduceOptions, consume, produce
+from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, ProduceResult, consume, produce
 from reconciler.operations.clusters.namespaces import list_namespaces
 from reconciler.operations.clusters.topics import describe_topic, list_topics
 from reconciler.operations.drift import drift
@@ -37,7 +37,7 @@ ORDERS = "topic/west/shop:orders"
 ROWS = [{"tail": f"N{number % 7}", "time": f"2013-01-01T00:00:{number:02}Z", "number": number} for number in range(60)]
 
 
-def feed(bench: Bench, text: str | bytes, **options: object) -> Produced:
+def feed(bench: Bench, text: str | bytes, **options: object) -> ProduceResult:
     body = text.encode() if isinstance(text, str) else text
     told: list[tuple[int, int]] = []
     produced = produce(

@@ -24,7 +24,7 @@ from reconciler import (
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
 
 ORDERS = "topic/west/shop:orders"
 RECONCILER = Path(sys.executable).with_name("reconciler")
@@ -159,7 +159,7 @@ def test_of_two_applies_at_once_the_second_is_told_who_has_the_lease(applied: Be
     plan = shop.plan()
     refused: list[LeaseError] = []
 
-    def confirm(_planned: Planned) -> bool:
+    def confirm(_planned: PlanResult) -> bool:
         with pytest.raises(LeaseError) as caught:
             shop.apply(plan, lock_timeout_s=0.1)
         refused.append(caught.value)

@@ -25,7 +25,7 @@ _UNWANTED: Final = re.compile(r"^(GITHUB|RUNNER|CI$|CI_|GITEA|GITLAB|RECONCILER)
 
 
 @dataclass
-class Ended:
+class RunOutcome:
     """How an action ended."""
 
     code: int
@@ -63,7 +63,7 @@ class Runner:
                 (tools / name).write_text(f'#!/bin/sh\nexec "{target}" "$@"\n')
                 (tools / name).chmod(0o755)
 
-    def run(self, action: str, **given: str) -> Ended:
+    def run(self, action: str, **given: str) -> RunOutcome:
         """Run an action with inputs, whose `-` is written `_` here."""
         said = yaml.safe_load((ACTIONS / action / "action.yml").read_text(encoding="utf-8"))
         unknown = {name.replace("_", "-") for name in given} - said["inputs"].keys()
@@ -75,7 +75,7 @@ class Runner:
         for number, step in enumerate(said["runs"]["steps"]):
             job.step(number, step)
         outputs = {name: scope.filled(each["value"]) for name, each in said.get("outputs", {}).items()}
-        return Ended(job.code, job.log, outputs, job.summary, job.used)
+        return RunOutcome(job.code, job.log, outputs, job.summary, job.used)
 
 
 @dataclass

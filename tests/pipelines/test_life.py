@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.runner import Ended, Runner
+from tests.pipelines.runner import Runner, RunOutcome
 from tests.servers.forge import NUMBER, REPOSITORY, TOKEN, ForgeServer, Review
 
 pytestmark = pytest.mark.thorough
@@ -61,7 +61,7 @@ class Repository:
         self.git("commit", "--quiet", "--message", "Change topics")
         return self.git("rev-parse", "HEAD")
 
-    def run(self, action: str, event: str, payload: dict[str, Any] | None = None, **given: str) -> Ended:
+    def run(self, action: str, event: str, payload: dict[str, Any] | None = None, **given: str) -> RunOutcome:
         environ = {**self.forge.environ(), "GITHUB_SHA": self.git("rev-parse", "HEAD")}
         runner = Runner(self.home, self.folder, event, payload or {}, environ, TOKEN)
         if self.tool:
@@ -71,7 +71,7 @@ class Repository:
         self.logs.append(ended.log)
         return ended
 
-    def plan(self, *, head: str = REPOSITORY, **given: str) -> Ended:
+    def plan(self, *, head: str = REPOSITORY, **given: str) -> RunOutcome:
         base = {"ref": "main", "sha": self.git("rev-list", "--max-parents=0", "HEAD")}
         request = {"number": NUMBER, "head": {"repo": {"full_name": head}}, "base": base}
         return self.run("plan", "pull_request", {"pull_request": request}, **given)

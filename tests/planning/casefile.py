@@ -45,14 +45,14 @@ from reconciler.planning.orders import (
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, PlanSource, Selection
 from reconciler.planning.plan_rows import changes_of, parameters_of
 from reconciler.planning.planner import to_measure
-from reconciler.resources.acls import Binding, NamespaceAcl
+from reconciler.resources.acls import AccessBinding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import AccessControl, Capabilities, ClusterIdentity, MirrorSupport, Observed
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
-from reconciler.resources.mirrors import NEVER_FETCHED, Diverged, Position
+from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position
 from reconciler.resources.mount import MountSource, Recoverable, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
@@ -297,11 +297,11 @@ def _mount(
     return MountSource(location, Recoverable(location, "a", **{"partitions": 1, **said}))
 
 
-def _write_rule(said: str) -> Binding:
+def _write_rule(said: str) -> AccessBinding:
     """Return a rule as a case says it: `allow User:app write on orders*`."""
     permission, principal, operation, _, name = said.split()
     is_prefix = name.endswith("*") and name != "*"
-    return Binding("topics", name.removesuffix("*") or "*", is_prefix, principal, "*", operation, permission)
+    return AccessBinding("topics", name.removesuffix("*") or "*", is_prefix, principal, "*", operation, permission)
 
 
 def _texts(what: str, found: list[str], row: dict[str, Any]) -> list[str]:
@@ -423,7 +423,7 @@ def _measures(row: dict[str, Any]) -> Measures:
             tuple(TieredPartition(*lying) for lying in said.get("tiered", ())),
             {number: _position(**at) for number, at in said.get("positions", {}).items()},
             said.get("committed"),
-            None if "diverged" not in said else tuple(Diverged(**each) for each in said["diverged"]),
+            None if "diverged" not in said else tuple(DivergedPartition(**each) for each in said["diverged"]),
             said.get("newest_ms"),
             undeletable=UndeletableError(said["undeletable"], hint="") if "undeletable" in said else None,
         )

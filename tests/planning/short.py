@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.resources.address import Address, join_name, split_name
 from reconciler.resources.inventory import (
     RESOURCE,
-    Declared,
+    DeclaredResource,
     LiveCluster,
     LiveMirror,
     LiveTopic,
@@ -85,9 +85,9 @@ def _read(item: dict[str, Any]) -> Resource:
             raise ValueError(message)
 
 
-def declared(item: dict[str, Any]) -> tuple[Address, Declared]:
+def declared(item: dict[str, Any]) -> tuple[Address, DeclaredResource]:
     found = resource(item)
-    return found.address, Declared(found, item.get("at", "manifests/all.yaml:1"))
+    return found.address, DeclaredResource(found, item.get("at", "manifests/all.yaml:1"))
 
 
 def recorded(item: dict[str, Any]) -> tuple[Address, Recorded]:

@@ -9,13 +9,13 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.resolve.mount_sources import (
-    Attached,
+    AttachedTopic,
     SharedStorage,
     elsewhere,
-    found_detached,
-    found_source,
+    find_detached_source,
+    find_source,
     is_same_place,
-    nothing_there,
+    no_topic_error,
 )
 from reconciler.resources.address import Address
 from reconciler.resources.mount import Mountable, Mounting, MountSource
@@ -40,18 +40,18 @@ def mounting(name: str = "shop:clicks", state: str = "mounted", **spec: Any) -> 
     return found
 
 
-def lying(*mountables: Mountable, attached: Sequence[Attached] = ()) -> SharedStorage:
+def lying(*mountables: Mountable, attached: Sequence[AttachedTopic] = ()) -> SharedStorage:
     return SharedStorage(URL, EAST, mountables, attached, {WEST: "west", EAST: "east"})
 
 
 def taken(wanted: Mounting, there: SharedStorage, kept: str | None = None) -> MountSource:
-    found = found_source(wanted, kept, there)
+    found = find_source(wanted, kept, there)
     assert isinstance(found, MountSource), found
     return found
 
 
 def refused(wanted: Mounting, there: SharedStorage, kept: str | None = None) -> str:
-    found = found_source(wanted, kept, there)
+    found = find_source(wanted, kept, there)
     assert isinstance(found, UserError), found
     return str(found) if found.hint in str(found) else f"{found.message}. {found.hint}"
 
@@ -98,7 +98,7 @@ class TestByName:
         assert f"what was called so last lies at {at('shop:old')}" in said
 
     def test_a_name_that_a_topic_got_later_is_refused_with_its_location_while_a_mounting_unmounts_it(self) -> None:
-        leaving = Attached("west", "shop:clicks", at("shop:old"), Address("mounting/west/shop:clicks"))
+        leaving = AttachedTopic("west", "shop:clicks", at("shop:old"), Address("mounting/west/shop:clicks"))
         said = refused(mounting(), lying(lies(at("shop:old"), "mounted"), attached=[leaving]))
         assert f"the one that mounting/west/shop:clicks unmounts lies at {at('shop:old')}" in said
         assert "Write that location as source" in said
@@ -111,13 +111,13 @@ class TestByName:
     def test_what_its_own_cluster_has_under_another_name_may_stay_so(
         self, cluster: str, name: str, *, is_said: bool
     ) -> None:
-        said = refused(mounting(), lying(attached=[Attached(cluster, name, at("shop:clicks"))]))
+        said = refused(mounting(), lying(attached=[AttachedTopic(cluster, name, at("shop:clicks"))]))
         assert f"is attached to cluster {cluster} as {name}" in said
         assert ("To leave it there write as: seen. Unmount it there first" in said) is is_said
 
     def test_a_name_that_nobody_knows_is_left_to_other_storages(self) -> None:
-        assert found_source(mounting(), None, lying(lies(at("shop:orders")))) is None
-        assert f"no detached topic shop:clicks lies in {URL}" in nothing_there(mounting(), URL).message
+        assert find_source(mounting(), None, lying(lies(at("shop:orders")))) is None
+        assert f"no detached topic shop:clicks lies in {URL}" in no_topic_error(mounting(), URL).message
 
 
 class TestByLocation:
@@ -141,8 +141,8 @@ class TestByLocation:
 
     def test_a_location_that_nobody_knows_names_the_cluster_that_made_it(self) -> None:
         wanted = mounting(source=at("shop:clicks"))
-        assert found_source(wanted, None, lying()) is None
-        error = nothing_there(wanted, URL)
+        assert find_source(wanted, None, lying()) is None
+        error = no_topic_error(wanted, URL)
         assert f"no detached topic lies at {at('shop:clicks')} in {URL}" in error.message
         assert WEST in error.hint
         assert (
@@ -168,7 +168,7 @@ class TestOwned:
 
     def test_what_this_cluster_has_under_another_name_is_refused(self) -> None:
         there = lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")
-        attached = [Attached("east", "shop:clicks", at("shop:clicks"))]
+        attached = [AttachedTopic("east", "shop:clicks", at("shop:clicks"))]
         said = refused(mounting(**{"as": "visits"}), lying(there, attached=attached))
         assert f"{at('shop:clicks')} is attached to cluster east as shop:clicks" in said
 
@@ -181,7 +181,7 @@ class TestOwned:
         assert f"reconciler mount release {at('shop:clicks')} --owner {EAST}" in said
 
     def test_what_was_never_detached_and_is_attached_to_a_cluster_of_the_files_is_refused(self) -> None:
-        attached = [Attached("west", "shop:visits", at("shop:clicks"))]
+        attached = [AttachedTopic("west", "shop:visits", at("shop:clicks"))]
         for wanted in (mounting(), mounting(source=at("shop:clicks"))):
             said = refused(wanted, lying(attached=attached))
             assert f"{at('shop:clicks')} is attached to cluster west as shop:visits" in said
@@ -189,13 +189,15 @@ class TestOwned:
 
     def test_what_this_plan_detaches_is_taken_after_that(self) -> None:
         by = Address("mounting/west/shop:clicks")
-        there = lying(attached=[Attached("west", "shop:clicks", at("shop:clicks"), by)])
+        there = lying(attached=[AttachedTopic("west", "shop:clicks", at("shop:clicks"), by)])
         assert taken(mounting(), there) == MountSource(at("shop:clicks"), None, by)
         assert taken(mounting(source=at("clicks")), there) == MountSource(at("shop:clicks"), None, by)
 
     def test_what_this_plan_detaches_and_what_lies_detached_of_one_name_are_ambiguous(self) -> None:
         by = Address("mounting/west/shop:clicks")
-        there = lying(lies(at("shop:clicks", 12)), attached=[Attached("west", "shop:clicks", at("shop:clicks"), by)])
+        there = lying(
+            lies(at("shop:clicks", 12)), attached=[AttachedTopic("west", "shop:clicks", at("shop:clicks"), by)]
+        )
         assert "2 topics called shop:clicks" in refused(mounting(), there)
 
 
@@ -220,18 +222,18 @@ class TestElsewhere:
 class TestDetachedAlready:
     def test_what_the_cluster_detached_last_under_that_name_is_where_it_lies(self) -> None:
         there = lying(lies(at("shop:clicks", 10)), lies(at("shop:made-so", 12), owner=EAST, name="shop:clicks"))
-        found = found_detached(mounting(state="unmounted"), there)
+        found = find_detached_source(mounting(state="unmounted"), there)
         assert found == MountSource(at("shop:made-so", 12), None)
 
     def test_of_several_nobody_can_tell_and_that_is_no_error(self) -> None:
         there = lying(lies(at("shop:clicks", 10)), lies(at("shop:clicks", 12)))
-        assert found_detached(mounting(state="unmounted"), there) is None
+        assert find_detached_source(mounting(state="unmounted"), there) is None
 
     def test_what_another_cluster_has_by_now_is_no_error(self) -> None:
-        assert found_detached(mounting(state="unmounted"), lying(lies(at("shop:clicks"), "mounted"))) is None
+        assert find_detached_source(mounting(state="unmounted"), lying(lies(at("shop:clicks"), "mounted"))) is None
 
     def test_what_never_was_is_one(self) -> None:
-        found = found_detached(mounting(state="unmounted"), lying())
+        found = find_detached_source(mounting(state="unmounted"), lying())
         assert isinstance(found, UserError)
         assert "there is no topic shop:clicks" in found.message
 

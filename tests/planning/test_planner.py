@@ -10,7 +10,7 @@ import pytest
 from reconciler.planning.diff.converge import precondition
 from reconciler.planning.diff.retention_loss import Loss, RetentionRule, loss
 from reconciler.planning.fields import equal, fields_of
-from reconciler.planning.plan import Finding, Plan
+from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.planning.plan_rows import canonical, fingerprint
 from reconciler.planning.planner import to_measure
 from reconciler.planning.resolve.physical_names import physical_name
@@ -549,7 +549,7 @@ ROW = {
 }
 
 
-def errors(west: ClusterIdentity, east: ClusterIdentity) -> tuple[Finding, ...]:
+def errors(west: ClusterIdentity, east: ClusterIdentity) -> tuple[PlanFinding, ...]:
     world = Case("linked", ROW).world
     recorded = {address: item for address, item in world.recorded.items() if not address.startswith("cluster/")}
     given = replace(world.given, identities={"west": west, "east": east})

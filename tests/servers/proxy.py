@@ -80,7 +80,7 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class Refused:
+class FailedChore:
     """It is not done; the answer is this error."""
 
     status: int
@@ -121,7 +121,7 @@ class Cut:
     """Called once the server has let go of it."""
 
 
-Fault: TypeAlias = Cut | Lost | Late | Slow | Mute | Repeated | Refused | Answered | Broken | Stripped
+Fault: TypeAlias = Cut | Lost | Late | Slow | Mute | Repeated | FailedChore | Answered | Broken | Stripped
 
 
 @dataclass
@@ -290,7 +290,7 @@ class _Request(BaseHTTPRequestHandler):
                 proxy.forward(asked)
                 then()
                 self._answer(proxy.forward(asked))
-            case Refused() as refused:
+            case FailedChore() as refused:
                 refused.then()
                 self._answer(_refusal(refused))
             case Answered(body):
@@ -324,7 +324,7 @@ def _arrive(proxy: Proxy, asked: Asked, late: Late) -> None:
     late.arrived.set()
 
 
-def _refusal(refused: Refused) -> _Answer:
+def _refusal(refused: FailedChore) -> _Answer:
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f"<Error><Code>{refused.code}</Code><Message>{refused.message}</Message></Error>"

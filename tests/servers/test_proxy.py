@@ -10,7 +10,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.servers.proxy import Broken, Lost, Proxy, Refused, Repeated, Stripped
+from tests.servers.proxy import Broken, FailedChore, Lost, Proxy, Repeated, Stripped
 from tests.servers.weed import BUCKET, REGION, S3Server, credentials_of
 
 pytestmark = pytest.mark.thorough
@@ -61,7 +61,7 @@ def test_a_repeated_create_finds_itself(client: Any, proxy: Proxy, s3_server: S3
 
 
 def test_a_refused_write_is_not_made(client: Any, proxy: Proxy, s3_server: S3Server) -> None:
-    proxy.on("PUT", Refused(503, "SlowDown"), key="proxy/d")
+    proxy.on("PUT", FailedChore(503, "SlowDown"), key="proxy/d")
     with pytest.raises(ClientError, match="SlowDown"):
         client.put_object(Bucket=BUCKET, Key="proxy/d", Body=b"1")
     with pytest.raises(ClientError, match="NoSuchKey"):

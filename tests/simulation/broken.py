@@ -21,7 +21,7 @@ from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
 from tests.simulation.works import ROUND, LedgerJobs, ranges_of
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ObjectStore, StoredObject, Version
     from reconciler.planning.actions import RunJob
     from reconciler.runtime.effects import Effects
     from tests.simulation.machine import Harm
@@ -51,7 +51,7 @@ async def _no_fence(lease: Lease, effects: Effects, run: str) -> JournalContents
     return await effects.call(lambda: read_journal(lease.store, run))
 
 
-def _any_body(key: str, _body: bytes, found: Stored | None) -> Version:
+def _any_body(key: str, _body: bytes, found: StoredObject | None) -> Version:
     if found is None:
         raise LostRaceError(key, None, hint="Read it again.")
     return found.version

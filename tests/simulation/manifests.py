@@ -78,14 +78,14 @@ GIVEN = PlanInput(
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanResult:
     """A plan, and what was seen when it was made."""
 
     plan: Plan
     observed: Inventory
 
 
-def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) -> Planned:
+def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) -> PlanResult:
     """Look at the clusters and plan, as `apply` does."""
     identities = {name: providers[name].identify() for name in CLUSTERS}
     observed: dict[Address, object] = {}
@@ -106,4 +106,4 @@ def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) ->
         raise UserError("; ".join(error.message for error in found.errors), hint="Mend the files.")
     if found.blocked:
         raise BlockedError(", ".join(action.id for action in found.blocked), hint="Allow it.")
-    return Planned(found, observed)  # type: ignore[arg-type] # as above
+    return PlanResult(found, observed)  # type: ignore[arg-type] # as above

@@ -10,7 +10,7 @@ from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, Retr
 from tests.simulation.checks import ALWAYS, AT_THE_END, wrong
 from tests.simulation.machine import Fault, Harm, Step
 from tests.simulation.typed import typed
-from tests.simulation.world import Ended, Visit, World, prepared
+from tests.simulation.world import RunOutcome, Visit, World, prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def faults_of(world: World) -> list[str]:
     return found + wrong(world, (*ALWAYS, *AT_THE_END))
 
 
-def _wrong_end(ended: Ended) -> Iterator[str]:
+def _wrong_end(ended: RunOutcome) -> Iterator[str]:
     """A visit nothing happened to ends well, and every other one with an error that says what to do."""
     if ended.outcome in {"done", "nothing", "died"}:
         return

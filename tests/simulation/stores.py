@@ -9,7 +9,7 @@ from reconciler.errors import LostRaceError, UnansweredError
 from tests.simulation.machine import Machine, unanswered, unreachable
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
 
 
 class Witness(Protocol):
@@ -44,7 +44,7 @@ class SeenFrom:
     def clock_ms(self) -> int:
         return self._inner.clock_ms()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self._ask(f"get {key}")
         return self._inner.get(key)
 
@@ -52,7 +52,7 @@ class SeenFrom:
         self._ask(f"get {key}")
         return self._inner.get_range(key, start, length)
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         self._ask(f"list {prefix}")
         return self._inner.list(prefix)
 

@@ -10,7 +10,7 @@ import orjson
 from reconciler.applying.events import Progress
 from reconciler.applying.ports import DataAction, Moved
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
-from reconciler.objectstore.base import ObjectStore, Stored, nonce
+from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
 from reconciler.operations.steps.transitions import Driver, drive
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider, links_by_jobs
@@ -88,13 +88,13 @@ class LedgerJobs:
         raise RetryableError("the ledger does not answer", hint="Run it again.")
 
 
-def ranges_of(found: Stored | None) -> list[list[int]]:
+def ranges_of(found: StoredObject | None) -> list[list[int]]:
     """Return every range that was published, in that order."""
     ranges: list[list[int]] = orjson.loads(found.body) if found else []
     return ranges
 
 
-def end_of(found: Stored | None) -> int:
+def end_of(found: StoredObject | None) -> int:
     """Return where the next range must start."""
     ranges = ranges_of(found)
     return ranges[-1][1] if ranges else 0

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 from unittest.mock import patch
 
-from reconciler.applying.events import Event, Recovered
+from reconciler.applying.events import Event, RunRecovered
 from reconciler.applying.ports import DataAction, Setting
 from reconciler.applying.run import Basis, Caller, Run, RunOptions, RunRequest, ToDo
 from reconciler.errors import ReconcilerError
@@ -31,7 +31,7 @@ from reconciler.state.snapshots import Snapshot, read_snapshot
 from tests.simulation.clusters import PieceByPiece
 from tests.simulation.history import History
 from tests.simulation.machine import Fault, Machine, Step
-from tests.simulation.manifests import AFTER, CLUSTERS, Planned, decide
+from tests.simulation.manifests import AFTER, CLUSTERS, PlanResult, decide
 from tests.simulation.stores import Nobody, SeenFrom
 from tests.simulation.works import LedgerJobs, ranges_of
 from tests.state.simulation import simulate
@@ -68,7 +68,7 @@ Outcome = Literal["done", "nothing", "died"] | type[ReconcilerError]
 
 
 @dataclass
-class Ended:
+class RunOutcome:
     """How a visit ended, and what it went through."""
 
     visit: Visit
@@ -108,11 +108,11 @@ class World:
         self.ledger = MemoryStore()
         self.clusters = {name: MemoryStore() for name in CLUSTERS}
         self.history = History(lambda: 0.0)
-        self.ended: dict[str, Ended] = {}
+        self.ended: dict[str, RunOutcome] = {}
         self._ids = itertools.count(1)
         self._kept: dict[str, dict[str, list[Entry]]] = {}
         self._plays = 0
-        self._planned: dict[tuple[int, str], Planned] = {}
+        self._planned: dict[tuple[int, str], PlanResult] = {}
 
     def fork(self) -> World:
         """Return another world that is as this one is."""
@@ -148,7 +148,7 @@ class World:
             simulate(self._play(visits, seed))
         return self
 
-    def plan(self, files: str = "after") -> Planned:
+    def plan(self, files: str = "after") -> PlanResult:
         """Return what would be planned now, seen by nobody."""
         if (self._plays, files) not in self._planned:
             self._planned[self._plays, files] = decide(files, self.providers(None), self.snapshot())
@@ -187,7 +187,7 @@ class World:
         await asyncio.sleep(visit.starts_s)
         machine = Machine(visit.machine, visit.faults, seed=seed, call_s=visit.call_s, offset=visit.offset_s)
         machine.is_clock_standing = visit.is_clock_standing
-        ended = self.ended[visit.machine] = Ended(visit)
+        ended = self.ended[visit.machine] = RunOutcome(visit)
         work = machine.spawn(self._run(visit, machine, ended))
         await asyncio.wait([work])
         if not work.cancelled() and (error := work.exception()) is not None:
@@ -196,7 +196,7 @@ class World:
         ended.at = asyncio.get_running_loop().time()
         ends[visit.machine].set()
 
-    async def _run(self, visit: Visit, machine: Machine, ended: Ended) -> None:
+    async def _run(self, visit: Visit, machine: Machine, ended: RunOutcome) -> None:
         try:
             came = await Run(self._setting(visit, machine), _caller(visit), _wish(visit)).run(
                 lambda basis: self._decide(visit, machine, basis)
@@ -210,7 +210,7 @@ class World:
         host = visit.machine.partition(".")[0]
 
         def report(event: Event) -> None:
-            if isinstance(event, Recovered) and not machine.is_dead:
+            if isinstance(event, RunRecovered) and not machine.is_dead:
                 self.history.settles(machine.name, event.run)
 
         return Setting(

@@ -22,7 +22,7 @@ from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.repair import Unlocking, unlock
+from reconciler.state.repair import UnlockRequest, unlock
 from reconciler.state.snapshots import read_snapshot
 
 WORK_IS_LEFT = 4
@@ -48,7 +48,7 @@ def run_apply(folder: Path) -> None:
     found = read_lockfile(store)
     if found is not None and found.lockfile.lease.status == "held":
         effects = ThreadEffects(1)
-        asyncio.run(unlock(store, effects, Unlocking(run=found.lockfile.lease.run)))
+        asyncio.run(unlock(store, effects, UnlockRequest(run=found.lockfile.lease.run)))
         effects.close()
     done = apply(here, ANYTHING, ApplyOptions(yes=True), Hooks(lambda _: True, lambda _: None, Stop()))
     if done.verdict is not None:

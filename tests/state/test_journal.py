@@ -36,7 +36,7 @@ from tests.state.samples import claim, record
 from tests.state.simulation import Simulation, simulated
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, Version
+    from reconciler.objectstore.base import ListedObject, Version
 
 
 class Faulty(MemoryStore):
@@ -160,7 +160,7 @@ async def test_a_page_that_lands_before_the_takeover_is_read_by_it() -> None:
     class Landing(MemoryStore):
         """Something lands right after it was looked what is there."""
 
-        def list(self, prefix: str) -> Iterator[Listed]:
+        def list(self, prefix: str) -> Iterator[ListedObject]:
             found = [*super().list(prefix)]
             if prefix.endswith("/journal/") and not found:
                 self.put(journal_key("one", 1), late.to_bytes())

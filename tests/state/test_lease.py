@@ -10,9 +10,9 @@ from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import Intent, RunTakenOver, journal_key, read_journal
-from reconciler.state.lease import Notice, Patience, TookOver, Watch, acquire
+from reconciler.state.lease import Notice, Patience, TakeoverNotice, Watch, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Terms, read_lockfile
-from reconciler.state.repair import Unlocked, Unlocking, unlock
+from reconciler.state.repair import UnlockRequest, UnlockResult, unlock
 from reconciler.state.snapshots import read_snapshot
 from tests.state.leftovers import body, create, left, running
 from tests.state.samples import SHOP, claim, record, run_file
@@ -228,7 +228,7 @@ def test_a_takeover_is_told_in_one_line_and_noted(caplog: pytest.LogCaptureFixtu
 
     with caplog.at_level("DEBUG", logger="reconciler.lease"):
         simulate(run())
-    takeovers = [notice for notice in told if isinstance(notice, TookOver)]
+    takeovers = [notice for notice in told if isinstance(notice, TakeoverNotice)]
     assert [str(notice) for notice in takeovers] == ["took over the lease of run dead of dead@host, silent for 90 s"]
     assert [entry.getMessage() for entry in caplog.records].count("took over") == 1
 
@@ -270,9 +270,9 @@ async def test_an_error_inside_a_lease_frees_it_and_stays_the_error() -> None:
 async def test_unlocking_what_is_free_or_was_never_used_is_fine() -> None:
     store = MemoryStore()
     effects = Simulation()
-    assert (await unlock(store, effects, Unlocking(owner=SHOP))).was_free
+    assert (await unlock(store, effects, UnlockRequest(owner=SHOP))).was_free
     await (await acquire(store, effects, claim("one"))).release()
-    unlocked = await unlock(store, effects, Unlocking(owner=SHOP, run="one"))
+    unlocked = await unlock(store, effects, UnlockRequest(owner=SHOP, run="one"))
     assert (unlocked.was_free, unlocked.epoch) == (True, 1)
 
 
@@ -284,7 +284,7 @@ async def test_unlocking_without_a_run_watches_a_whole_lease_then_frees_it() -> 
     await lease.begin(run_file("dead"))
     lease._stop_renewing()
     began = effects.now()
-    unlocked = await unlock(store, effects, Unlocking(owner=SHOP))
+    unlocked = await unlock(store, effects, UnlockRequest(owner=SHOP))
     assert 90 <= effects.now() - began < 92
     assert (unlocked.run, unlocked.who, unlocked.epoch) == ("dead", "dead@host", 2)
     assert unlocked.open_run is not None
@@ -298,7 +298,7 @@ async def test_unlocking_a_living_run_without_naming_it_is_refused_naming_it() -
     effects = Simulation(call_s=0)
     lease = await acquire(store, effects, claim("alive"))
     with pytest.raises(LeaseError, match=r"alive@host, run alive, is alive"):
-        await unlock(store, effects, Unlocking(owner=SHOP))
+        await unlock(store, effects, UnlockRequest(owner=SHOP))
     lease.check()
     await lease.close(record("a"))
 
@@ -309,7 +309,7 @@ async def test_unlocking_the_wrong_run_is_refused_naming_the_right_one() -> None
     effects = Simulation(call_s=0)
     lease = await acquire(store, effects, claim("alive"))
     with pytest.raises(LeaseError, match=r"not held by run dead but by alive@host, run alive"):
-        await unlock(store, effects, Unlocking(owner=SHOP, run="dead"))
+        await unlock(store, effects, UnlockRequest(owner=SHOP, run="dead"))
     await lease.release()
 
 
@@ -319,7 +319,7 @@ async def test_a_watch_that_is_stopped_changes_nothing() -> None:
     effects = Simulation(call_s=0)
     lease = await acquire(store, effects, claim("one"))
     with pytest.raises(InterruptedRunError):
-        await unlock(store, effects, Unlocking(is_stopped=lambda: effects.now() > 3))
+        await unlock(store, effects, UnlockRequest(is_stopped=lambda: effects.now() > 3))
     await lease.release()
 
 
@@ -388,10 +388,10 @@ async def test_however_holders_freeze_and_race_no_commit_is_lost_or_built_on_an_
 def test_what_is_in_doubt_is_named_and_the_run_stays_open() -> None:
     store = MemoryStore()
 
-    async def run() -> Unlocked:
+    async def run() -> UnlockResult:
         lease, journal = await running(store, "dead", "a", "b", "c")
         await journal.append([Intent(id=create("a").id), Intent(id=create("b").id)])
-        return await unlock(store, Simulation(), Unlocking(owner=SHOP, run=lease.run))
+        return await unlock(store, Simulation(), UnlockRequest(owner=SHOP, run=lease.run))
 
     unlocked = simulate(run())
     assert unlocked.doubt is not None
@@ -407,7 +407,7 @@ def test_what_is_in_doubt_is_named_and_the_run_stays_open() -> None:
 async def test_the_next_intent_of_whoever_was_thought_dead_is_refused() -> None:
     store = MemoryStore()
     lease, journal = await running(store, "paused", "a")
-    await unlock(store, Simulation(), Unlocking(owner=SHOP, run="paused", who="anna@build-7"))
+    await unlock(store, Simulation(), UnlockRequest(owner=SHOP, run="paused", who="anna@build-7"))
     with pytest.raises(LeaseError, match="another run has taken over"):
         await journal.append([Intent(id=create("a").id)])
     with pytest.raises(LeaseError):
@@ -433,10 +433,10 @@ class _Beating(MemoryStore):
 def test_a_run_that_is_named_is_taken_from_also_while_it_beats() -> None:
     store, effects = _Beating(), Simulation()
 
-    async def run() -> Unlocked:
+    async def run() -> UnlockResult:
         await acquire(store, effects, claim("alive"))
         store.beats = 3
-        return await unlock(store, effects, Unlocking(owner=SHOP, run="alive"))
+        return await unlock(store, effects, UnlockRequest(owner=SHOP, run="alive"))
 
     assert simulate(run()).run == "alive"
     assert store.beats == 0
@@ -445,7 +445,7 @@ def test_a_run_that_is_named_is_taken_from_also_while_it_beats() -> None:
 def test_a_free_lease_says_what_an_open_run_left() -> None:
     store = MemoryStore()
     left(store, "stopped", "a", "b", done=["a"])
-    unlocked = simulate(unlock(store, Simulation(), Unlocking(owner=SHOP)))
+    unlocked = simulate(unlock(store, Simulation(), UnlockRequest(owner=SHOP)))
     assert unlocked.was_free
     assert unlocked.doubt is not None
     assert unlocked.doubt.in_doubt == ("create:topic/west/b",)
@@ -454,12 +454,12 @@ def test_a_free_lease_says_what_an_open_run_left() -> None:
 def test_an_open_run_whose_journal_has_a_hole_is_freed_and_said_to_be_unreadable() -> None:
     store = MemoryStore()
 
-    async def run() -> Unlocked:
+    async def run() -> UnlockResult:
         _, journal = await running(store, "dead", "a", "b")
         await journal.append([Intent(id=create("a").id)])
         await journal.append([Intent(id=create("b").id)])
         store.delete([journal_key("dead", 1)])
-        return await unlock(store, Simulation(), Unlocking(owner=SHOP, run="dead"))
+        return await unlock(store, Simulation(), UnlockRequest(owner=SHOP, run="dead"))
 
     unlocked = simulate(run())
     assert unlocked.doubt is not None

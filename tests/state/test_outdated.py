@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.objectstore.base import Listed
+from reconciler.objectstore.base import ListedObject
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import RunClosed
 from reconciler.state.lease import acquire
@@ -98,7 +98,7 @@ class _Overtaken(MemoryStore):
 
     future: MemoryStore | None = None
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         future, self.future = self.future, None
         if future is not None:
             copy_all(future, self)

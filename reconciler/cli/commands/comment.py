@@ -14,7 +14,7 @@ from reconciler.errors import UsageError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.comment import Commented, Did
+    from reconciler.operations.comment import CommentResult, Did
 
 
 @bundled
@@ -113,7 +113,7 @@ _SAID: Final[dict[Did, str]] = {
 }
 
 
-def _lines(commented: Commented) -> list[Line]:
+def _lines(commented: CommentResult) -> list[Line]:
     place = f"on pull request {commented.number} of {commented.forge}"
     lines = [line(Span(_SAID[commented.did], Tone.STRONG), f" {place}")]
     if commented.comment is not None and commented.comment.url:

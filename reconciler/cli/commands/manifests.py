@@ -28,7 +28,7 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.cli.json.base import Row
-    from reconciler.operations.manifest_files import Validated
+    from reconciler.operations.manifest_files import ValidationResult
 
 
 @bundled
@@ -86,7 +86,7 @@ def validate_command(files: Files, place: Place, form: ForLists = "text", report
     raise_verdict(validated.verdict)
 
 
-def _of(validated: Validated) -> Row:
+def _of(validated: ValidationResult) -> Row:
     from reconciler.cli.json.checks_json import VALIDATE, validation_of
 
     return VALIDATE.row(validation_of(validated))
@@ -147,12 +147,12 @@ def _named(kind: str, bodies: Mapping[str, bytes]) -> str:
 
 def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
     from reconciler.cli.output_files import checked_output
-    from reconciler.objectstore.directory import write_whole
+    from reconciler.objectstore.directory import write_atomically
 
     paths = {name: checked_output("--out", folder / f"{name}.json", "a JSON Schema") for name in bodies}
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
-        write_whole(paths[name], body)
+        write_atomically(paths[name], body)
     out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])
 
 

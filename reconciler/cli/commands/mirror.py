@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from typer import Argument, Option
 
 from reconciler.cli.options import (
-    Acting,
+    ActOptions,
     ByState,
     DryRun,
     Files,
@@ -64,11 +64,11 @@ Timeout = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class _Typed:
+class _VerbOptions:
     """What all verbs take."""
 
     files: Files
-    acting: Acting
+    acting: ActOptions
     place: Place
     addresses: list[str] | None
     links: list[str] | None
@@ -77,7 +77,7 @@ class _Typed:
 
 
 def _order(
-    typed: _Typed,
+    typed: _VerbOptions,
     verb: RoleVerb,
     *,
     yes: bool | None = None,
@@ -106,7 +106,7 @@ def _order(
 @bundled
 def create_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Addresses,
     link: Annotated[str, Option("--link", metavar="NAME", help="The link that makes them; it has to be there.")],
@@ -138,7 +138,7 @@ def create_command(
 @bundled
 def delete_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Addresses,
     allow: Annotated[
@@ -205,7 +205,7 @@ def errors_command(
 @bundled
 def failover_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Choice = None,
     links: Links = None,
@@ -214,7 +214,7 @@ def failover_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors take records at once, with what they have: what they lack is lost. Needs neither source nor state."""
-    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
+    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
 
 
 @bundled
@@ -244,7 +244,7 @@ def list_command(
 @bundled
 def pause_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Choice = None,
     links: Links = None,
@@ -252,13 +252,13 @@ def pause_command(
     form: TextOrJson = "text",
 ) -> None:
     """Stop mirrors from fetching; they keep what they have, and are read as before."""
-    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "pause")
+    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
 
 
 @bundled
 def promote_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Choice = None,
     links: Links = None,
@@ -268,13 +268,13 @@ def promote_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let mirrors become ordinary topics without loss: waits for lag 0 first, and needs both clusters."""
-    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout)
+    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout)
 
 
 @bundled
 def restore_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Choice = None,
     links: RestoredFrom = None,
@@ -286,14 +286,14 @@ def restore_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let original sources of stopped mirrors become mirrors of them: what only they have is cut off, and lost."""
-    typed = _Typed(files, acting, place, addresses, links, dry_run, form)
+    typed = _VerbOptions(files, acting, place, addresses, links, dry_run, form)
     _order(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
 
 
 @bundled
 def resume_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Choice = None,
     links: Links = None,
@@ -301,13 +301,13 @@ def resume_command(
     form: TextOrJson = "text",
 ) -> None:
     """Let paused mirrors go on from where they stopped; a reversal that was suspended goes on, too."""
-    _order(_Typed(files, acting, place, addresses, links, dry_run, form), "resume")
+    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
 
 
 @bundled
 def reverse_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Choice = None,
     links: Links = None,
@@ -318,7 +318,7 @@ def reverse_command(
 ) -> None:
     """Let mirrors and their sources change roles without loss, over a bidirectional link."""
     verb: RoleVerb = "reverse-and-pause" if pause else "reverse-and-start"
-    _order(_Typed(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
+    _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
 
 # `reconciler link`: links themselves.
@@ -347,7 +347,7 @@ SetFields = Annotated[
 @bundled
 def link_alter_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: LinkAddresses = None,
     set_: SetFields = None,
@@ -376,7 +376,7 @@ def link_alter_command(
 @bundled
 def link_create_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     source: Annotated[
         str, Option("--source", metavar="CLUSTER", help="The cluster records come from; it has to answer.")
@@ -409,7 +409,7 @@ def link_create_command(
 @bundled
 def link_delete_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: LinkAddresses = None,
     force: Annotated[
@@ -477,7 +477,7 @@ def link_list_command(
 @bundled
 def link_pause_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: LinkAddresses = None,
     dry_run: DryRun = False,
@@ -490,7 +490,7 @@ def link_pause_command(
 @bundled
 def link_resume_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: LinkAddresses = None,
     dry_run: DryRun = False,
@@ -501,7 +501,7 @@ def link_resume_command(
 
 
 def _pause_links(
-    acting: Acting,
+    acting: ActOptions,
     files: Files,
     place: Place,
     addresses: list[str] | None,

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.console import err, out
 from reconciler.cli.options import (
-    Acting,
+    ActOptions,
     ByState,
     ByStateAndFilter,
     Cluster,
@@ -31,7 +31,7 @@ from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mount_orders import MountRequest, MountVerb
-    from reconciler.operations.clusters.mounts import MigrationVerb, Release, Underway
+    from reconciler.operations.clusters.mounts import ClusterMigration, MigrationVerb, Release
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.resources.mount import Phase
 
@@ -72,7 +72,7 @@ def _ask(
     reach: SiteOptions,
     which: MigrationId,
     verb: MigrationVerb,
-    text_of: Callable[[Underway], list[Line]],
+    text_of: Callable[[ClusterMigration], list[Line]],
     *,
     yes: bool,
     form: Literal["text", "json"],
@@ -128,13 +128,13 @@ def release_command(
     """Take a topic from a cluster that will not come back: what it had not uploaded is lost. For emergencies."""
     from reconciler.cli.json.mounts_json import MOUNT_RELEASE
     from reconciler.cli.text.mounts_text import release_text, released_text
-    from reconciler.operations.clusters.mounts import ReleaseOf, release_topic
+    from reconciler.operations.clusters.mounts import ReleaseRequest, release_topic
     from reconciler.operations.steps.runner import Stop
 
     def confirm(release: Release) -> bool:
         return approved(release_text(release), "Release the topic?", yes=yes, form=form)
 
-    stop, request = Stop(), ReleaseOf(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
+    stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
     with signals.stopping(stop, patience_s=signals.RUN_S):
         done = release_topic(by_state.reach(files, place), request, confirm=confirm, stop=stop)
     present(form, lambda: released_text(done), lambda: MOUNT_RELEASE.row(done))
@@ -184,7 +184,7 @@ Finish = Annotated[bool, Option("--finish", help="Go on with what was prepared, 
 @bundled
 def topic_mount_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Mountable = None,
     to: Annotated[
@@ -206,7 +206,7 @@ def topic_mount_command(
 @bundled
 def topic_unmount_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Topics = None,
     prepare: Prepare = False,
@@ -232,7 +232,7 @@ def _request(
 
 
 def _migrate(
-    acting: Acting,
+    acting: ActOptions,
     files: Files,
     place: Place,
     request: MountRequest,

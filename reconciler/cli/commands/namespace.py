@@ -6,7 +6,18 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import Acting, ByState, DryRun, Files, Place, TextOrJson, Yes, bundled, pairs, set_or_reset
+from reconciler.cli.options import (
+    ActOptions,
+    ByState,
+    DryRun,
+    Files,
+    Place,
+    TextOrJson,
+    Yes,
+    bundled,
+    pairs,
+    set_or_reset,
+)
 from reconciler.cli.present import present
 from reconciler.errors import UsageError
 
@@ -21,7 +32,7 @@ Set = Annotated[
 @bundled
 def create_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     cluster: Cluster,
     namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu; every tier above is made too.")],
@@ -42,7 +53,7 @@ def create_command(
 @bundled
 def alter_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     cluster: Cluster,
     namespace: Name,
@@ -90,7 +101,7 @@ def alter_command(
 @bundled
 def delete_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     cluster: Cluster,
     namespace: Name,
@@ -145,7 +156,7 @@ def list_command(
 @bundled
 def move_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     cluster: Cluster,
     source: Annotated[str, Argument(metavar="FROM", help="The namespace they are in; '' is the default one.")],

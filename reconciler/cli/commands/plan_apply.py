@@ -13,17 +13,17 @@ from reconciler.cli.console import are_one, err, out
 from reconciler.cli.environment import speaks
 from reconciler.cli.options import AnyForm, AtForge, ByState, Chosen, Files, Place, Report, TextOrJson, bundled, seconds
 from reconciler.cli.present import blocked_above, present, raise_verdict
-from reconciler.cli.show import Doing, Phases, carry_out
+from reconciler.cli.show import ApplyMode, Phases, carry_out
 from reconciler.cli.text.lines import line
 from reconciler.errors import BlockedError, UsageError, UserError
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
-    from reconciler.operations.apply import Applied, Hooks
-    from reconciler.operations.drift import Drifted
+    from reconciler.operations.apply import ApplyOutcome, Hooks
+    from reconciler.operations.drift import DriftResult
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
 
 
 @bundled
@@ -58,7 +58,7 @@ def plan_command(
     from reconciler.cli.show import phases, say_saved, show_planned, warn_about
     from reconciler.operations.plan import failing, plan
 
-    def found() -> Planned:
+    def found() -> PlanResult:
         with phases() as line_of_phases:
             return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
 
@@ -81,7 +81,7 @@ def plan_command(
 @bundled
 def apply_command(
     chosen: Chosen,
-    doing: Doing,
+    doing: ApplyMode,
     place: Place,
     at: AtForge,
     file: Annotated[
@@ -121,7 +121,7 @@ def apply_command(
 ) -> None:
     """Plan, confirm, do. With FILE: the same as it holds or less, never more."""
 
-    def do(hooks: Hooks, before: Phases) -> Applied:
+    def do(hooks: Hooks, before: Phases) -> ApplyOutcome:
         from reconciler.operations.apply import ApplyOptions, apply
         from reconciler.operations.steps.approval import parse_digest
 
@@ -160,7 +160,7 @@ def _pull_request(text: str) -> int | None:
 @bundled
 def destroy_command(
     chosen: Chosen,
-    doing: Doing,
+    doing: ApplyMode,
     place: Place,
     recursive: Annotated[bool, Option("--recursive", help="Namespaces with all that is in them.")] = False,
     include_adopted: Annotated[
@@ -169,7 +169,7 @@ def destroy_command(
 ) -> None:
     """Plan and apply the removal of what this workspace created; what it adopted is forgotten."""
 
-    def do(hooks: Hooks, before: Phases) -> Applied:
+    def do(hooks: Hooks, before: Phases) -> ApplyOutcome:
         from reconciler.operations.apply import DestroyOptions, destroy
 
         options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
@@ -260,7 +260,7 @@ def drift_command(
         made.check()
         return made
 
-    def found() -> Drifted:
+    def found() -> DriftResult:
         with phases() as line_of_phases:
             seen = line_of_phases.seen_by(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
 from reconciler.cli.options import (
-    Acting,
+    ActOptions,
     ByState,
     DryRun,
     Files,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @bundled
 def alter_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     set_: Annotated[
@@ -71,7 +71,7 @@ def alter_command(
 @bundled
 def create_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     partitions: Annotated[int, Option(metavar="N", min=1, help="How many partitions it has.")] = 1,
@@ -104,7 +104,7 @@ def create_command(
 @bundled
 def delete_command(
     files: Files,
-    acting: Acting,
+    acting: ActOptions,
     place: Place,
     addresses: Annotated[list[str], Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders.")],
     allow: Annotated[

@@ -11,7 +11,7 @@ from reconciler.cli.text.action_words import mark
 from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values
 from reconciler.cli.text.drift_text import SIGNS, what_of
 from reconciler.cli.text.lines import Tone
-from reconciler.operations.drift import CLASSES, DriftClass, Drifted, DriftItem
+from reconciler.operations.drift import CLASSES, DriftClass, DriftItem, DriftResult
 from reconciler.planning.actions import Action
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import count_text, counted, plain
@@ -26,7 +26,7 @@ _TITLES: Final = {
 }
 
 
-def drift_report(drifted: Drifted) -> Report:
+def drift_report(drifted: DriftResult) -> Report:
     """Return the findings as a page: first those that make the command fail."""
     plan = drifted.planned.plan
     actions = {action.address: action for action in plan.actions}
@@ -56,7 +56,9 @@ def drift_report(drifted: Drifted) -> Report:
     )
 
 
-def _of_class(kind: DriftClass, fails: bool, drifted: Drifted, actions: Mapping[Address, Action]) -> Iterator[Section]:
+def _of_class(
+    kind: DriftClass, fails: bool, drifted: DriftResult, actions: Mapping[Address, Action]
+) -> Iterator[Section]:
     marks = drifted.failing_marks
     rows = [
         _of_finding(item, fails, actions.get(item.address))

@@ -19,7 +19,7 @@ from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding, Plan
+    from reconciler.planning.plan import Plan, PlanFinding
 
 MOST_DRAWN: Final = 300
 """Actions in one picture; Mermaid draws at most 500 arrows."""
@@ -190,16 +190,16 @@ def _copy_texts(action: Action) -> Iterator[tuple[str, str]]:
         yield "keep its records: declare in its place", block.instead
 
 
-def error_entry(finding: Finding) -> Entry:
+def error_entry(finding: PlanFinding) -> Entry:
     """Return an error of a plan as a row."""
     return _finding_entry(finding, "✗", Tone.DANGER, "error")
 
 
-def _warning_entry(finding: Finding) -> Entry:
+def _warning_entry(finding: PlanFinding) -> Entry:
     return _finding_entry(finding, "!", Tone.CHANGE, "warning")
 
 
-def _finding_entry(finding: Finding, sign: str, tone: Tone, verb: str) -> Entry:
+def _finding_entry(finding: PlanFinding, sign: str, tone: Tone, verb: str) -> Entry:
     return Entry(
         sign,
         tone,

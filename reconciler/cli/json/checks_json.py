@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.hint_rewrite import typed_again
 from reconciler.cli.json.base import Form, document
-from reconciler.embedded.check.damage import CheckFinding, Mended
+from reconciler.embedded.check.damage import CheckFinding, RepairResult
 from reconciler.operations.clusters.cluster_check import CheckedCluster
-from reconciler.operations.comment import Commented
-from reconciler.operations.drift import Drifted, DriftItem
+from reconciler.operations.comment import CommentResult
+from reconciler.operations.drift import DriftItem, DriftResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reconciler.manifests.positions import Problem
-    from reconciler.operations.manifest_files import Validated
+    from reconciler.operations.manifest_files import ValidationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def problem_of(problem: Problem) -> FileProblem:
     return FileProblem(where or None, problem.message, problem.hint, field=problem.field)
 
 
-def validation_of(validated: Validated) -> Validation:
+def validation_of(validated: ValidationResult) -> Validation:
     """Return the result for valid files."""
     problems = tuple(
         FileProblem(finding.source, finding.message, finding.hint, address=finding.address)
@@ -85,13 +85,13 @@ VALIDATE: Final = document(
 ERROR: Final = document("reconciler.error/1", Failure, "exit_code", "error", "hint", ("problems", _PROBLEM))
 
 
-def _url(commented: Commented) -> str | None:
+def _url(commented: CommentResult) -> str | None:
     return commented.comment.url or None if commented.comment else None
 
 
 COMMENT: Final = document(
     "reconciler.comment/1",
-    Commented,
+    CommentResult,
     "forge",
     "pull_request=number",
     "marker.command",
@@ -128,13 +128,13 @@ class DriftSummary:
     """Findings that a reviewed rule ignores; they count in their class, too."""
 
 
-def _summary(drifted: Drifted) -> DriftSummary:
+def _summary(drifted: DriftResult) -> DriftSummary:
     """The number of findings of each class."""
     counts = Counter(item.kind.replace(" ", "_") for item in drifted.findings)
     return DriftSummary(**counts, ignored=sum(item.ignored is not None for item in drifted.findings))
 
 
-def _findings(drifted: Drifted) -> tuple[Difference, ...]:
+def _findings(drifted: DriftResult) -> tuple[Difference, ...]:
     """Findings in the plan's order."""
     failing = drifted.failing_marks
     return tuple(Difference(item, item.fingerprint in failing) for item in drifted.findings)
@@ -150,7 +150,7 @@ def _observed(difference: Difference) -> Any:
     return difference.item.observed
 
 
-def _errors(drifted: Drifted) -> tuple[str, ...]:
+def _errors(drifted: DriftResult) -> tuple[str, ...]:
     """Why parts of the workspace were not compared."""
     return tuple(f"{error.message}. {typed_again(error.hint)}" for error in drifted.errors)
 
@@ -171,7 +171,7 @@ _DIFFERENCE: Final = Form(
 )
 DRIFT: Final = document(
     "reconciler.drift/1",
-    Drifted,
+    DriftResult,
     "planned.plan.workspace",
     "planned.plan.environment",
     ("summary", _summary),
@@ -186,7 +186,7 @@ def _is_consistent(cluster: CheckedCluster) -> bool:
     return cluster.checked.errors == 0
 
 
-def _kind(record: CheckFinding | Mended) -> str:
+def _kind(record: CheckFinding | RepairResult) -> str:
     return record.kind.value
 
 
@@ -236,5 +236,5 @@ CHECK: Final = document(
     ("counts=.", _COUNTS),
     ("checked.findings", _FINDING),
     "checked.left_out",
-    ("mended", Form(Mended, (("kind", _kind), "what"))),
+    ("mended", Form(RepairResult, (("kind", _kind), "what"))),
 )

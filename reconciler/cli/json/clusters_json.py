@@ -13,7 +13,7 @@ from reconciler.operations.clusters.namespaces import NamespaceRow, QuotaUsage
 from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
 from reconciler.resources.address import Address
 from reconciler.resources.groups import ConsumerGroup, GroupOffset
-from reconciler.resources.inventory import Following, TopicShown
+from reconciler.resources.inventory import FollowedSource, TopicShown
 from reconciler.resources.measures import PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
 from reconciler.resources.mount import Migration
 from reconciler.resources.topic_profile import Counts, KeyCounts, KeyProfile, PartitionProfile, Profile
@@ -209,7 +209,7 @@ def _acls(topic: TopicDescription) -> tuple[ActingAcl, ...]:
     return acting(topic.acls)
 
 
-_FOLLOWING: Final = Form(Following, ("mirror_status=state", "link_name=link", "source"))
+_FOLLOWING: Final = Form(FollowedSource, ("mirror_status=state", "link_name=link", "source"))
 _TOPIC: Final = Form(
     TopicShown,
     (

@@ -8,10 +8,10 @@ from typing import Final, Literal, TypeAlias, cast
 
 from reconciler.cli.json.base import Form, document
 from reconciler.importers.base import NotImported
-from reconciler.operations.export import Exported
+from reconciler.operations.export import ExportResult
 from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
 from reconciler.operations.export_layout import LeftOut
-from reconciler.operations.imports import Imported
+from reconciler.operations.imports import ImportResult
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart
 from reconciler.resources.mount import Recoverable
 
@@ -82,11 +82,11 @@ class StoredMetadata:
     """Metadata that is never stored."""
 
 
-def _source(exported: Exported) -> Literal["cluster", "object-storage"]:
+def _source(exported: ExportResult) -> Literal["cluster", "object-storage"]:
     return "object-storage" if exported.is_archived else "cluster"
 
 
-def _exported(exported: Exported) -> tuple[ExportedResource, ...]:
+def _exported(exported: ExportResult) -> tuple[ExportedResource, ...]:
     """Resources for which a manifest was written."""
     archives = exported.archives
     return tuple(
@@ -102,11 +102,11 @@ def _exported(exported: Exported) -> tuple[ExportedResource, ...]:
     )
 
 
-def _recovery(exported: Exported, topic: Recoverable, older: Sequence[str]) -> Recovery:
+def _recovery(exported: ExportResult, topic: Recoverable, older: Sequence[str]) -> Recovery:
     return Recovery(topic, tuple(older), None if topic.uploaded_ms is None else _age_ms(exported, topic.uploaded_ms))
 
 
-def _age_ms(exported: Exported, at_ms: int) -> int:
+def _age_ms(exported: ExportResult, at_ms: int) -> int:
     return max(0, exported.now_ms - at_ms)
 
 
@@ -115,7 +115,7 @@ def _ends(recovery: Recovery) -> tuple[PartitionEnd, ...]:
     return tuple(PartitionEnd(number, *ends) for number, ends in sorted(recovery.topic.ends.items()))
 
 
-def _metadata(exported: Exported) -> StoredMetadata | None:
+def _metadata(exported: ExportResult) -> StoredMetadata | None:
     """Metadata in object storage. Null: there is none, or it was not requested."""
     cluster = exported.archives.metadata
     if cluster is None:
@@ -156,7 +156,7 @@ _PART: Final = Form(
 _LEFT_OUT: Final = Form(LeftOut, ("place", "message=error", "error.hint"))
 EXPORT: Final = document(
     "reconciler.export/1",
-    Exported,
+    ExportResult,
     "cluster",
     ("source", _source),
     "files",
@@ -193,7 +193,7 @@ class ImportedResource:
     """File and line of its declaration in the other tool's files. Null: several places declare it."""
 
 
-def _imported(imported: Imported) -> tuple[ImportedResource, ...]:
+def _imported(imported: ImportResult) -> tuple[ImportedResource, ...]:
     """Resources for which a manifest was written."""
     places = imported.places
     return tuple(
@@ -204,7 +204,7 @@ def _imported(imported: Imported) -> tuple[ImportedResource, ...]:
 _LOST: Final = Form(NotImported, ("place.file", "place.line", "subject", "field", "message=why", "hint"))
 IMPORT: Final = document(
     "reconciler.import/1",
-    Imported,
+    ImportResult,
     "tool",
     "path",
     "read",

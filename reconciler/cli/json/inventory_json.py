@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from reconciler.cli.json.base import Form, document
 from reconciler.cli.json.clusters_json import QUOTA, ActingAcl, acting
-from reconciler.operations.show import Arrow, Explained, Picture, Shown
+from reconciler.operations.show import Arrow, ExplainedResource, Picture, Shown
 from reconciler.planning.actions import Change
 from reconciler.planning.plan_rows import changes_of
 from reconciler.resources.inventory import Observed, Recorded
@@ -51,12 +51,12 @@ def _owner(shown: Shown) -> OwnerShown | None:
     return OwnerShown(**shown.owner.to_json(), ours=shown.is_ours) if shown.owner else None
 
 
-def _acls(explained: Explained) -> tuple[ActingAcl, ...]:
+def _acls(explained: ExplainedResource) -> tuple[ActingAcl, ...]:
     """Access rules in the order of evaluation."""
     return acting(explained.acls)
 
 
-def _actions(explained: Explained) -> tuple[PlannedAction, ...]:
+def _actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
     """Actions on the resource."""
     return tuple(
         PlannedAction(
@@ -94,7 +94,7 @@ SHOW: Final = document(
 )
 EXPLAIN: Final = document(
     "reconciler.explain/1",
-    Explained,
+    ExplainedResource,
     ("resource=shown", SHOWN),
     "origins",
     "effective",

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.json.base import Form, document
-from reconciler.operations.clusters.mounts import DamagedRegister, MountList, MountRow, MountStatus, Release, Underway
+from reconciler.operations.clusters.mounts import (
+    ClusterMigration,
+    DamagedRegister,
+    MountList,
+    MountRow,
+    MountStatus,
+    Release,
+)
 from reconciler.resources.address import split_name
 from reconciler.resources.mount import Migrant
 
@@ -53,12 +60,12 @@ _MOUNT: Final = Form(
         "since_ms",
         "storage",
         "clusters",
-        ("migrations", Form(Underway, ("cluster", "migration.id", "state"))),
+        ("migrations", Form(ClusterMigration, ("cluster", "migration.id", "state"))),
     ),
 )
 _TOPIC: Final = Form(Migrant, ("name=full_name", ("namespace", _namespace), "location", "mounting", "partitions"))
 _MIGRATION: Final = Form(
-    Underway,
+    ClusterMigration,
     (
         "cluster",
         "migration.id",
@@ -81,7 +88,7 @@ MOUNTS: Final = document(
     ("unread", unread),
 )
 MOUNT_STATUS: Final = document("reconciler.mount-status/1", MountStatus, ("migrations", _MIGRATION), ("unread", unread))
-MIGRATION: Final = document("reconciler.migration/1", Underway, ("migration=.", _MIGRATION))
+MIGRATION: Final = document("reconciler.migration/1", ClusterMigration, ("migration=.", _MIGRATION))
 MOUNT_RELEASE: Final = document(
     "reconciler.mount-release/1",
     Release,

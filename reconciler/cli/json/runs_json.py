@@ -12,20 +12,20 @@ from reconciler.applying.events import (
     ActionStarted,
     Alike,
     Approval,
-    Detached,
     Event,
     LeaseLost,
     PlanMade,
     Progress,
-    Recovered,
     ResultMissing,
+    RunHandedOver,
+    RunRecovered,
     Summary,
 )
 from reconciler.cli.errors import unexpected
 from reconciler.cli.json.base import Form, Item, document, document_line
 from reconciler.errors import ReconcilerError
 from reconciler.operations.metrics import PREFIX, Metric, Sample
-from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Synced, Upkeep
+from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
 from reconciler.operations.steps.orders import OrderedResource, OrderResult
 from reconciler.planning.actions import Block
@@ -90,8 +90,8 @@ EVENTS: Final = (
     ),
     _event("action_done", ActionDone, "id", "address", "seconds", "records", "bytes", *_RAN),
     _event("action_failed", ActionFailed),
-    _event("recovered", Recovered, "run", "who", "settled"),
-    _event("detached", Detached),
+    _event("recovered", RunRecovered, "run", "who", "settled"),
+    _event("detached", RunHandedOver),
     _event("lease_lost", LeaseLost),
     _event(
         "summary",
@@ -129,7 +129,7 @@ def _unit(outcome: JobOutcome) -> str | None:
     return outcome.upkept.unit or None
 
 
-_SYNCED: Final = Form(Synced, ("address", "records", "bytes", "seconds", "error", "hint=error.hint"))
+_SYNCED: Final = Form(MirrorOutcome, ("address", "records", "bytes", "seconds", "error", "hint=error.hint"))
 _JOB: Final = Form(
     JobOutcome,
     (

@@ -6,11 +6,11 @@ from typing import Final
 
 from reconciler.cli.json.base import Form, document
 from reconciler.cli.json.inventory_json import MOVED, RECORDED
-from reconciler.operations.state_edit import Repaired
+from reconciler.operations.state_edit import StateRepair
 from reconciler.operations.state_views import History, StateDiff, StateDifference, StateEntry, StateListing
 from reconciler.planning.orders import ReaddressOrder
 from reconciler.resources.address import Address
-from reconciler.state.repair import ForgottenRun, Unlocked
+from reconciler.state.repair import ForgottenRun, UnlockResult
 
 STATE_LIST: Final = document(
     "reconciler.state-list/1", StateListing, "url", "lineage", "serial", ("resources", RECORDED)
@@ -41,13 +41,13 @@ STATE_REMOVAL: Final = document(
 )
 
 
-def _in_doubt(unlocked: Unlocked) -> tuple[str, ...] | None:
+def _in_doubt(unlocked: UnlockResult) -> tuple[str, ...] | None:
     """Ids of the actions in doubt. Null: the files of the run cannot be read."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.in_doubt if doubt.unreadable is None else None
 
 
-def _left(unlocked: Unlocked) -> tuple[str, ...] | None:
+def _left(unlocked: UnlockResult) -> tuple[str, ...] | None:
     """Ids of the actions that were not started."""
     doubt = unlocked.doubt
     return () if doubt is None else doubt.left if doubt.unreadable is None else None
@@ -55,7 +55,7 @@ def _left(unlocked: Unlocked) -> tuple[str, ...] | None:
 
 STATE_UNLOCK: Final = document(
     "reconciler.state-unlock/1",
-    Unlocked,
+    UnlockResult,
     "was_free",
     "run",
     "who",
@@ -66,19 +66,19 @@ STATE_UNLOCK: Final = document(
 )
 
 
-def _problems(repaired: Repaired) -> tuple[str, ...]:
+def _problems(repaired: StateRepair) -> tuple[str, ...]:
     """Empty: there was nothing to repair, and all else is null."""
     return repaired.repair.problems if repaired.repair else ()
 
 
-def _forgotten(repaired: Repaired) -> tuple[ForgottenRun, ...]:
+def _forgotten(repaired: StateRepair) -> tuple[ForgottenRun, ...]:
     """Runs whose changes stay on the clusters but in no state."""
     return repaired.repair.forgotten if repaired.repair else ()
 
 
 STATE_REPAIR: Final = document(
     "reconciler.state-repair/1",
-    Repaired,
+    StateRepair,
     ("problems", _problems),
     "base=repair.base.serial",
     "repair.lockfile.serial",

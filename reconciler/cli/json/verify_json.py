@@ -6,7 +6,7 @@ from typing import Final
 
 from reconciler.cli.json.base import Form, document
 from reconciler.jobs.comparison import PartitionComparison, Side
-from reconciler.operations.verify import LinkVerified, NotCompared, Verified
+from reconciler.operations.verify import LinkComparison, NotCompared, TopicComparison
 
 
 def _digest(side: Side) -> str:
@@ -14,12 +14,12 @@ def _digest(side: Side) -> str:
     return f"{side.digest.total:032x}{side.digest.weighted:032x}"
 
 
-def _is_deep(verified: LinkVerified) -> bool:
+def _is_deep(verified: LinkComparison) -> bool:
     """Whether every record was read, instead of stored digests."""
     return any(mirror.comparison.is_deep for mirror in verified.mirrors)
 
 
-def _stopped(verified: LinkVerified) -> tuple[str, ...]:
+def _stopped(verified: LinkComparison) -> tuple[str, ...]:
     """Promoted mirrors, which are not compared."""
     return tuple(stopped.mirror for stopped in verified.stopped)
 
@@ -38,15 +38,15 @@ _PARTITION: Final = Form(
     ),
 )
 _PARTITIONS: Final = ("partitions=comparison.partitions", _PARTITION)
-_MIRROR: Final = Form(Verified, ("mirror=left", "source=right", "is_equal", _PARTITIONS, "foreign"))
+_MIRROR: Final = Form(TopicComparison, ("mirror=left", "source=right", "is_equal", _PARTITIONS, "foreign"))
 VERIFICATION: Final = document(
     "reconciler.verify/1",
-    Verified,
+    TopicComparison,
     *("left", "right", "is_equal", "comparison.is_deep", _PARTITIONS, "foreign?"),
 )
 LINK_VERIFICATION: Final = document(
     "reconciler.link-verification/1",
-    LinkVerified,
+    LinkComparison,
     "link",
     "is_equal",
     ("deep", _is_deep),

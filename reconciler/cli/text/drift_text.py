@@ -24,7 +24,7 @@ from reconciler.cli.text.markdown import (
 )
 from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
 from reconciler.forges.protocol import Marker
-from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, Drifted, DriftItem
+from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem, DriftResult
 from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _FEW: Final = 3
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
-def drift_lines(drifted: Drifted) -> list[Line]:
+def drift_lines(drifted: DriftResult) -> list[Line]:
     """Return errors first, then the findings by class, those that fail the command first."""
     findings, errors = drifted.findings, drifted.errors
     lines = [finding_line(error) for error in errors]
@@ -73,7 +73,7 @@ def drift_lines(drifted: Drifted) -> list[Line]:
     return [*lines, EMPTY, line(Span("Found: ", Tone.STRONG), ", ".join(counts))]
 
 
-def _split_listed(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftItem], int]:
+def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[DriftItem], int]:
     """Split findings into those that are listed and the number of unmanaged resources that are only counted.
 
     Many unmanaged topics are only counted, except new ones and those that fail the command.
@@ -89,7 +89,7 @@ def _split_listed(rows: list[DriftItem], drifted: Drifted) -> tuple[list[DriftIt
     return [finding for finding in rows if id(finding) not in others], len(others)
 
 
-def _nothing_found_text(drifted: Drifted) -> str:
+def _nothing_found_text(drifted: DriftResult) -> str:
     if drifted.obstacles:
         return "Not all could be compared."
     if drifted.known is not None and drifted.known.findings:
@@ -113,7 +113,7 @@ def what_of(finding: DriftItem) -> str:
             assert_never(finding.kind)
 
 
-def drift_markdown(drifted: Drifted) -> str:
+def drift_markdown(drifted: DriftResult) -> str:
     """Return the comment, within `LIMIT` bytes. Failing findings are shortened last."""
     text = ""
     for parts in _comment_forms(drifted):
@@ -123,7 +123,7 @@ def drift_markdown(drifted: Drifted) -> str:
     return text
 
 
-def _comment_forms(drifted: Drifted) -> Iterator[list[str]]:
+def _comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
@@ -138,7 +138,7 @@ def _comment_forms(drifted: Drifted) -> Iterator[list[str]]:
     yield [*head, *as_many_as_fit(named, room)]
 
 
-def _head_lines(drifted: Drifted) -> list[str]:
+def _head_lines(drifted: DriftResult) -> list[str]:
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(finding.kind for finding in drifted.findings)
@@ -153,7 +153,7 @@ def _head_lines(drifted: Drifted) -> list[str]:
     ]
 
 
-def _error_lines(drifted: Drifted) -> list[str]:
+def _error_lines(drifted: DriftResult) -> list[str]:
     lines = [
         f"- {code(error.source or error.address or 'workspace')} {code(f'{error.message}. {error.hint}')}"
         for error in drifted.errors
@@ -181,7 +181,7 @@ _ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 """Characters with which Slack begins a link or a mention."""
 
 
-def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
+def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
     """Return the body of an issue: findings, owners of the files, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
@@ -204,7 +204,7 @@ def issue_markdown(drifted: Drifted, remedy: Remedy) -> str:
     return drift_markdown(drifted) + "\n".join(parts[1:]) + ("\n" if parts else "")
 
 
-def drift_message(drifted: Drifted, link: str) -> str:
+def drift_message(drifted: DriftResult, link: str) -> str:
     """Return a chat message of a few lines: counts, the first findings, and the link to the rest."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
@@ -217,12 +217,12 @@ def drift_message(drifted: Drifted, link: str) -> str:
     return "".join(_ESCAPED.get(part, part) for part in text)
 
 
-def drift_junit(drifted: Drifted) -> bytes:
+def drift_junit(drifted: DriftResult) -> bytes:
     """Return the findings as JUnit XML."""
     return junit(drift_remarks(drifted))
 
 
-def drift_remarks(drifted: Drifted) -> Remarks:
+def drift_remarks(drifted: DriftResult) -> Remarks:
     """Return every finding as a remark, at the declaration of its resource if the plan has an action for it."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}

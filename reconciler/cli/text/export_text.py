@@ -14,9 +14,9 @@ from reconciler.runtime.text import bytes_text, counted, took
 
 if TYPE_CHECKING:
     from reconciler.importers.base import NotImported
-    from reconciler.operations.export import Exported
+    from reconciler.operations.export import ExportResult
     from reconciler.operations.export_archives import GroupReturn
-    from reconciler.operations.imports import Imported
+    from reconciler.operations.imports import ImportResult
     from reconciler.resources.address import Address
 
 
@@ -29,7 +29,7 @@ _NOT_KEPT: Final = (
 )
 
 
-def export_text(exported: Exported) -> list[Line]:
+def export_text(exported: ExportResult) -> list[Line]:
     """Return the manifests written, the source of each topic's recovery, and what was left out."""
     lines = [shown for address in exported.addresses[:_SHOWN] for shown in _resource_lines(exported, address)]
     more = len(exported.addresses) - _SHOWN
@@ -46,7 +46,7 @@ def export_text(exported: Exported) -> list[Line]:
     return lines
 
 
-def _metadata_lines(exported: Exported) -> Iterator[Line]:
+def _metadata_lines(exported: ExportResult) -> Iterator[Line]:
     """Yield the age of each stored part of the cluster's metadata, and what is lost."""
     archives, metadata = exported.archives, exported.archives.metadata
     if metadata is None:
@@ -100,7 +100,7 @@ def _time_and_age(at_ms: int, now_ms: int) -> str:
     return f"{time_text(at_ms)}, {took(max(0, now_ms - at_ms) / 1000)} ago"
 
 
-def _inexpressible_lines(exported: Exported) -> Iterator[Line]:
+def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
     """Yield what manifests cannot express, with each hint once."""
     for left in exported.unsaid[:_SHOWN]:
         yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not said: {left.error.message}")
@@ -122,7 +122,7 @@ def _name_files(files: Sequence[Path]) -> str:
     return named if more <= 0 else f"{named} and {counted(more, 'file')} more"
 
 
-def _resource_lines(exported: Exported, address: Address) -> Iterator[Line]:
+def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
     yield line(Span("+ ", Tone.ADD), address)
     archive = exported.archives.found.get(address)
     if archive is not None:
@@ -140,7 +140,7 @@ def _resource_lines(exported: Exported, address: Address) -> Iterator[Line]:
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
-def import_text(imported: Imported) -> list[Line]:
+def import_text(imported: ImportResult) -> list[Line]:
     """Return the manifests written, what was left out, what manifests cannot express, and the next steps."""
     return [
         *_address_lines(imported),
@@ -150,7 +150,7 @@ def import_text(imported: Imported) -> list[Line]:
     ]
 
 
-def _address_lines(imported: Imported) -> Iterator[Line]:
+def _address_lines(imported: ImportResult) -> Iterator[Line]:
     for address in imported.addresses[:_SHOWN]:
         yield line(Span("+ ", Tone.ADD), address)
     more = len(imported.addresses) - _SHOWN
@@ -189,7 +189,7 @@ def _hint_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
         yield line(f"    {hint}")
 
 
-def _closing_lines(imported: Imported) -> Iterator[Line]:
+def _closing_lines(imported: ImportResult) -> Iterator[Line]:
     if imported.unread:
         named = ", ".join(imported.unread[:_FILES_SHOWN])
         more = len(imported.unread) - _FILES_SHOWN

@@ -20,7 +20,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import visible
 
 if TYPE_CHECKING:
-    from reconciler.operations.show import Arrow, Explained, Node, Picture, Shown
+    from reconciler.operations.show import Arrow, ExplainedResource, Node, Picture, Shown
     from reconciler.resources.inventory import Recorded, Resource
 
 
@@ -68,7 +68,7 @@ def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[
     ]
 
 
-def explain_text(explained: Explained) -> list[Line]:
+def explain_text(explained: ExplainedResource) -> list[Line]:
     """Return the source of each value, the effective configs, and what is planned and why."""
     lines = shown_lines(explained.shown, explained.origins)
     if explained.effective:
@@ -89,7 +89,7 @@ def explain_text(explained: Explained) -> list[Line]:
     return lines
 
 
-def _tiering_lines(explained: Explained) -> list[Line]:
+def _tiering_lines(explained: ExplainedResource) -> list[Line]:
     """Return the effective tiering of a topic now and, marked, after the plan is applied, with the deciding rules."""
     rows: list[tuple[str | Span, ...]] = [_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
     rows += [_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]

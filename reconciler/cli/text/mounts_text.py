@@ -13,7 +13,7 @@ from reconciler.resources.address import split_name
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.clusters.mounts import MountList, MountRow, Release, Underway
+    from reconciler.operations.clusters.mounts import ClusterMigration, MountList, MountRow, Release
 
 
 _HEADINGS: Final = ("location", "name", "namespace", "state", "owner", "partitions", "records", "size", "since")
@@ -101,7 +101,7 @@ def _damage_lines(mounts: MountList) -> Iterator[Line]:
         yield line(Span("✗ ", Tone.DANGER), damage.error.message)
 
 
-def status_text(migrations: Sequence[Underway], *, is_whole: bool) -> list[Line]:
+def status_text(migrations: Sequence[ClusterMigration], *, is_whole: bool) -> list[Line]:
     """Return migrations with their topics, what they wait for and the permitted commands."""
     if not migrations:
         return [line("No migration is under way.")] if is_whole else []
@@ -109,7 +109,7 @@ def status_text(migrations: Sequence[Underway], *, is_whole: bool) -> list[Line]
     return [migration for place, block in enumerate(blocks) for migration in ([EMPTY] if place else []) + block]
 
 
-def migration_text(underway: Underway) -> list[Line]:
+def migration_text(underway: ClusterMigration) -> list[Line]:
     """Return one migration."""
     migration = underway.migration
     since = time_text(migration.completed_ms or migration.created_ms)
@@ -137,7 +137,7 @@ def migration_text(underway: Underway) -> list[Line]:
     ]
 
 
-def _next_commands(underway: Underway) -> str:
+def _next_commands(underway: ClusterMigration) -> str:
     commands = [
         f"`reconciler mount {verb} {underway.migration.id} --cluster {underway.cluster}`"
         for verb in underway.legal
@@ -147,12 +147,12 @@ def _next_commands(underway: Underway) -> str:
     return ", ".join(texts + commands) or "nothing can be asked for"
 
 
-def asking_text(underway: Underway, verb: str) -> list[Line]:
+def asking_text(underway: ClusterMigration, verb: str) -> list[Line]:
     """Return the migration about to be cancelled or deleted, and the effect."""
     return [*migration_text(underway)[:-1], line("  ", _effect_text(underway, verb))]
 
 
-def _effect_text(underway: Underway, verb: str) -> str:
+def _effect_text(underway: ClusterMigration, verb: str) -> str:
     several = len(underway.migration.topics) > 1
     if verb == "delete":
         what = "the topics" if several else "the topic"
@@ -165,7 +165,7 @@ def _effect_text(underway: Underway, verb: str) -> str:
     return f"Once cancelled: {stays} records as before"
 
 
-def cancelled_text(underway: Underway) -> list[Line]:
+def cancelled_text(underway: ClusterMigration) -> list[Line]:
     """Return the result of a cancellation, and how to delete its record. A migration by jobs leaves none."""
     migration = underway.migration
     names = ", ".join(topic.full_name for topic in migration.topics)
@@ -178,7 +178,7 @@ def cancelled_text(underway: Underway) -> list[Line]:
     return [line(f"Cancelled migration {migration.id} of {underway.cluster}"), line("  ", after), *record_lines]
 
 
-def deleted_text(underway: Underway) -> list[Line]:
+def deleted_text(underway: ClusterMigration) -> list[Line]:
     """Return the result of a deletion."""
     return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 

@@ -17,7 +17,7 @@ from reconciler.runtime.text import visible, without_commands
 
 if TYPE_CHECKING:
     from reconciler.manifests.positions import Problem
-    from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
+    from reconciler.planning.plan import DriftFinding, Plan, PlanFinding, UnfinishedTransition
 
 
 Level: TypeAlias = Literal["error", "warning", "note"]
@@ -69,7 +69,7 @@ def in_order(rows: Sequence[Remark]) -> tuple[Remark, ...]:
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
-def of_error(finding: Finding, command: str = "plan") -> Remark:
+def of_error(finding: PlanFinding, command: str = "plan") -> Remark:
     """Return an error of a plan as a remark."""
     return _of_finding(finding, f"{command}-error", "error")
 
@@ -102,11 +102,11 @@ def fingerprint_of(*parts: str) -> str:
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _of_warning(finding: Finding) -> Remark:
+def _of_warning(finding: PlanFinding) -> Remark:
     return _of_finding(finding, "plan-warning", "warning")
 
 
-def _of_finding(finding: Finding, rule: str, level: Level) -> Remark:
+def _of_finding(finding: PlanFinding, rule: str, level: Level) -> Remark:
     about = finding.address or "workspace"
     return Remark(
         rule,
@@ -172,7 +172,7 @@ def _of_drift(finding: DriftFinding) -> Remark:
     )
 
 
-def _of_waiting(wait: Waiting) -> Remark:
+def _of_waiting(wait: UnfinishedTransition) -> Remark:
     name = f"waiting:{wait.address}"
     message = f"{wait.address}: {waiting_text(wait)}"
     return Remark("waiting", "note", name, wait.address, message, fingerprint=fingerprint_of(name))

@@ -10,12 +10,12 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     Alike,
-    Detached,
     LeaseLost,
     Progress,
     Ran,
-    Recovered,
     ResultMissing,
+    RunHandedOver,
+    RunRecovered,
     Summary,
     alike,
     by_cause,
@@ -30,11 +30,11 @@ from reconciler.runtime.text import about, bytes_text, count_text, counted, firs
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
     from reconciler.jobs.comparison import PartitionComparison, Side
-    from reconciler.operations.apply import Applied
+    from reconciler.operations.apply import ApplyOutcome
     from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
     from reconciler.operations.state_views import HistoryRow
-    from reconciler.operations.verify import LinkVerified, Verified
+    from reconciler.operations.verify import LinkComparison, TopicComparison
     from reconciler.resources.mirrors import ForeignRecords
 
 
@@ -50,14 +50,14 @@ _SETTLED: Final[Mapping[str, str]] = {
 }
 
 
-def of_the_run(event: LeaseLost | Recovered | Detached | ResultMissing) -> list[Line]:
+def of_the_run(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
     """Return the text of an event of a run, as opposed to one of its actions."""
     match event:
         case LeaseLost():
             return [lost_line(event)]
-        case Recovered():
+        case RunRecovered():
             return recovered_lines(event)
-        case Detached():
+        case RunHandedOver():
             return [detached_line(event)]
         case ResultMissing():
             return [missing_line(event)]
@@ -75,7 +75,7 @@ def lost_line(event: LeaseLost) -> Line:
     return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
-def recovered_lines(event: Recovered) -> list[Line]:
+def recovered_lines(event: RunRecovered) -> list[Line]:
     """Return the recovered run, and the outcome of its actions in doubt; many of them are grouped by outcome."""
     who = f" of {event.who}" if event.who else ""
     head = line(f"Run {event.run}{who} {_describe_parting(event)}")
@@ -87,7 +87,7 @@ def recovered_lines(event: Recovered) -> list[Line]:
     return [head, *(line(f"  {first_few(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
 
 
-def _describe_parting(event: Recovered) -> str:
+def _describe_parting(event: RunRecovered) -> str:
     """Return why a run was open, and the number of actions in doubt if there are any."""
     doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
     left = f"{counted(event.left, 'action')} not begun" if event.left else ""
@@ -102,7 +102,7 @@ def _describe_parting(event: Recovered) -> str:
             assert_never(event.parting)
 
 
-def detached_line(event: Detached) -> Line:
+def detached_line(event: RunHandedOver) -> Line:
     """Return how many actions are left to others."""
     return line(
         Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Go on with: reconciler apply --resume"
@@ -188,7 +188,7 @@ _MOST: Final = 20
 """Reasons of failures and of skipped actions that are printed; result.json has all."""
 
 
-def applied_text(applied: Applied, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
+def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
     """Return what was done, what failed and why, and what is left. `summary` adds the state and the time.
 
     `with_failures`: whether to print failures that were already printed as they happened.
@@ -228,7 +228,7 @@ def _not_needed_lines(skipped: Sequence[str]) -> Iterator[Line]:
         yield line(Span("- ", Tone.QUIET), f"{first_few(skipped)}: no longer needed")
 
 
-def _count_texts(applied: Applied, result: RunResult, summary: Summary | None) -> Iterator[str]:
+def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | None) -> Iterator[str]:
     done = set(result.done)
     yield did_of(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
     named = {
@@ -246,7 +246,7 @@ def _count_texts(applied: Applied, result: RunResult, summary: Summary | None) -
         yield f"in {took(summary.seconds)}"
 
 
-def _unstarted_texts(planned: Planned, result: RunResult) -> Iterator[str]:
+def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
     """Yield how many actions were not started: the run was stopped, or left jobs to other workers."""
     left = set(result.not_started).difference(result.unanswered)
     if not left:
@@ -366,7 +366,7 @@ def _amount_text(outcome: JobOutcome) -> str:
     return f"{counted(upkept.done, upkept.unit)}{size}{notes}"
 
 
-def verified_text(verified: Verified) -> list[Line]:
+def verified_text(verified: TopicComparison) -> list[Line]:
     """Return a row for each partition, and whether the logs are equal."""
     partitions = verified.comparison.partitions
     rows = [(str(partition.partition), *_side_cells(partition), _verdict_cell(partition)) for partition in partitions]
@@ -392,7 +392,7 @@ def _foreign_lines(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
         yield line(f"and {count_text(more)} more (--format json has all)")
 
 
-def link_verified_text(verified: LinkVerified) -> list[Line]:
+def link_verified_text(verified: LinkComparison) -> list[Line]:
     """Return a row for each mirror of a link, and whether all equal their sources."""
     rows: list[tuple[str, str, str, Span]] = []
     total = 0
@@ -431,7 +431,7 @@ _STOPPED: Final = {"promote": "it was promoted", "failover": "it was failed over
 """Why a former mirror is not compared, by verb; other verbs reverse the roles."""
 
 
-def _link_verdict(verified: LinkVerified, records: int) -> Line:
+def _link_verdict(verified: LinkComparison, records: int) -> Line:
     is_equal = all(mirror.is_equal for mirror in verified.mirrors)
     missing = f"not compared: {counted(len(verified.failed), 'mirror')}" if verified.failed else ""
     if not verified.mirrors:

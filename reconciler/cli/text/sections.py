@@ -21,7 +21,7 @@ from reconciler.planning.actions import (
     Update,
     is_dangerous,
 )
-from reconciler.planning.plan import DriftFinding, Finding, Plan, Waiting
+from reconciler.planning.plan import DriftFinding, Plan, PlanFinding, UnfinishedTransition
 from reconciler.resources.address import Address
 from reconciler.resources.mount import MIGRATING
 from reconciler.runtime.text import count_text, first_few
@@ -108,7 +108,7 @@ def drift_text(finding: DriftFinding) -> str:
     return f"{field_name(finding.path)}{origin} {moved} on the cluster"
 
 
-def waiting_text(wait: Waiting) -> str:
+def waiting_text(wait: UnfinishedTransition) -> str:
     """Return the state of a resource in transition, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
@@ -167,7 +167,7 @@ def _wait_text(action: Action) -> str:
     return f"after: {first_few(names, _AFTER_AT_MOST, grouping='')}"
 
 
-def _error_row(finding: Finding) -> Row:
+def _error_row(finding: PlanFinding) -> Row:
     where = finding.source or finding.address or "workspace"
     what = f"{finding.address}: {finding.message}" if finding.address and finding.source else finding.message
     what = what.removeprefix(where).lstrip(": ")
@@ -226,5 +226,5 @@ def _drift_outcome(
     return "will be set back"
 
 
-def _waiting_row(wait: Waiting) -> Row:
+def _waiting_row(wait: UnfinishedTransition) -> Row:
     return Row("…", Tone.QUIET, wait.address, waiting_text(wait))

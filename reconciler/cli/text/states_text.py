@@ -22,14 +22,14 @@ from reconciler.planning.same_or_less import (
 from reconciler.runtime.text import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
-    from reconciler.operations.state_edit import Repaired
+    from reconciler.operations.state_edit import StateRepair
     from reconciler.operations.state_views import History, StateDiff, StateDifference, StateEntry, StateListing
     from reconciler.operations.steps.approval import ApprovalCheck
     from reconciler.planning.actions import Change
     from reconciler.planning.orders import ReaddressOrder
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
-    from reconciler.state.repair import Doubt, ForgottenRun, Repair, Unlocked
+    from reconciler.state.repair import Doubt, ForgottenRun, Repair, UnlockResult
 
 
 _ORDINARY_AT_MOST: Final = 200
@@ -274,7 +274,7 @@ def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
     return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
 
 
-def unlocked_text(unlocked: Unlocked) -> list[Line]:
+def unlocked_text(unlocked: UnlockResult) -> list[Line]:
     """Return whether the lease was taken, and the actions in doubt now."""
     taken = f"Taken from run {unlocked.run}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
@@ -307,7 +307,7 @@ def repair_text(repair: Repair) -> list[Line]:
     ]
 
 
-def repaired_text(repaired: Repaired) -> list[Line]:
+def repaired_text(repaired: StateRepair) -> list[Line]:
     """Return the result of a repair, and the next command."""
     repair = repaired.repair
     if repair is None:

@@ -17,7 +17,7 @@ from reconciler.resources.measures import PartitionStorage, TieringShown, TierUs
 from reconciler.runtime.text import bytes_text, count_text, counted, took
 
 if TYPE_CHECKING:
-    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.check import CheckResult
     from reconciler.embedded.check.damage import CheckFinding
     from reconciler.errors import ReconcilerError
     from reconciler.operations.clusters.cluster_check import CheckedCluster
@@ -537,7 +537,7 @@ def checked_text(cluster: CheckedCluster) -> list[Line]:
     return [*lines, EMPTY, _verdict_line(checked)]
 
 
-def _checked_counts(checked: Checked) -> str:
+def _checked_counts(checked: CheckResult) -> str:
     parts = [
         counted(checked.namespaces, "namespace"),
         counted(checked.topics, "topic"),
@@ -552,7 +552,7 @@ def _checked_counts(checked: Checked) -> str:
     return ", ".join(parts)
 
 
-def _remote_counts(checked: Checked) -> Iterator[str]:
+def _remote_counts(checked: CheckResult) -> Iterator[str]:
     if checked.segments:
         segments = counted(checked.segments, "segment")
         yield f"{segments} with {counted(checked.remote_records, 'record')} in object storage"
@@ -578,7 +578,7 @@ def _place_text(finding: CheckFinding) -> str:
     return f"{place.topic or 'a topic that is gone'}, partition {place.partition}{offsets}: {place.key}: "
 
 
-def _verdict_line(checked: Checked) -> Line:
+def _verdict_line(checked: CheckResult) -> Line:
     counts = [
         counted(number, severity)
         for severity in _TONES

@@ -22,7 +22,7 @@ from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, serial_of_catalog_key
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.effects import note
 
 # Detection of a lost catalog: a new cluster has no catalog and no objects that imply one.
@@ -88,7 +88,7 @@ def catalog_register(store: ObjectStore) -> Register:
     return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new)
 
 
-def named_by(store: ObjectStore, held: ReadRegister) -> list[str]:
+def named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
     """Return the keys of the objects that the register names.
 
     Raises:
@@ -149,7 +149,7 @@ class CatalogRegister:
         after, attempts = self._cached, 0
         changes: dict[str, int] = {}
 
-        def change(held: ReadRegister | None) -> Json | None:
+        def change(held: RegisterSnapshot | None) -> Json | None:
             nonlocal after, attempts, changes
             attempts += 1
             before = self._read_catalog(held)
@@ -172,7 +172,7 @@ class CatalogRegister:
         is_known = held is None or (attempts == 1 and held.value["id"] == after.id)
         return self._remember(after) if is_known else self._read_catalog(held)
 
-    def _next(self, held: ReadRegister | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
+    def _next(self, held: RegisterSnapshot | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
         """Return the register's next value, after writing the objects that it references."""
         tail: list[Json] = [] if held is None else held.value["tail"]
         snapshot: Json | None = None if held is None else held.value["snapshot"]
@@ -191,13 +191,13 @@ class CatalogRegister:
         written.append(key)
         return {"key": key, "sha256": put_gzipped(self._store, key, value)}
 
-    def _read_catalog(self, held: ReadRegister | None) -> Catalog:
+    def _read_catalog(self, held: RegisterSnapshot | None) -> Catalog:
         catalog = held or self._read_again()
         if catalog is None:
             return Catalog()
         return self._remember(decoded(self._store, CATALOG, catalog.value, self._fold))
 
-    def _read_again(self) -> ReadRegister | None:
+    def _read_again(self) -> RegisterSnapshot | None:
         """Read again if the register is missing; `None`: the cluster is new.
 
         Raises:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.topic_manifest import TopicManifest
 from reconciler.embedded.catalog.model import TieringEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld
@@ -34,7 +34,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 _TRUE: Final = "true"
 
 
-def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tiering | None:
+def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> TopicTiering | None:
     """Return the current tiering of a topic; `None` if it was never tiered."""
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -45,7 +45,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Tie
     is_kept = state is not TieringState.ENABLED and topic.tiering.policy == "retain"
     is_uploading = is_on and property_of(properties, UPLOADS) == _TRUE and state is TieringState.ENABLED
     interval_s = property_of(properties, "cloud_storage_segment_max_upload_interval_sec")
-    return Tiering(
+    return TopicTiering(
         location_of(full_name, topic, cluster_id),
         state,
         topic.tiering.epoch,

@@ -15,17 +15,23 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.keys import CLUSTER
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register, lost_text, trace_of_catalog
-from reconciler.embedded.check.check_catalog import GroupCheck, Opened, ReadCatalog, TransactionCheck, read_catalog
+from reconciler.embedded.check.check_catalog import (
+    GroupCheck,
+    OpenTransaction,
+    ReadCatalog,
+    TransactionCheck,
+    read_catalog,
+)
 from reconciler.embedded.check.check_owners import look_at_owners
-from reconciler.embedded.check.check_partitions import Looked, PartitionCheck, Topics, unnamed_findings
+from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
-from reconciler.embedded.check.stored import Contents, Headless, Heads, Stored, list_store
+from reconciler.embedded.check.stored import Contents, Headless, Heads, StoredObject, list_store
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.errors import UserError
-from reconciler.objectstore.wrappers import UnmistakenStore
-from reconciler.runtime.threads import SideBySide
+from reconciler.objectstore.wrappers import DamageCheckStore
+from reconciler.runtime.threads import CallPool
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
@@ -93,7 +99,7 @@ _AT_ONCE_DEEP: Final = 4
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckResult:
     """The result of a check."""
 
     cluster_id: str | None = None
@@ -133,7 +139,7 @@ class Checked:
             else:
                 self.left_out += 1
 
-    def count(self, looked: Looked) -> None:
+    def count(self, looked: PartitionReport) -> None:
         """Add the result of one partition."""
         self.partitions += looked.is_there
         self.pages += looked.pages
@@ -144,7 +150,7 @@ class Checked:
         self.add(looked.findings)
 
 
-def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> Checked:
+def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> CheckResult:
     """Check every register and object of a cluster without changes; `deep` also reads every record.
 
     With `storage`, manifests are compared with heads and with the stored segments. Since writers may be active, a
@@ -153,10 +159,10 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     Raises:
         MendFirstError: The store or object storage refuses the credentials, which is not damage.
     """
-    store = UnmistakenStore(store)
-    storage = None if storage is None else UnmistakenStore(storage)
+    store = DamageCheckStore(store)
+    storage = None if storage is None else DamageCheckStore(storage)
     contents, stored = list_store(store)
-    checked = Checked(objects=contents.objects, stored_bytes=contents.bytes)
+    checked = CheckResult(objects=contents.objects, stored_bytes=contents.bytes)
     checked.add(_check_cluster_file(store, checked))
     read = _catalog(store)
     checked.add(read.findings)
@@ -177,7 +183,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
             contents,
             stored,
             read,
-            SideBySide(threads, 4 * at_once),
+            CallPool(threads, 4 * at_once),
             present,
             remote=remote,
         )
@@ -212,15 +218,15 @@ class _Cluster:
 
     store: ObjectStore
     contents: Contents
-    stored: Stored
+    stored: StoredObject
     read: ReadCatalog
-    threads: SideBySide
+    threads: CallPool
     present: Present
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[OpenTransaction] = field(default_factory=list)
     """Transactions that partitions hold open."""
     remote: RemoteCheck | None = None
 
-    def partitions(self, checked: Checked, *, deep: bool) -> dict[tuple[str, int], int]:
+    def partitions(self, checked: CheckResult, *, deep: bool) -> dict[tuple[str, int], int]:
         """Check every partition that was ever written; return end offsets."""
         known = None if self.read.catalog is None else Topics.of(self.read.catalog)
         reader = None
@@ -235,10 +241,10 @@ class _Cluster:
             if looked.end is not None:
                 ends[looked.topic_id, looked.partition] = looked.end
             for name, epoch in looked.transactions.items():
-                self.opened.append(Opened(name, epoch, looked.topic_id, looked.partition))
+                self.opened.append(OpenTransaction(name, epoch, looked.topic_id, looked.partition))
         return ends
 
-    def transactions(self, checked: Checked) -> None:
+    def transactions(self, checked: CheckResult) -> None:
         """Check every transaction, and those that partitions hold open."""
         look = TransactionCheck(self.store, self.store.clock_ms())
         for findings in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
@@ -257,7 +263,7 @@ class _Cluster:
             return None
         return Heads(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
 
-    def groups(self, checked: Checked, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
+    def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
         """Check every group; return the partitions without a head that a group has read."""
         look = GroupCheck(self.store, self.present.topics, ends)
         for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
@@ -265,7 +271,7 @@ class _Cluster:
             checked.add(findings)
         return look.headless
 
-    def _heads(self, checked: Checked) -> Iterator[str]:
+    def _heads(self, checked: CheckResult) -> Iterator[str]:
         for key in self.contents.registers[HEADS]:
             if is_head_key(key):
                 yield key
@@ -273,7 +279,7 @@ class _Cluster:
                 checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
 
 
-def _check_cluster_file(store: ObjectStore, checked: Checked) -> Iterator[CheckFinding]:
+def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[CheckFinding]:
     try:
         checked.cluster_id = read_cluster_id(store)
     except UserError as error:

@@ -22,7 +22,7 @@ from reconciler.resources.address import check_full_name, check_namespace, split
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.check_partitions import Topics
-    from reconciler.objectstore.register import ReadRegister
+    from reconciler.objectstore.register import RegisterSnapshot
 
 
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ class _Fold:
         self.catalog = self.catalog.after(whole)
 
 
-def read_catalog(store: ObjectStore, held: ReadRegister | None) -> ReadCatalog:
+def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatalog:
     """Build the catalog from all objects that its head names, verifying each sha256."""
     if held is None:
         return ReadCatalog(Catalog())
@@ -219,7 +219,7 @@ def judge_group(
 # Transactions.
 
 
-class Opened(NamedTuple):
+class OpenTransaction(NamedTuple):
     """A transaction that a partition holds open, and its producer epoch."""
 
     transactional_id: str
@@ -259,7 +259,7 @@ class TransactionCheck:
             return [CheckFinding(Kind.TRANSACTION_OVERDUE, what, Place(key), age_ms=age_ms)]
         return []
 
-    def look_at_open(self, opened: Opened) -> list[CheckFinding]:
+    def look_at_open(self, opened: OpenTransaction) -> list[CheckFinding]:
         """Check that a transaction open in a partition is open in its register; it may have ended since."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
-from reconciler.archives.ownership import Ownership, Owning, ownership_at
+from reconciler.archives.ownership import Ownership, OwnershipState, ownership_at
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.tables import SEAL, Catalog, Draft, is_closed
@@ -140,14 +140,14 @@ _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, Mig
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnershipCheck:
     """Findings on ownership; `lost` are the topics that other clusters own or that were released."""
 
     findings: tuple[CheckFinding, ...] = ()
     lost: frozenset[str] = frozenset()
 
 
-def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> Owned:
+def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipCheck:
     """Check every register of ownership with one listing and a GET each; repeat if there are findings.
 
     `catalog` reads the cluster's catalog; if it returns `None`, only the registers are checked.
@@ -162,7 +162,7 @@ def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], 
     return result
 
 
-def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> Owned:
+def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalog | None]) -> OwnershipCheck:
     findings: list[CheckFinding] = []
     keys: list[str] = []
     for listed in storage.list(MOUNTABLE):
@@ -181,14 +181,14 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
             registers[key] = ownership
     catalog = read()
     if catalog is None:
-        return Owned(tuple(findings))
+        return OwnershipCheck(tuple(findings))
     lost = dict(lost_topics(catalog, cluster_id, registers))
     findings += lost.values()
     findings += _check_claims(catalog, cluster_id, registers)
     findings += (
         finding for finding in _check_owned(catalog, cluster_id, registers) if _has_objects(storage, registers, finding)
     )
-    return Owned(tuple(findings), frozenset(lost))
+    return OwnershipCheck(tuple(findings), frozenset(lost))
 
 
 def lost_topics(
@@ -204,24 +204,26 @@ def lost_topics(
 
 def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
     """Tell whether a register matches a topic of this cluster."""
-    has_it = ownership.state is Owning.MOUNTED and ownership.owner == cluster_id
+    has_it = ownership.state is OwnershipState.MOUNTED and ownership.owner == cluster_id
     if migration is None:
         return has_it
     if migration.direction == "outbound":
         return has_it or ownership.claim == migration.claim
     is_claimed = (
-        ownership.owner == cluster_id and ownership.claim == migration.claim and ownership.state is not Owning.DETACHED
+        ownership.owner == cluster_id
+        and ownership.claim == migration.claim
+        and ownership.state is not OwnershipState.DETACHED
     )
     return is_claimed or state_of(migration) not in _CLAIMED
 
 
 def _describe_owner(ownership: Ownership, cluster_id: str) -> str:
     match ownership.state:
-        case Owning.DETACHED:
+        case OwnershipState.DETACHED:
             return f"{ownership.location} was released: it is detached, and no cluster owns it"
-        case Owning.CLAIMED:
+        case OwnershipState.CLAIMED:
             return f"{ownership.location} is being mounted on cluster {_describe_cluster(ownership, cluster_id)}"
-        case Owning.MOUNTED:
+        case OwnershipState.MOUNTED:
             return f"{ownership.location} is mounted on cluster {_describe_cluster(ownership, cluster_id)}"
 
 
@@ -243,7 +245,7 @@ def left_claims(
     going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
     own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
-        is_claim = ownership.state is Owning.CLAIMED and ownership.owner == cluster_id
+        is_claim = ownership.state is OwnershipState.CLAIMED and ownership.owner == cluster_id
         if is_claim and ownership.claim not in going_on and key not in own:
             yield key, ownership
 
@@ -252,7 +254,7 @@ def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Owne
     own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     doomed = {entry.location for entry in catalog.deletions.values()}
     for key, ownership in registers.items():
-        is_ours = ownership.state is Owning.MOUNTED and ownership.owner == cluster_id
+        is_ours = ownership.state is OwnershipState.MOUNTED and ownership.owner == cluster_id
         if is_ours and key not in own and str(ownership.location) not in doomed:
             what = (
                 f"{ownership.location} is mounted here as {ownership.name}, "

@@ -18,7 +18,7 @@ from reconciler.archives.pages import read_page, read_pages
 from reconciler.embedded.check.check_owners import judge_source, judge_writer
 from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_whole, judge_head, judge_page
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.check.stored import IMMUTABLE, Heads, Stored
+from reconciler.embedded.check.stored import IMMUTABLE, Heads, StoredObject
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.head import Head, head_as_kept, head_register
 from reconciler.embedded.segments.parts import read_part
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.archives.manifest import Manifest
     from reconciler.embedded.catalog.model import TopicEntry
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ _LOOKS: Final = 3
 
 
 @dataclass(slots=True)
-class Looked:
+class PartitionReport:
     """The result of checking one partition."""
 
     findings: tuple[CheckFinding, ...] = ()
@@ -160,13 +160,13 @@ class PartitionCheck:
     """
 
     store: ObjectStore
-    stored: Stored
+    stored: StoredObject
     known: Topics | None
     topics: Callable[[], Topics | None]
     deep: Callable[[Entry, Place], Iterator[CheckFinding]] | None = None
     remote: RemoteCheck | None = None
 
-    def look(self, key: str) -> Looked:
+    def look(self, key: str) -> PartitionReport:
         """Check the partition of a head key."""
         looked, version = self._check_once(key, self.known)
         for _ in range(_LOOKS - 1):
@@ -182,11 +182,11 @@ class PartitionCheck:
         looked.named = []
         return looked
 
-    def _check_once(self, key: str, topics: Topics | None) -> tuple[Looked, str | None]:
+    def _check_once(self, key: str, topics: Topics | None) -> tuple[PartitionReport, str | None]:
         """Return the current result, and the version of the head."""
         topic_id, partition = partition_of_head(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
-        looked, place = Looked(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
+        looked, place = PartitionReport(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
         try:
             held = head_register(self.store, topic_id, partition).read()
             head = None if held is None else head_as_kept(self.store, key, held.value)
@@ -210,7 +210,7 @@ class PartitionCheck:
         return looked, held.version
 
 
-def _shared_findings(keys: Sequence[str], looked: Looked) -> Iterator[CheckFinding]:
+def _shared_findings(keys: Sequence[str], looked: PartitionReport) -> Iterator[CheckFinding]:
     for key in keys:
         place = Place(key, looked.topic, looked.partition)
         yield CheckFinding(Kind.PART_SHARED, "two places name the same object", place)
@@ -241,7 +241,7 @@ class _HeadCheck:
     head: Head
     place: Place
     epoch: int
-    looked: Looked
+    looked: PartitionReport
 
     def findings(self) -> Iterator[CheckFinding]:
         self.looked.transactions = {
@@ -347,7 +347,7 @@ class _Folder:
     oldest_ms: int
 
 
-def unnamed_findings(store: ObjectStore, stored: Stored, heads: Heads | None) -> Iterator[CheckFinding]:
+def unnamed_findings(store: ObjectStore, stored: StoredObject, heads: Heads | None) -> Iterator[CheckFinding]:
     """Yield one finding per folder with unnamed objects; list again only if there are any.
 
     Objects of partitions without a head are reported separately if topics are known.
@@ -372,7 +372,7 @@ def age_text(age_ms: int) -> str:
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 
-def _count_object(folders: dict[str, _Folder], listed: Listed) -> None:
+def _count_object(folders: dict[str, _Folder], listed: ListedObject) -> None:
     folder = listed.key.rpartition("/")[0] + "/"
     counts = folders.setdefault(folder, _Folder(listed.key, 0, 0, listed.modified_ms))
     counts.objects += 1

@@ -14,7 +14,7 @@ from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.check.stored import Stored, list_below
+from reconciler.embedded.check.stored import StoredObject, list_below
 from reconciler.embedded.tiered.remote_retention import is_uncut
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -171,7 +171,7 @@ class Suspect:
 class SegmentCheck:
     """Checks segments of one partition."""
 
-    listed: Stored
+    listed: StoredObject
     local_start: int
     """From this offset on, the local tier also has every record."""
     uploads: bool

@@ -364,7 +364,7 @@ class CheckFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairResult:
     """The repair of one kind of finding."""
 
     kind: Kind

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.manifest import read_manifest, remote_partition
-from reconciler.archives.ownership import Ownership, Owning, ownerships, read_ownership, unclaim_topic
+from reconciler.archives.ownership import Ownership, OwnershipState, ownerships, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check_catalog import missing_namespaces
 from reconciler.embedded.check.check_owners import forget_mirrors, hand_heads_over, left_claims, migration_of
-from reconciler.embedded.check.damage import CheckFinding, Kind, Mended
+from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
 from reconciler.embedded.segments.gate import remove_partition
@@ -24,7 +24,7 @@ from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.check.check import Checked
+    from reconciler.embedded.check.check import CheckResult
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
 
@@ -80,14 +80,14 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
     has_it = (
         location.cluster_id == cluster_id
         if ownership is None
-        else (ownership.state, ownership.owner) == (Owning.MOUNTED, cluster_id)
+        else (ownership.state, ownership.owner) == (OwnershipState.MOUNTED, cluster_id)
     )
     places = (remote_partition(location, number) for number in range(topic.partitions))
     manifests = side_by_side(lambda place: read_manifest(remote.storage, place), places, name="owners")
     return has_it and all(manifest is None or manifest.owner == cluster_id for manifest in manifests)
 
 
-def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: Checked) -> list[Mended]:
+def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: CheckResult) -> list[RepairResult]:
     """Restore registers truncated by a killed write from the bucket's versions.
 
     The truncated write was never acknowledged, so nothing is lost.
@@ -99,12 +99,12 @@ def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: C
         if lies_in is not None and key not in done.get(finding.kind, []) and put_back(lies_in, key):
             done.setdefault(finding.kind, []).append(key)
     return [
-        Mended(kind, f"put back the last whole version of {', '.join(keys)}, where a write was cut off")
+        RepairResult(kind, f"put back the last whole version of {', '.join(keys)}, where a write was cut off")
         for kind, keys in done.items()
     ]
 
 
-def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
+def mend(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
     """Repair what is safe, and report it; repeatable. Does nothing if the catalog is damaged.
 
     Raises:
@@ -125,7 +125,7 @@ def mend(cluster: EmbeddedCluster, checked: Checked) -> list[Mended]:
         findings = by_kind.get(kind)
         what = step(cluster, findings) if findings else None
         if what is not None:
-            mended.append(Mended(kind, what))
+            mended.append(RepairResult(kind, what))
     return mended
 
 

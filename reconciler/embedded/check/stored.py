@@ -28,7 +28,7 @@ from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
 IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
@@ -62,7 +62,7 @@ class Contents:
     bytes: int = 0
 
 
-class Stored:
+class StoredObject:
     """Immutable objects of one listing. Thread-safe."""
 
     def __init__(self, names: array[int], sizes: array[int]) -> None:
@@ -97,7 +97,7 @@ class Stored:
         """Tell whether every listed object is named."""
         return bool(self._is_named.all())
 
-    def unnamed(self, listed: Iterable[Listed]) -> Iterator[Listed]:
+    def unnamed(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
         """Yield listed objects that nothing names."""
         for candidate in listed:
             places, is_there = self._find([candidate.key])
@@ -112,7 +112,7 @@ class Stored:
         return places, self._hashes[places] == wanted
 
 
-def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
+def list_store(store: ObjectStore) -> tuple[Contents, StoredObject]:
     """List a whole store once."""
     contents, names, sizes = Contents(), array("Q"), array("q")
     for listed in store.list(""):
@@ -133,16 +133,16 @@ def list_store(store: ObjectStore) -> tuple[Contents, Stored]:
             other = contents.foreign.setdefault(folder, Foreign(listed.key))
             other.objects += 1
             other.bytes += listed.size
-    return contents, Stored(names, sizes)
+    return contents, StoredObject(names, sizes)
 
 
-def list_below(store: ObjectStore, prefix: str) -> Stored:
+def list_below(store: ObjectStore, prefix: str) -> StoredObject:
     """List objects below a prefix once."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):
         names.frombytes(_hash(listed.key))
         sizes.append(listed.size)
-    return Stored(names, sizes)
+    return StoredObject(names, sizes)
 
 
 def _hash(key: str) -> bytes:
@@ -214,7 +214,7 @@ class Heads:
     committed: Collection[Partition]
     left: dict[Partition, _Leftovers] = field(default_factory=dict)
 
-    def take(self, listed: Listed) -> bool:
+    def take(self, listed: ListedObject) -> bool:
         """Count an unnamed object; return whether it belongs to a partition without a head."""
         places = self.headless.partitions(listed.key)
         for place in places:

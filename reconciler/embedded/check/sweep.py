@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from reconciler.archives.objects import look_again
+from reconciler.archives.objects import retry_missing
 from reconciler.archives.pages import all_pages, read_page
 from reconciler.embedded.catalog.commits import (
     CatalogRegister,
@@ -24,7 +24,7 @@ from reconciler.embedded.catalog.commits import (
     named_by,
     trace_of_catalog,
 )
-from reconciler.embedded.check.stored import IMMUTABLE, Headless, Stored, list_store
+from reconciler.embedded.check.stored import IMMUTABLE, Headless, StoredObject, list_store
 from reconciler.embedded.keys import partition_of_head, runner_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
@@ -36,7 +36,7 @@ from reconciler.runtime.text import counted
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
@@ -62,7 +62,7 @@ class SweptPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """Result of a sweep; `bytes` are stored bytes."""
 
     objects: int = 0
@@ -73,7 +73,7 @@ class Swept:
 
 def sweep(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
-) -> Swept:
+) -> SweepResult:
     """Delete unnamed objects older than a day. Safe next to any writer, and repeatable.
 
     `unless_recent`: skip if the last sweep was within six hours, since a sweep reads every head. `storage`: the
@@ -85,7 +85,7 @@ def sweep(
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
-        return Swept()
+        return SweepResult()
     old_ms = now_ms - OLD_MS
     contents, stored = list_store(store)
     if contents.storages:
@@ -109,7 +109,7 @@ def sweep(
         remote_objects, remote_size = sweep_remote(store, remote, catalog)
         objects, size = objects + remote_objects, size + remote_size
     _remember(store, now_ms)
-    return Swept(objects, size, swept.partitions)
+    return SweepResult(objects, size, swept.partitions)
 
 
 def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
@@ -138,15 +138,15 @@ def _remember(store: ObjectStore, at_ms: int) -> None:
     store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
 
 
-def _unnamed(store: ObjectStore, stored: Stored, old_ms: int) -> Iterator[Listed]:
+def _unnamed(store: ObjectStore, stored: StoredObject, old_ms: int) -> Iterator[ListedObject]:
     for prefix in () if stored.is_all_named else IMMUTABLE:
         for listed in stored.unnamed(store.list(prefix)):
             if listed.modified_ms < old_ms:
                 yield listed
 
 
-def _batches(objects: Iterable[Listed]) -> Iterator[list[Listed]]:
-    batch: list[Listed] = []
+def _batches(objects: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
+    batch: list[ListedObject] = []
     for listed in objects:
         batch.append(listed)
         if len(batch) == _BATCH:
@@ -173,7 +173,7 @@ def _named_by_head(store: ObjectStore, key: str) -> list[str]:
         head = read_head(store, topic_id, partition)
         return [] if head is None else _names_in_head(store, head)
 
-    return look_again(named)
+    return retry_missing(named)
 
 
 def _names_in_head(store: ObjectStore, head: Head) -> list[str]:
@@ -186,7 +186,7 @@ def _names_in_head(store: ObjectStore, head: Head) -> list[str]:
     return named
 
 
-def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[Listed]) -> Swept:
+def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]) -> SweepResult:
     """Remove partitions of unknown topics, left by a first append that failed before its catalog commit.
 
     Acknowledged records stay, since an older catalog may have been restored; `cluster check` reports that.
@@ -205,4 +205,4 @@ def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Itera
         objects += 1 + len(head.pages) + len(head.entries)
         size += listed.size + head.stored_bytes
         partitions.append(SweptPartition(topic_id, partition, head.records))
-    return Swept(objects, size, tuple(partitions))
+    return SweepResult(objects, size, tuple(partitions))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.acl import Kind, Operation, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, check_served, is_served, topic_named
 from reconciler.embedded.clients.group_admin import Groups
@@ -137,7 +137,7 @@ def _record(row: dict[str, Any]) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedRecords:
     """Records of one partition in offset order: an Arrow batch of `RECORD_SCHEMA`, or iterated one by one."""
 
     topic: str
@@ -192,7 +192,7 @@ class Consumer:
         self._order: deque[Place] = deque()
         self._assign()
 
-    def poll(self, max_records: int = 10_000) -> list[Fetched]:
+    def poll(self, max_records: int = 10_000) -> list[FetchedRecords]:
         """Return at most `max_records` next records, empty if there are none. Partitions take turns.
 
         If a partition cannot be read, records of others are returned first, and the next poll raises.
@@ -203,7 +203,7 @@ class Consumer:
                 no longer has its position.
         """
         self._assign()
-        fetched: list[Fetched] = []
+        fetched: list[FetchedRecords] = []
         left, waiting = max_records, self._order
         self._order = deque()
         while waiting and left > 0:
@@ -221,7 +221,7 @@ class Consumer:
                 self._order.append(place)
                 continue
             left -= records.num_rows
-            fetched.append(Fetched(stream.log.full_name, stream.partition, records))
+            fetched.append(FetchedRecords(stream.log.full_name, stream.partition, records))
             waiting.append(place)
         self._order.extendleft(reversed(waiting))
         return fetched
@@ -238,7 +238,7 @@ class Consumer:
         """
         return self._stream(topic, partition).position
 
-    def positions(self) -> dict[tuple[str, int], Committed]:
+    def positions(self) -> dict[tuple[str, int], CommittedOffset]:
         """Return all positions by (topic, partition), for `send_offsets` of a transaction."""
         return self._by_name(self._reached())
 
@@ -279,9 +279,9 @@ class Consumer:
         }
         return self._by_name(behind)
 
-    def _reached(self) -> dict[Place, Committed]:
+    def _reached(self) -> dict[Place, CommittedOffset]:
         """Return each position with its epoch, which shows a later cut of the log."""
-        return {place: Committed(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
+        return {place: CommittedOffset(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
     def _assign(self) -> None:
         """Refresh topics and partitions: new ones start, removed ones end."""
@@ -336,12 +336,12 @@ class Consumer:
             raise UserError(message, hint="Partitions count from 0.")
         return existing
 
-    def _committed(self, places: list[Place]) -> Mapping[Place, Committed]:
+    def _committed(self, places: list[Place]) -> Mapping[Place, CommittedOffset]:
         if self._reading.group is None or not places:
             return {}
         return Groups.of(self._cluster).fetch_places(self._reading.group, places)
 
-    def _start_stream(self, log: EmbeddedLog, partition: int, committed: Committed | None) -> Stream:
+    def _start_stream(self, log: EmbeddedLog, partition: int, committed: CommittedOffset | None) -> Stream:
         is_strict = self._reading.beginning == "none"
         stream = Stream(log, partition, 0 if committed is None else committed.offset, is_strict=is_strict)
         stream.epoch = None if committed is None else committed.epoch

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.acl import Kind, Operation, Permissions, not_every_topic, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, names_by_id, topic_named
 from reconciler.embedded.catalog.tiering_state import hides_remote
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.context import ClusterContext
     from reconciler.embedded.tiered.remote_tier import RemoteTier
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
+    from reconciler.objectstore.register import RegisterSnapshot
     from reconciler.records.log import Bounds
 
 
@@ -192,7 +192,7 @@ class Groups:
         }
 
     def commit(
-        self, group: str, offsets: Mapping[tuple[str, int], int | Committed], *, mark: str | None = None
+        self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset], *, mark: str | None = None
     ) -> None:
         """Commit a group's next offsets; repeated with the same `mark`, once.
 
@@ -207,12 +207,14 @@ class Groups:
         }
         self.commit_places(group, places, mark=mark)
 
-    def commit_places(self, group: str, offsets: Mapping[Place, int | Committed], *, mark: str | None = None) -> None:
+    def commit_places(
+        self, group: str, offsets: Mapping[Place, int | CommittedOffset], *, mark: str | None = None
+    ) -> None:
         """Commit by topic id: follows renamed topics, and never hits a new topic of the same name."""
         self._checked(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
 
-    def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], Committed]:
+    def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
         """Return where a group continues reading, clamped to the logs; partitions without a commit are absent."""
         catalog = self._checked(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
@@ -235,7 +237,7 @@ class Groups:
         """Return only the offsets."""
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
-    def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, Committed]:
+    def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
         """Return where a group continues reading, by topic id and partition."""
         self._checked(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
@@ -365,7 +367,7 @@ def move_offsets(
     """
     register = group_register(store, group)
 
-    def change(held: ReadRegister | None) -> dict[str, Any] | None:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         known = catalog.read()
         before = group_of(register, held)
         places = _by_place(known, moves)
@@ -384,6 +386,6 @@ def _by_place(catalog: Catalog, moves: Sequence[OffsetMove]) -> dict[Place, int]
     return {(topic_named(catalog, move.topic).id, move.partition): move.after for move in moves}
 
 
-def _moved_offset(before: Group, place: Place, offset: int) -> Committed:
+def _moved_offset(before: Group, place: Place, offset: int) -> CommittedOffset:
     own = before.own.get(place)
-    return Committed(offset, at_ms=None if own is None else own.at_ms)
+    return CommittedOffset(offset, at_ms=None if own is None else own.at_ms)

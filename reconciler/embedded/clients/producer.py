@@ -18,7 +18,7 @@ from reconciler.embedded.clients.sequences import (
     DELIVERY_TIMEOUT_MS,
     Delivery,
     Identity,
-    Numbered,
+    SequencedBatch,
     advanced,
     check_sequence,
     is_there,
@@ -65,7 +65,7 @@ class Append:
 
 
 def publish(
-    append: Append, batch: Numbered, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
+    append: Append, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
 ) -> OffsetRange | None:
     """Publish an append at the partition's end in one swap; return its offsets, `None` if they are unknown.
 
@@ -106,7 +106,7 @@ def publish(
     return delivery.deliver(attempt, f"the append to {append.where}")
 
 
-def _append_to_head(head: Head, parts: list[Entry], batch: Numbered, epoch: int, now_ms: int) -> Head:
+def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch: int, now_ms: int) -> Head:
     return replace(
         head,
         entries=(*head.entries, *[part.placed(head.end, epoch) for part in batch.signed(parts)]),
@@ -149,7 +149,7 @@ _WORTH_A_THREAD: Final = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedRecords:
     """Admitted records of one topic by partition, with offsets from 0 in each."""
 
     gate: Gate
@@ -161,7 +161,7 @@ class Routed:
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 
-def written(routed: Iterable[Routed], now_ms: int) -> list[Append]:
+def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
     """Write the records of each partition as parts, lowest partition first; return once all are durable."""
     jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
     if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _WORTH_A_THREAD:
@@ -185,7 +185,7 @@ class Course:
     spread: Spread = field(default_factory=Spread)
 
 
-def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> Routed:
+def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> RoutedRecords:
     """Assign batches of `INPUT_SCHEMA` to partitions by the current catalog; nothing is written.
 
     Raises:
@@ -207,7 +207,7 @@ def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBa
         ):
             split[partition].append(_number_from(lengths[partition], records))
             lengths[partition] += records.num_rows
-    return Routed(
+    return RoutedRecords(
         Gate(cluster.store, cluster.catalog, full_name, topic.id, PRODUCERS, cluster.heads), rules, dict(split)
     )
 
@@ -348,7 +348,7 @@ class Producer:
 
     def _publish(self, append: Append) -> None:
         place = append.gate.topic_id, append.partition
-        batch = Numbered(self._identity, self._next.get(place, 0), append.records)
+        batch = SequencedBatch(self._identity, self._next.get(place, 0), append.records)
         try:
             offsets = publish(append, batch, self._delivery, self._check_wanted)
         except BaseException:
@@ -428,7 +428,7 @@ class SequencedProducer:
         course = self._courses.setdefault(topic, Course())
         routed = route(self._cluster, topic, [conformed(topic, records, partition=partition)], course)
         for append in written([routed], self._cluster.now_ms()):
-            return publish(append, Numbered(self._identity, sequence, append.records), self._delivery)
+            return publish(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:

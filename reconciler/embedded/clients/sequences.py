@@ -51,7 +51,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class SequencedBatch:
     """`count` records of one producer to append to one partition; `first` is the number of the first."""
 
     identity: Identity
@@ -85,7 +85,7 @@ def advanced(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCES
 
 
-def is_there(head: Head, batch: Numbered, where: str, now_ms: int) -> bool:
+def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
     """Return whether a partition already has a batch; `where` names the partition.
 
     A producer unknown for 24 hours is forgotten.
@@ -114,7 +114,7 @@ def is_there(head: Head, batch: Numbered, where: str, now_ms: int) -> bool:
     )
 
 
-def offsets_of(head: Head, batch: Numbered) -> OffsetRange | None:
+def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
     """Return the offsets of a stored batch, or `None` if the head no longer has them."""
     first = last = None
     for entry in head.entries:
@@ -154,7 +154,7 @@ def check_sequence(sequence: int) -> None:
         raise OutOfOrderSequenceError(message, hint=f"They go from 0 to {SEQUENCES - 1:,} and then begin at 0 again.")
 
 
-def _check_epoch(known: Json, batch: Numbered, where: str) -> None:
+def _check_epoch(known: Json, batch: SequencedBatch, where: str) -> None:
     who, epoch = batch.identity.producer_id, batch.identity.epoch
     if epoch < known["epoch"]:
         raise ProducerFencedError(

@@ -47,7 +47,7 @@ from reconciler.records.log import (
     Selection,
     SinkPosition,
     SourceSeen,
-    Staged,
+    StagedRecords,
     TopicLog,
     check_current,
     check_followed,
@@ -349,12 +349,12 @@ class EmbeddedSink:
             partition: _position_of(heads[partition]) if partition in heads else SinkPosition(0) for partition in wanted
         }
 
-    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
         """Write batches of `RECORD_SCHEMA` in offset order under fresh keys; `at=None`: offsets are assigned later."""
         fitting = _number_from_zero(batches) if at is None else (within(batch, at) for batch in batches)
         return staged_parts(partition, at, list(self._writer(partition).write(fitting)))
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         """Stage a range of another log at the same offsets: whole parts of an embedded log are copied, others read.
 
         Raises:
@@ -376,7 +376,7 @@ class EmbeddedSink:
                 entries.extend(self._writer(partition).write(source.read(partition, piece.offsets)))
         return staged_parts(partition, offsets, entries)
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Publish staged ranges, one swap per partition, and return the offsets that each partition gained.
 
         A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating is
@@ -453,8 +453,8 @@ class EmbeddedSink:
         return topic
 
 
-def _by_partition(staged: Sequence[Staged]) -> dict[int, list[Staged]]:
-    grouped: dict[int, list[Staged]] = {partition: [] for partition in sorted({one.partition for one in staged})}
+def _by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[StagedRecords]]:
+    grouped: dict[int, list[StagedRecords]] = {partition: [] for partition in sorted({one.partition for one in staged})}
     for one in sorted(staged, key=lambda one: (one.at is None, one.at or OffsetRange(0, 0))):
         grouped[one.partition].append(one)
     return grouped
@@ -463,7 +463,7 @@ def _by_partition(staged: Sequence[Staged]) -> dict[int, list[Staged]]:
 class _Publication:
     """The staged ranges that fit onto one partition's head; computed again for each head."""
 
-    def __init__(self, staged: Sequence[Staged]) -> None:
+    def __init__(self, staged: Sequence[StagedRecords]) -> None:
         self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
         self.gained: OffsetRange | None = None
 
@@ -506,10 +506,10 @@ def _source_document(source: SourceSeen, partition: int, end: int) -> dict[str, 
     return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}
 
 
-def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -> Staged:
+def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
     """Return stored parts in the form that a task hands to the driver."""
     documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
-    return Staged(
+    return StagedRecords(
         partition,
         at,
         records=sum(entry.digest.records for entry in entries),

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reconciler.archives.entries import STALE_MS, Entry
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, topic_with_id
 from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, Gained, Producer, route, written
@@ -169,7 +169,7 @@ class TransactionalProducer(Producer):
                 self._gained.setdefault(one.gate.full_name, {})  # Here, because the threads below share it.
             all_side_by_side(self._publish, appends, name="append")
 
-    def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | Committed]) -> None:
+    def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
         """Commit a group's next offsets, by (topic, partition), atomically with the transaction.
 
         Raises:
@@ -183,10 +183,10 @@ class TransactionalProducer(Producer):
         who.check(catalog, Operation.READ, Kind.GROUP, group)
         for topic in sorted({topic for topic, _ in offsets}):
             who.check(catalog, Operation.READ, Kind.TOPIC, topic)
-        places: dict[Place, Committed] = {
+        places: dict[Place, CommittedOffset] = {
             (topic_shown(who, catalog, topic).id, partition): offset
-            if isinstance(offset, Committed)
-            else Committed(offset)
+            if isinstance(offset, CommittedOffset)
+            else CommittedOffset(offset)
             for (topic, partition), offset in offsets.items()
         }
         check_commit(catalog, group, places)

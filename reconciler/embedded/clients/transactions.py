@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.archives.objects import decoded
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.sequences import Delivery, Identity, remembering
 from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, transaction_key, transactional_id_of_key
@@ -16,8 +16,8 @@ from reconciler.embedded.segments.gate import Gate, writer_of
 from reconciler.embedded.segments.groups import Place, put_offsets
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
-from reconciler.objectstore.base import Listed, ObjectStore, check_numbers, check_texts
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.base import ListedObject, ObjectStore, check_numbers, check_texts
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Batch(NamedTuple):
     rows: str | None = None
 
 
-Offsets = dict[str, dict["Place", Committed]]
+Offsets = dict[str, dict["Place", CommittedOffset]]
 """By group: offsets committed with the transaction."""
 
 
@@ -137,24 +137,24 @@ class Transaction:
         )
 
 
-def _offset_rows(offsets: Mapping[Place, Committed]) -> list[list[Any]]:
+def _offset_rows(offsets: Mapping[Place, CommittedOffset]) -> list[list[Any]]:
     return [
         [*place, one.offset, one.metadata, one.at_ms, *([] if one.epoch is None else [one.epoch])]
         for place, one in sorted(offsets.items())
     ]
 
 
-def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, Committed]:
-    placed: dict[Place, Committed] = {}
+def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, CommittedOffset]:
+    placed: dict[Place, CommittedOffset] = {}
     for topic_id, partition, offset, metadata, at_ms, *epoch in rows:
         check_texts(topic_id, metadata)
         check_numbers(partition, offset, *([] if at_ms is None else [at_ms]), *epoch)
-        placed[topic_id, partition] = Committed(offset, metadata, at_ms, *epoch)
+        placed[topic_id, partition] = CommittedOffset(offset, metadata, at_ms, *epoch)
     return placed
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class TransactionDecision:
     """A committed or aborted transaction. `epoch` is the producer's since the decision; the transaction's is lower."""
 
     transactional_id: str
@@ -217,7 +217,7 @@ def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transac
     return None if held is None else (transaction_of(register, held), held.epoch)
 
 
-def transaction_of(register: Register, held: ReadRegister) -> Transaction:
+def transaction_of(register: Register, held: RegisterSnapshot) -> Transaction:
     """Parse a transaction.
 
     Raises:
@@ -233,7 +233,7 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
         ReconcilerError: One could not be completed; the others are.
     """
     finished, failed = 0, None
-    idle: list[Listed] = []
+    idle: list[ListedObject] = []
     for listed in list(store.list(TRANSACTIONS)):
         transactional_id = transactional_id_of_key(listed.key)
         if transactional_id is None:
@@ -311,7 +311,7 @@ def bring_batch(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *,
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
-def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[Listed]) -> None:
+def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
     """Delete registers of unused appends: the topic is gone, or a single write failed."""
     old_ms = store.clock_ms() - _LEFT_MS
     ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
@@ -330,7 +330,7 @@ def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
     """Decide to abort the open transaction of an epoch, unless that epoch is over."""
     register = transaction_register(store, transactional_id)
 
-    def change(held: ReadRegister | None) -> dict[str, Any] | None:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None or held.epoch != epoch:
             return None
         transaction = transaction_of(register, held)
@@ -350,14 +350,14 @@ def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, 
     return True
 
 
-def decided_in(register: Register, held: ReadRegister) -> Decided | None:
+def decided_in(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
     """Return the decision to complete, or `None`."""
     transaction = transaction_of(register, held)
     transactional_id = transactional_id_of_key(register.key) or ""
-    return Decided(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
+    return TransactionDecision(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
 
 
-def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Decided, *, now_ms: int) -> None:
+def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, *, now_ms: int) -> None:
     """Complete a decision: update every partition, commit the offsets, and empty the register. Repeatable.
 
     Commit removes the marks in each head; abort removes the entries, then their objects, and their offsets stay a
@@ -369,7 +369,7 @@ def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Decided, *,
     _commit_offsets(store, catalog, decided, now_ms)
     register = transaction_register(store, decided.transactional_id)
 
-    def empty(held: ReadRegister | None) -> dict[str, Any] | None:
+    def empty(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None or held.epoch != decided.epoch:
             return None
         transaction = transaction_of(register, held)
@@ -384,7 +384,7 @@ class _Partition:
 
     store: ObjectStore
     catalog: CatalogRegister
-    decided: Decided
+    decided: TransactionDecision
     written: Written
     now_ms: int
 
@@ -425,7 +425,7 @@ class _Partition:
         return topic_with_id(self.catalog.read(), self.written.topic_id, self.written.full_name)
 
 
-def _commit_offsets(store: ObjectStore, catalog: CatalogRegister, decided: Decided, now_ms: int) -> None:
+def _commit_offsets(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, now_ms: int) -> None:
     if decided.transaction.state is not State.COMMITTING or not decided.transaction.offsets:
         return
     # A slow process must not reset later commits: the register shows whether this is still to do.
@@ -458,7 +458,7 @@ def claim(
     register, mark = transaction_register(store, transactional_id), fresh_mark()
     producer_id, epoch = fresh_producer_id(), 0
 
-    def change(held: ReadRegister | None) -> dict[str, Any] | None:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         nonlocal producer_id, epoch
         if held is None:
             epoch = 1
@@ -469,7 +469,7 @@ def claim(
         producer_id, epoch = transaction.producer_id, held.epoch + 1
         return replace(transaction.emptied(), timeout_ms=timeout_ms).to_json()
 
-    def attempt() -> ReadRegister | None:
+    def attempt() -> RegisterSnapshot | None:
         while True:
             held = register.update(change, mark=mark, raises_epoch=True)
             if held is None or mark in held.marks:
@@ -504,7 +504,7 @@ def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
     """
     register = _register_of(store, who)
 
-    def change(held: ReadRegister | None) -> dict[str, Any]:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any]:
         return _owned_transaction(register, held, who, {State.ONGOING}).widened(partitions).to_json()
 
     _check_mine(who.transactional_id, who.epoch, register.update(change, mark=mark))
@@ -519,7 +519,7 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     mark: str,
     batch: Batch | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Decided | None:
+) -> TransactionDecision | None:
     """Decide to commit or abort a transaction; return what to complete.
 
     `batch` is stored as the last committed batch. `check` is called before each swap and may raise. Repeating with
@@ -531,7 +531,7 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     """
     register = _register_of(store, who)
 
-    def change(held: ReadRegister | None) -> dict[str, Any]:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any]:
         transaction = _owned_transaction(register, held, who, {State.EMPTY, State.ONGOING})
         check()
         numbered = transaction if batch is None else replace(transaction, batch=batch)
@@ -557,7 +557,7 @@ def _raise_epoch(
 ) -> Identity:
     register = _register_of(store, who)
 
-    def changed(held: ReadRegister | None) -> dict[str, Any]:
+    def changed(held: RegisterSnapshot | None) -> dict[str, Any]:
         return change(_owned_transaction(register, held, who, states)).to_json()
 
     held = register.update(changed, mark=mark, raises_epoch=True)
@@ -565,7 +565,9 @@ def _raise_epoch(
     return replace(who, epoch=who.epoch + 1)
 
 
-def _owned_transaction(register: Register, held: ReadRegister | None, who: Identity, states: set[State]) -> Transaction:
+def _owned_transaction(
+    register: Register, held: RegisterSnapshot | None, who: Identity, states: set[State]
+) -> Transaction:
     """Return the register's state, if it is unchanged since its producer's last swap."""
     if held is None or held.epoch != who.epoch:
         raise _fenced(who.transactional_id)
@@ -575,7 +577,7 @@ def _owned_transaction(register: Register, held: ReadRegister | None, who: Ident
     return transaction
 
 
-def _check_mine(transactional_id: str | None, epoch: int, held: ReadRegister | None) -> None:
+def _check_mine(transactional_id: str | None, epoch: int, held: RegisterSnapshot | None) -> None:
     # A swap without an answer is recognised by its mark; another producer may have taken over since.
     if held is None or held.epoch != epoch:
         raise _fenced(transactional_id)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, TypeVar, assert_never
 
 from reconciler.archives.manifest import read_manifest
-from reconciler.archives.objects import look_again
+from reconciler.archives.objects import retry_missing
 from reconciler.archives.storage import check_storage_shared
-from reconciler.embedded.maintenance.compaction import Cleaning, Compaction
+from reconciler.embedded.maintenance.compaction import Compaction, CompactionScope
 from reconciler.embedded.maintenance.roll import Merge
 from reconciler.embedded.objects import check_shared, read_cluster_id
 from reconciler.embedded.segments.admission import Rules, rules_of
 from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
-from reconciler.embedded.tiered.object_rewrites import Rewritten, rolled
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, rolled
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.upload import Upload, Uploaded, reuploaded
+from reconciler.embedded.tiered.upload import Upload, UploadBatch, reuploaded
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Costly(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FailedChore:
     """A partition that failed; others are unaffected."""
 
     partition: Partition
@@ -88,7 +88,7 @@ class ChoreTask:
     """Time of the driver."""
     remote: RemoteTier | None = None
 
-    def __call__(self, chores: Iterable[Chore]) -> Iterator[Rewritten | Uploaded | Refused]:
+    def __call__(self, chores: Iterable[Chore]) -> Iterator[PartitionRewrite | UploadBatch | FailedChore]:
         """Process each partition as it is now, and write what its configs require."""
         catalog = self._shared_catalog()
         names = {entry.id: name for name, entry in catalog.topics.items()}
@@ -101,12 +101,12 @@ class ChoreTask:
             try:
                 outcome = self._process(catalog, full_name, chore)
             except ReconcilerError as error:
-                yield Refused(chore.partition, error)
+                yield FailedChore(chore.partition, error)
             else:
                 if outcome is not None:
                     yield outcome
 
-    def cleaning(self, chore: Chore) -> tuple[Compaction, Cleaning] | None:
+    def cleaning(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
         """Return the input of a compaction that is split over several tasks, or `None`."""
         catalog = self._shared_catalog()
         self.check_shared(chore)
@@ -133,16 +133,18 @@ class ChoreTask:
     def _is_same_cluster(self) -> bool:
         return read_cluster_id(self.store) == self.cluster_id
 
-    def _process(self, catalog: Catalog, full_name: str, chore: Chore) -> Rewritten | Uploaded | None:
+    def _process(self, catalog: Catalog, full_name: str, chore: Chore) -> PartitionRewrite | UploadBatch | None:
         policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
 
-        def done() -> Rewritten | Uploaded | None:
+        def done() -> PartitionRewrite | UploadBatch | None:
             head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
             return None if head is None else self._run_job(head, chore, policy, rules)
 
-        return look_again(done)
+        return retry_missing(done)
 
-    def _run_job(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
+    def _run_job(
+        self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules
+    ) -> PartitionRewrite | UploadBatch | None:
         match self.job:
             case "roll":
                 return rolled(self.store, head, chore.partition, policy, rules)
@@ -158,7 +160,9 @@ class ChoreTask:
             case _:
                 assert_never(self.job)
 
-    def _upload(self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules) -> Rewritten | Uploaded | None:
+    def _upload(
+        self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules
+    ) -> PartitionRewrite | UploadBatch | None:
         if self.remote is None or chore.offsets is None or policy.tiering is None or not policy.tiering.uploads:
             return None
         upload = Upload(self.store, self.remote.storage, chore.partition, policy.tiering, rules)

@@ -19,8 +19,8 @@ from reconciler.embedded.segments.parts import PartWriter, read_keys, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, segments_of
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered.object_rewrites import (
+    PartitionRewrite,
     RemoteRewrite,
-    Rewritten,
     SegmentWriter,
     whole_or_deleted,
     whole_or_gone,
@@ -305,7 +305,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaning:
+class CompactionScope:
     """Input of one pass over a partition. Picklable."""
 
     pieces: tuple[Piece, ...]
@@ -324,7 +324,7 @@ class Cleaning:
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class GroupRewrite:
     """Replacement of a group; `None`: it stays."""
 
     is_remote: bool
@@ -381,7 +381,7 @@ class Compaction:
         self._remote = remote
         self._place = place_of(policy, partition)
 
-    def compacted(self, head: Head, *, now_ms: int) -> Rewritten | None:
+    def compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
         """Write the surviving records of both tiers under fresh keys; return `None` if nothing is to be cleaned."""
         cleaning = self.cleaning(head, now_ms=now_ms)
         if cleaning is None:
@@ -390,7 +390,7 @@ class Compaction:
         cleaning = replace(cleaning, through=through)
         return self.rewritten(cleaning, (self.cleaned(cleaning, group, newest) for group in self.groups(cleaning)))
 
-    def cleaning(self, head: Head, *, now_ms: int) -> Cleaning | None:
+    def cleaning(self, head: Head, *, now_ms: int) -> CompactionScope | None:
         """Return what to clean, or `None`."""
         if not is_reached(head, self._policy, self._remote):
             return None
@@ -399,9 +399,9 @@ class Compaction:
         if not clean:
             return None
         pieces = tuple(self._pieces(clean, remote, head.local_start))
-        return Cleaning(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
+        return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
-    def rewritten(self, cleaning: Cleaning, cleaned: Iterable[Cleaned]) -> Rewritten:
+    def rewritten(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
         """Collect the results of all groups; if one fails, the objects of the others are deleted."""
         storage = None if self._remote is None else self._remote.storage
         with whole_or_gone(self._store) as near, whole_or_deleted(storage) as far:
@@ -410,7 +410,7 @@ class Compaction:
                     (far if one.is_remote else near).append(one.replacement)
         through = max(cleaning.through, cleaning.dirty_from)
         remotely = self._remote_rewrite(tuple(far), cleaning.epoch, through)
-        return Rewritten(self._partition, tuple(near), through, remotely, epoch=cleaning.epoch)
+        return PartitionRewrite(self._partition, tuple(near), through, remotely, epoch=cleaning.epoch)
 
     def _remote_rewrite(self, done: tuple[Replacement, ...], epoch: int, through: int) -> RemoteRewrite | None:
         if not done or self._remote is None or self._place is None or self._policy.tiering is None:
@@ -442,7 +442,7 @@ class Compaction:
                     return newest, int(offsets[-1]) + 1
         return newest, pieces[-1].stop
 
-    def groups(self, cleaning: Cleaning) -> Iterator[Group]:
+    def groups(self, cleaning: CompactionScope) -> Iterator[Group]:
         """Yield runs of one epoch, tier and tombstone horizon that fit into a segment."""
         group: Group | None = None
         for piece in cleaning.pieces:
@@ -473,11 +473,11 @@ class Compaction:
             return None if is_due(entry, now_ms) else entry.horizon_ms
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
-    def cleaned(self, cleaning: Cleaning, group: Group, survivors: Survivors) -> Cleaned:
+    def cleaned(self, cleaning: CompactionScope, group: Group, survivors: Survivors) -> GroupRewrite:
         """Write a group without superseded records."""
-        return Cleaned(group.first.is_remote, self._replacement(cleaning, group, survivors))
+        return GroupRewrite(group.first.is_remote, self._replacement(cleaning, group, survivors))
 
-    def _replacement(self, cleaning: Cleaning, group: Group, survivors: Survivors) -> Replacement | None:
+    def _replacement(self, cleaning: CompactionScope, group: Group, survivors: Survivors) -> Replacement | None:
         """Return the replacement of a group; `None`: it stays."""
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry

@@ -17,7 +17,7 @@ from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult,
 from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.segments.retention import (
     CleanupPolicy,
-    Expired,
+    ExpiryResult,
     Segment,
     cleanup_policy,
     expired,
@@ -28,7 +28,7 @@ from reconciler.embedded.segments.retention import (
     segments_of,
 )
 from reconciler.embedded.tiered.remote_retention import (
-    Evictable,
+    EvictionCandidates,
     TieredPartition,
     capacity_of,
     disk_under,
@@ -42,7 +42,7 @@ from reconciler.resources.cluster_properties import property_of
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
-    from reconciler.archives.location import Tiering
+    from reconciler.archives.location import TopicTiering
     from reconciler.embedded.catalog.commits import CatalogRegister
     from reconciler.objectstore.base import ObjectStore
 
@@ -51,10 +51,10 @@ _JOB: Final = "space"
 
 
 @dataclass(frozen=True, slots=True)
-class Trimming:
+class LocalTrim:
     """Reduces the local data of a cluster to its capacity, once."""
 
-    retaining: Retaining
+    retaining: RetentionJob
     heads: HeadCache
     is_wanted: Callable[[str], bool]
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
@@ -115,13 +115,13 @@ class Trimming:
         return sum(sizes)
 
     def _evict_oldest(self, partitions: list[SurveyedPartition], excess: int, tended: MaintenanceResult) -> int:
-        def look(partition: SurveyedPartition) -> Evictable:
+        def look(partition: SurveyedPartition) -> EvictionCandidates:
             try:
                 head = self.heads.read(self.retaining.store, partition)
-                return Evictable() if head is None else self.retaining.evictable(partition, head)
+                return EvictionCandidates() if head is None else self.retaining.evictable(partition, head)
             except ReconcilerError as error:
                 tended.fail(partition.partition, error)
-                return Evictable()
+                return EvictionCandidates()
 
         candidates = list(side_by_side(look, partitions, name="space"))
         chosen = [
@@ -175,7 +175,7 @@ class _Policies:
 
 
 @dataclass(frozen=True, slots=True)
-class Retaining:
+class RetentionJob:
     """The retention job on one partition, in one pass. Thread-safe."""
 
     store: ObjectStore
@@ -185,7 +185,7 @@ class Retaining:
     """As last read."""
     now_ms: Callable[[], int]
 
-    def look(self, surveyed: SurveyedPartition, head: Head) -> tuple[Expired | None, int | None]:
+    def look(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
         """Delete expired records of a partition; return the result, or when to look again.
 
         Raises:
@@ -201,17 +201,17 @@ class Retaining:
             return None, next_expiry_ms(self.store, head, surveyed.policy)
         return retain(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
 
-    def evictable(self, surveyed: SurveyedPartition, head: Head) -> Evictable:
+    def evictable(self, surveyed: SurveyedPartition, head: Head) -> EvictionCandidates:
         """Return the segments that may leave the local tier."""
         if surveyed.policy.tiering is None:
-            return Evictable()
+            return EvictionCandidates()
         tier = self._tiered(surveyed, surveyed.policy.tiering)
         head, manifest = tier.sound(head)
         return evictable(
             self.store, head, surveyed.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms()
         )
 
-    def _tiered(self, surveyed: SurveyedPartition, tiering: Tiering) -> TieredPartition:
+    def _tiered(self, surveyed: SurveyedPartition, tiering: TopicTiering) -> TieredPartition:
         cluster = self.catalog.known().cluster
         check_given(self.storage, cluster.storage_id)
         remote = remote_tier(self.storage, self.cluster_id, cluster)

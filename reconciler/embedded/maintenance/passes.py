@@ -14,7 +14,7 @@ from zlib import crc32
 from reconciler.archives.manifest import ManifestSwap, check_own, purge, read_manifest, remote_partition
 from reconciler.archives.pages import entries_within
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Job, Refused
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore, Job
 from reconciler.embedded.maintenance.compaction import (
     is_reached,
     next_cleaning_ms,
@@ -23,7 +23,7 @@ from reconciler.embedded.maintenance.compaction import (
     to_clean,
     whole_segments,
 )
-from reconciler.embedded.maintenance.local_space import Retaining, Trimming
+from reconciler.embedded.maintenance.local_space import LocalTrim, RetentionJob
 from reconciler.embedded.maintenance.roll import MergeLimits, Run, merge_limits, merges, runs_of
 from reconciler.embedded.maintenance.survey import (
     HeadCache,
@@ -37,12 +37,12 @@ from reconciler.embedded.maintenance.uploads import Uploads, describe, describe_
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataUpdate
-from reconciler.embedded.tiered.idle_work import Tidying
-from reconciler.embedded.tiered.object_rewrites import Rewritten
+from reconciler.embedded.tiered.idle_work import HousekeepingTurn
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
 from reconciler.embedded.tiered.remote_retention import disk_under
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind, remote_tier
 from reconciler.embedded.tiered.scrub import Scrub, ScrubFinding
-from reconciler.embedded.tiered.upload import Uploaded
+from reconciler.embedded.tiered.upload import UploadBatch
 from reconciler.errors import ReconcilerError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import ENABLED, METADATA_INTERVAL, METADATA_UPLOADS, property_of
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-Outcome: TypeAlias = Rewritten | Uploaded | Refused
+Outcome: TypeAlias = PartitionRewrite | UploadBatch | FailedChore
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
 """Runs chores and yields their results in rounds; publishing between rounds is safe."""
 
@@ -81,7 +81,7 @@ class Upkeep:
     heads: HeadCache = field(default_factory=HeadCache)
     storage: ObjectStore | None = None
     """The cluster's object storage, if any."""
-    tidying: Tidying = field(default_factory=Tidying)
+    tidying: HousekeepingTurn = field(default_factory=HousekeepingTurn)
     """Decides when the remote tier may be tidied."""
     may_go_on: Callable[[], None] = lambda: None
     """Called before each round is published; if it raises, the job stops."""
@@ -98,10 +98,10 @@ class Upkeep:
     def retain(self) -> MaintenanceResult:
         """Delete expired records on both tiers, and evict uploaded records beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
-        retaining = Retaining(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
+        retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, result in self._check_due("retention", tended, lambda policy: policy.is_bounded, retaining.look):
             tended.count(records=result.records, stored=result.bytes)
-        Trimming(retaining, self.heads, self.is_wanted, self.disk_bytes).trim(tended)
+        LocalTrim(retaining, self.heads, self.is_wanted, self.disk_bytes).trim(tended)
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
@@ -302,17 +302,17 @@ class Upkeep:
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
         """Publish a round: partitions in parallel, each in order of offsets."""
         from reconciler.embedded.maintenance.roll import drop, publish  # noqa: PLC0415 - as above
-        from reconciler.embedded.tiered.object_rewrites import Rewritten  # noqa: PLC0415 - as above
+        from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
         remote = self.remote
-        by_partition: dict[Partition, list[Rewritten]] = {}
+        by_partition: dict[Partition, list[PartitionRewrite]] = {}
         for one in taken:
-            if isinstance(one, Refused):
+            if isinstance(one, FailedChore):
                 tended.fail(one.partition, one.error)
-            elif isinstance(one, Rewritten):
+            elif isinstance(one, PartitionRewrite):
                 by_partition.setdefault(one.partition, []).append(one)
 
-        def published(of_one: list[Rewritten]) -> list[Gain]:
+        def published(of_one: list[PartitionRewrite]) -> list[Gain]:
             gains: list[Gain | None] = []
             for one in of_one:
                 try:  # Never the newer without the older: no record may stay behind a tombstone that goes.
@@ -331,16 +331,16 @@ class Upkeep:
         self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult
     ) -> None:
         """Publish a round of uploads: partitions in parallel, each in order of offsets."""
-        from reconciler.embedded.tiered.upload import Uploaded  # noqa: PLC0415 - as above
+        from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415 - as above
 
-        by_partition: dict[Partition, list[Uploaded]] = {}
+        by_partition: dict[Partition, list[UploadBatch]] = {}
         for one in taken:
-            if isinstance(one, Refused):
+            if isinstance(one, FailedChore):
                 tended.fail(one.partition, one.error)
-            elif isinstance(one, Uploaded):
+            elif isinstance(one, UploadBatch):
                 by_partition.setdefault(one.partition, []).append(one)
 
-        def named(of_one: list[Uploaded]) -> Gain | None:
+        def named(of_one: list[UploadBatch]) -> Gain | None:
             try:
                 return uploads.publish(of_one, put_ms=put_ms)
             except ReconcilerError as error:

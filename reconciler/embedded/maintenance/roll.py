@@ -22,8 +22,8 @@ from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head
 from reconciler.embedded.segments.retention import live_entries
 from reconciler.embedded.segments.rewrites import Gain, Replacement
 from reconciler.embedded.tiered.object_rewrites import (
+    PartitionRewrite,
     RemoteRewrite,
-    Rewritten,
     SegmentWriter,
     keys_of,
     merged_digest,
@@ -120,7 +120,7 @@ def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry],
 
     with whole_or_gone(store) as done, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewrite") as threads:
         list(threads.map(copied, entries))
-    written = Rewritten(partition, tuple(done), changes_key=True)
+    written = PartitionRewrite(partition, tuple(done), changes_key=True)
     publish_rewritten(store, written, put_ms=put_ms, now_ms=store.clock_ms)
 
 
@@ -142,7 +142,12 @@ def _keys(head: Head) -> set[str]:
 
 
 def publish(
-    store: ObjectStore, remote: RemoteTier | None, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
+    store: ObjectStore,
+    remote: RemoteTier | None,
+    rewritten: PartitionRewrite,
+    *,
+    put_ms: int,
+    now_ms: Callable[[], int],
 ) -> Gain | None:
     """Publish a rewrite, first in object storage, then locally; then delete objects no longer needed.
 
@@ -175,7 +180,12 @@ def publish(
 
 
 def drop(
-    store: ObjectStore, remote: RemoteTier | None, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
+    store: ObjectStore,
+    remote: RemoteTier | None,
+    rewritten: PartitionRewrite,
+    *,
+    put_ms: int,
+    now_ms: Callable[[], int],
 ) -> None:
     """Delete the objects of a rewrite that is not published; same parameters as `publish`."""
     del put_ms, now_ms
@@ -184,7 +194,7 @@ def drop(
         remote.storage.delete(keys_of(key for one in rewritten.remote.replacements for key in one.written))
 
 
-def _drop_local(store: ObjectStore, rewritten: Rewritten) -> None:
+def _drop_local(store: ObjectStore, rewritten: PartitionRewrite) -> None:
     store.delete([key for one in rewritten.replacements for key in one.written])
 
 
@@ -290,7 +300,7 @@ class Merge:
     policy: CleanupPolicy
     rules: Rules
 
-    def written(self, offsets: OffsetRange) -> Rewritten | None:
+    def written(self, offsets: OffsetRange) -> PartitionRewrite | None:
         """Write one object per run that begins in a range; return `None` if there are none.
 
         `offsets` starts at the start of a run. Memory is bounded by a row group.
@@ -304,7 +314,9 @@ class Merge:
                 done.append(Replacement.of(run, [self._write_merged(run, place)]))
         if not done:
             return None
-        return Rewritten(self.partition, (), remote=RemoteRewrite(place, self.remote.cluster_id, tiering, tuple(done)))
+        return PartitionRewrite(
+            self.partition, (), remote=RemoteRewrite(place, self.remote.cluster_id, tiering, tuple(done))
+        )
 
     def _runs(self, place: RemotePartition, offsets: OffsetRange) -> Iterator[tuple[Entry, ...]]:
         manifest = read_manifest(self.remote.storage, place)

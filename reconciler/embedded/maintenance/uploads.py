@@ -16,7 +16,7 @@ import orjson
 
 from reconciler.archives.entries import STALE_MS
 from reconciler.archives.keys import location_prefix
-from reconciler.archives.location import Tiering
+from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, check_own, read_manifest, remote_partition
 from reconciler.archives.pages import entries_within
 from reconciler.archives.topic_manifest import TopicManifest, write_topic_manifest
@@ -31,7 +31,7 @@ from reconciler.embedded.tiered.remote_retention import is_uncut, settle
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.embedded.tiered.upload import (
     Controller,
-    Uploaded,
+    UploadBatch,
     agreeing,
     connections_of,
     error_of,
@@ -121,7 +121,7 @@ class Uploads:
         connections.share = connections_of(noted["shares"], connections.limit)
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
-    def publish(self, uploads: Sequence[Uploaded], *, put_ms: int) -> Gain | None:
+    def publish(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
         """Publish the uploads of one partition in one swap, oldest first; delete those that cannot be published.
 
         `put_ms`: earliest time of their objects. Returns `None` if nothing was published.
@@ -135,7 +135,7 @@ class Uploads:
         for one in uploads:
             check_arrived(self.remote.storage, one.keys, by=one.by)
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
-        named: list[Uploaded] = []
+        named: list[UploadBatch] = []
 
         def appended(manifest: Manifest) -> Manifest | None:
             named.clear()
@@ -172,7 +172,7 @@ class Uploads:
         stored = sum(entry.bytes for entry in entries)
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
-    def _agree(self, partition: Partition, tiering: Tiering, head: Head) -> tuple[Head, Manifest] | None:
+    def _agree(self, partition: Partition, tiering: TopicTiering, head: Head) -> tuple[Head, Manifest] | None:
         """Return head and manifest once they agree; `None` if a newer tiering acts."""
         manifest = self._manifest(partition, tiering, head)
         if manifest is not None and is_uncut(manifest, head):
@@ -182,7 +182,7 @@ class Uploads:
             return None if manifest is None else (head, manifest)
         return agreeing(self.store, self.remote.storage, partition, tiering)
 
-    def _manifest(self, partition: Partition, tiering: Tiering, head: Head) -> Manifest | None:
+    def _manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
         """Return the manifest, created if it never existed; `None` if a newer tiering acts."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
@@ -200,7 +200,7 @@ class Uploads:
             check_own(remote, manifest, self.remote.cluster_id)
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
-    def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: Tiering) -> None:
+    def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
         """Raise the head's `uploaded_to` to the manifest's end, unless a disabling since lowered it.
 
         If the log was cut since, the manifest may name records that are gone.
@@ -214,11 +214,11 @@ class Uploads:
         if head is None or follow(head) is not None:
             swap_head(self.store, partition, follow)
 
-    def _drop(self, uploads: Iterable[Uploaded]) -> None:
+    def _drop(self, uploads: Iterable[UploadBatch]) -> None:
         self.remote.storage.delete([key for one in uploads for key in one.keys])
 
 
-def _contiguous(uploads: Iterable[Uploaded], end: int) -> Iterator[Uploaded]:
+def _contiguous(uploads: Iterable[UploadBatch], end: int) -> Iterator[UploadBatch]:
     for one in uploads:
         if one.offsets.start != end:
             return

@@ -18,7 +18,16 @@ from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import digest_of
-from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, SinkPosition, SourceSeen, Staged, TopicLog
+from reconciler.records.log import (
+    Bounds,
+    Digest,
+    Extent,
+    OffsetRange,
+    SinkPosition,
+    SourceSeen,
+    StagedRecords,
+    TopicLog,
+)
 from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -148,7 +157,7 @@ class ArchiveSink:
         """Return the sink itself."""
         return self
 
-    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> Staged:
+    def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
         """Write batches of `RECORD_SCHEMA` in offset order as segments under fresh keys, with indexes."""
         if at is None:
             raise BrokenInvariantError("an archive keeps the offsets of its source", hint="Please report this.")
@@ -157,7 +166,7 @@ class ArchiveSink:
         entries = [
             replace(written, is_segment=True) for written in writer.write(within(batch, at) for batch in batches)
         ]
-        return Staged(
+        return StagedRecords(
             partition,
             at,
             sum(entry.digest.records for entry in entries),
@@ -166,11 +175,11 @@ class ArchiveSink:
             orjson.dumps([entry.to_json() for entry in entries]),
         )
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         """Stage a range of another log at the same offsets."""
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
-    def publish(self, staged: Sequence[Staged]) -> Mapping[int, OffsetRange]:
+    def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Publish staged segments, one swap per partition, and return the offsets that each partition gained.
 
         A range is published only if `at.start` is the partition's end; repeating it is safe.
@@ -178,7 +187,7 @@ class ArchiveSink:
         Raises:
             OwnershipLostError: The topic was detached or taken over: nothing is written.
         """
-        by_partition: dict[int, list[Staged]] = {}
+        by_partition: dict[int, list[StagedRecords]] = {}
         for one in sorted(staged, key=lambda one: (one.partition, one.at or OffsetRange(0, 0))):
             by_partition.setdefault(one.partition, []).append(one)
         offsets_gained = side_by_side(
@@ -190,7 +199,7 @@ class ArchiveSink:
     def complete(self) -> None:
         """Do nothing: completeness is checked by comparison."""
 
-    def _publish_partition(self, number: int, staged: Sequence[Staged]) -> OffsetRange | None:
+    def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
         gained: list[OffsetRange] = []
         parts = [[Entry.from_json(document) for document in orjson.loads(one.entries)] for one in staged]
         for one, entries in zip(staged, parts, strict=True):

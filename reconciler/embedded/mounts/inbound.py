@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.manifest import Handing
+from reconciler.archives.manifest import ManifestHandover
 from reconciler.archives.ownership import (
     Ownership,
-    Owning,
+    OwnershipState,
     check_claimable,
-    check_hands,
+    check_handover_owner,
     check_owned,
     claim_topic,
     read_ownership,
@@ -25,7 +25,7 @@ from reconciler.archives.ownership import (
     unclaim_topic,
 )
 from reconciler.archives.recoverable import located, whole_partitions_of
-from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over
+from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over
 from reconciler.embedded.catalog.migration_tables import LOGGER, MountedTopic, ask, create_mounted, drop_topics, follow
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
@@ -123,7 +123,7 @@ class Inbound:
         ours = (self.means.cluster_id, self.migration.claim)
         return (
             ownership is not None
-            and ownership.state is not Owning.DETACHED
+            and ownership.state is not OwnershipState.DETACHED
             and (ownership.owner, ownership.claim) == ours
         )
 
@@ -174,7 +174,7 @@ class Inbound:
         means.may_go_on()
         location = TopicLocation.parse(topic.location)
         wanted = Ownership(
-            location, Owning.CLAIMED, means.cluster_id, self.migration.claim, topic.name, at_ms=means.now_ms()
+            location, OwnershipState.CLAIMED, means.cluster_id, self.migration.claim, topic.name, at_ms=means.now_ms()
         )
         claim_topic(means.storage, location, wanted)
 
@@ -203,7 +203,7 @@ class Inbound:
         def ours(current: Manifest) -> Manifest | None:
             return self._take_manifest(current, tiered_epoch)
 
-        manifests = Handing(means.storage, location, check, means.may_go_on)(range(source.partitions), ours)
+        manifests = ManifestHandover(means.storage, location, check, means.may_go_on)(range(source.partitions), ours)
         all_side_by_side(
             lambda number: self._make_head((topic.topic_id, number), manifests[number], key),
             manifests,
@@ -225,12 +225,12 @@ class Inbound:
 
     def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         if current is not None:
-            check_hands(description.location, current.owner, self.means.cluster_id)
+            check_handover_owner(description.location, current.owner, self.means.cluster_id)
         return None if current == description else description
 
     def _take_manifest(self, manifest: Manifest, tiered_epoch: int) -> Manifest | None:
         cluster_id = self.means.cluster_id
-        check_hands("a manifest of the topic", manifest.owner, cluster_id)
+        check_handover_owner("a manifest of the topic", manifest.owner, cluster_id)
         if manifest.owner == cluster_id:
             return None
         return replace(manifest, owner=cluster_id, owner_epoch=manifest.owner_epoch + 1, tiered_epoch=tiered_epoch)
@@ -251,7 +251,7 @@ class Inbound:
         if read_head(self.means.store, *of) is None:
             make_head(self.means.store, of, manifest, kms_key_id)
 
-    def _restore_groups(self, topic_id: str, source: TopicManifest) -> Mapping[str, Mapping[int, Committed]]:
+    def _restore_groups(self, topic_id: str, source: TopicManifest) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """Restore committed offsets. Return the groups that this cluster cannot have, with their offsets."""
         means = self.means
         catalog = means.catalog.read()

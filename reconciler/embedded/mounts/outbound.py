@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.archives.entries import Entry
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.manifest import NOBODY, Handing, Manifest, ManifestSwap, read_manifest, remote_partition
-from reconciler.archives.ownership import Ownership, Owning, check_hands, detach_topic, read_ownership
+from reconciler.archives.manifest import (
+    NOBODY,
+    Manifest,
+    ManifestHandover,
+    ManifestSwap,
+    read_manifest,
+    remote_partition,
+)
+from reconciler.archives.ownership import Ownership, OwnershipState, check_handover_owner, detach_topic, read_ownership
 from reconciler.archives.pages import entries_within
 from reconciler.archives.recoverable import Loss, listed_losses, losses_of
-from reconciler.archives.topic_manifest import Committed, TopicManifest, hand_over
+from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over
 from reconciler.embedded.catalog.migration_tables import follow
 from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, sealed_by, topic_with_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.embedded.maintenance.passes import Spread, Upkeep
     from reconciler.embedded.maintenance.uploads import Uploads
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.objectstore.register import ReadRegister
+    from reconciler.objectstore.register import RegisterSnapshot
 
 
 @dataclass(frozen=True)
@@ -224,9 +231,9 @@ def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
     return RetryableError(message, hint="Go on with: reconciler run --once --only migrations")
 
 
-Opened: TypeAlias = set[tuple[str, int]]
+OpenTransaction: TypeAlias = set[tuple[str, int]]
 """Transactional ids, each with its producer's epoch."""
-Groups: TypeAlias = Mapping[str, Mapping[int, Committed]]
+Groups: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
 
 _ROUNDS: Final = 3
 """Rounds of uploads before the cut; the rest is uploaded after it."""
@@ -294,17 +301,17 @@ class Outbound:
             may_go_on=means.may_go_on,
         )
 
-    def _seal(self, topic: MigrantEntry) -> Opened:
+    def _seal(self, topic: MigrantEntry) -> OpenTransaction:
         """Seal every partition; the catalog already rejects new heads.
 
         Return the transactions open under the seals, with their epochs.
         """
         store, writer = self.means.store, sealed_by(self.number)
 
-        def seal(number: int) -> Opened:
+        def seal(number: int) -> OpenTransaction:
             self.means.may_go_on()
 
-            def sealed(held: ReadRegister | None) -> dict[str, Any] | None:
+            def sealed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
                 if held is None or held.value.get("writer") in {REMOVED, writer}:
                     return None
                 return {**held.value, "writer": writer}
@@ -317,7 +324,7 @@ class Outbound:
         numbers = sorted(number for _, number in heads_of(store, [topic.topic_id]))
         return {opened for of_one in side_by_side(seal, numbers, name="seal") for opened in of_one}
 
-    def _settle_transactions(self, opened: Opened) -> None:
+    def _settle_transactions(self, opened: OpenTransaction) -> None:
         """Abort open transactions and complete decided ones on the topic (F-R-108)."""
         means = self.means
         self._check_current()  # After a cancel, open transactions are not ours.
@@ -360,7 +367,7 @@ class Outbound:
             lambda current: self._next_description(current, description),
             f"unmount-{self.migration.claim}",
         )
-        handing = Handing(means.storage, location, self._check_current, means.may_go_on)
+        handing = ManifestHandover(means.storage, location, self._check_current, means.may_go_on)
         manifests = handing(range(description.partitions), self._release_manifest).values()
         means.may_go_on()
         detach_topic(
@@ -368,7 +375,7 @@ class Outbound:
             location,
             Ownership(
                 location,
-                Owning.DETACHED,
+                OwnershipState.DETACHED,
                 means.cluster_id,
                 self.migration.claim,
                 name,
@@ -382,7 +389,7 @@ class Outbound:
     def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         self._check_current()
         if current is not None:
-            check_hands(description.location, current.owner, self.means.cluster_id)
+            check_handover_owner(description.location, current.owner, self.means.cluster_id)
         return (
             description
             if current is None
@@ -390,7 +397,7 @@ class Outbound:
         )
 
     def _release_manifest(self, manifest: Manifest) -> Manifest | None:
-        check_hands("a manifest of the topic", manifest.owner, self.means.cluster_id)
+        check_handover_owner("a manifest of the topic", manifest.owner, self.means.cluster_id)
         if manifest.owner == NOBODY:
             return None
         return replace(manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1)
@@ -403,7 +410,7 @@ class Outbound:
         ownership = read_ownership(self.means.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False
-        return ownership.state is Owning.DETACHED or ownership.owner != self.means.cluster_id
+        return ownership.state is OwnershipState.DETACHED or ownership.owner != self.means.cluster_id
 
     def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
         """Return the end of each partition; an unsealed head came too late, and its append was rejected."""
@@ -413,7 +420,7 @@ class Outbound:
     def _groups(self, topic: MigrantEntry) -> Groups:
         store = self.means.store
         names = list_groups(store)
-        offsets_by_group: dict[str, Mapping[int, Committed]] = {}
+        offsets_by_group: dict[str, Mapping[int, CommittedOffset]] = {}
         for name, group in zip(
             names, side_by_side(lambda item: read_group(store, item), names, name="groups"), strict=True
         ):

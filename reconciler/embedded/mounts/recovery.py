@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.cluster_metadata import kept_groups, place_of
 from reconciler.archives.keys import copied_segment_key, index_key, location_prefix
-from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import all_entries
 from reconciler.archives.recoverable import check_named, located, location_named, recoverable
-from reconciler.archives.topic_manifest import Committed, write_topic_manifest
+from reconciler.archives.topic_manifest import CommittedOffset, write_topic_manifest
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id, topic_with_id
@@ -35,7 +35,7 @@ from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.address import split_name
 from reconciler.runtime.text import counted, first_few
-from reconciler.runtime.threads import Memo, SideBySide, all_side_by_side
+from reconciler.runtime.threads import CallPool, Memo, all_side_by_side
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
@@ -121,7 +121,7 @@ class Recovery:
     full_name: str
     topic_id: str
     source: TopicLocation
-    tiering: Tiering
+    tiering: TopicTiering
     fetch: Fetch
     kms_key_id: str | None
     """KMS key of the new topic's objects."""
@@ -189,7 +189,7 @@ class Recovery:
             return replace(entry, key=key, kms_key_id=self.kms_key_id)
 
         with ThreadPoolExecutor(COPIES, thread_name_prefix="recover") as threads:
-            yield from SideBySide(threads, _WAITING).over(copied, live)
+            yield from CallPool(threads, _WAITING).over(copied, live)
 
     def _copy_segment(self, entry: Entry, key: str) -> None:
         try:
@@ -312,7 +312,7 @@ class Recoveries:
                 recovery.recover(number)
 
         with ThreadPoolExecutor(PARTITIONS, thread_name_prefix="recovery") as threads:
-            for _ in SideBySide(threads, _WAITING).over(recover, range(partitions)):
+            for _ in CallPool(threads, _WAITING).over(recover, range(partitions)):
                 self.may_go_on()
         self._bring_groups(remote, full_name, topic, source.location)
         self._describe(remote, topic)
@@ -341,7 +341,7 @@ class Recoveries:
 
         def bring(group: str) -> None:
             self.may_go_on()
-            offsets_brought: dict[tuple[str, int], Committed] = {}
+            offsets_brought: dict[tuple[str, int], CommittedOffset] = {}
             for number, committed in offsets[group].items():
                 if number in bounds:
                     within = replace(committed, at_ms=None, epoch=None).clamped(bounds[number])

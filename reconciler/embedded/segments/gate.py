@@ -19,7 +19,7 @@ from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.archives.pages import Paged, all_entries, all_pages
+from reconciler.archives.pages import PagedEntries, all_entries, all_pages
 from reconciler.embedded.catalog.model import TopicEntry
 from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, sealed_by, topic_with_id
 from reconciler.embedded.segments.groups import clamp_groups
@@ -36,9 +36,9 @@ from reconciler.embedded.segments.head import (
     link_writer,
     parse_head,
 )
-from reconciler.embedded.segments.rewrites import Rekeying
+from reconciler.embedded.segments.rewrites import AppendEncryption
 from reconciler.errors import UnansweredError, UserError
-from reconciler.objectstore.register import PATIENCE_S, ReadRegister, Register, fresh_mark
+from reconciler.objectstore.register import PATIENCE_S, Register, RegisterSnapshot, fresh_mark
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import PageRef
@@ -50,7 +50,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     """Seal a partition's head, then delete all objects that it names, and the head last, so that a retry finds them."""
     register = head_register(store, topic_id, partition)
 
-    def seal(held: ReadRegister | None) -> dict[str, Any] | None:
+    def seal(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None or held.value.get("writer") == NOBODY:
             return None
         return {**held.value, "writer": NOBODY}
@@ -62,7 +62,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     store.delete([register.key])
 
 
-def delete_named(store: ObjectStore, held: Paged) -> None:
+def delete_named(store: ObjectStore, held: PagedEntries) -> None:
     """Delete all named objects, a page after the objects that it names; missing ones are skipped."""
     store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(all_pages(store, held, skips_missing=True)):
@@ -93,7 +93,7 @@ _HEADS_LIMIT: Final = 128
 class Recent:
     """A head after this process's own swap. Others may have swapped it since; only the next swap shows that."""
 
-    held: ReadRegister
+    held: RegisterSnapshot
     head: Head
 
 
@@ -234,13 +234,13 @@ class Gate:
     def _swap(self, partition: int, group: _SharedSwap) -> None:
         register = head_register(self.store, self.topic_id, partition)
         spill = Spill(self.store, self.topic_id, partition)
-        keys = Rekeying(self.store, self.catalog, self.topic_id, partition)
+        keys = AppendEncryption(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
         # If this raises, the head is unknown: the next try must read it.
         self.recent.put(register.key, None)
         tried: list[_Try] = []
 
-        def change(held: ReadRegister | None) -> Json | None:
+        def change(held: RegisterSnapshot | None) -> Json | None:
             before = self._current_head(partition, register.key, held, recent)
             after = group.extended(before, held)
             spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
@@ -263,7 +263,7 @@ class Gate:
             left = self._settle(register, held, left, catalog)
         self.recent.put(register.key, left)
 
-    def _current_head(self, partition: int, key: str, held: ReadRegister | None, recent: Recent | None) -> Head:
+    def _current_head(self, partition: int, key: str, held: RegisterSnapshot | None, recent: Recent | None) -> Head:
         if held is None:
             self._clamp_unwritten(partition)
             return Head(self.writer)
@@ -309,7 +309,9 @@ class Gate:
         self._check_topic(catalog)
         return catalog
 
-    def _settle(self, register: Register, held: ReadRegister, left: Recent | None, catalog: Catalog) -> Recent | None:
+    def _settle(
+        self, register: Register, held: RegisterSnapshot, left: Recent | None, catalog: Catalog
+    ) -> Recent | None:
         """Mark the head as settled before its first records are acknowledged; return the remembered head.
 
         After a restore of an older catalog, an unsettled head would look like one whose writer died.
@@ -319,7 +321,7 @@ class Gate:
             return left
         settled = {**held.value, "is_settled": True}
 
-        def settle(current: ReadRegister | None) -> Json | None:
+        def settle(current: RegisterSnapshot | None) -> Json | None:
             if current is held:
                 return settled
             is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
@@ -362,7 +364,7 @@ class _SharedSwap:
     def is_shared(self) -> bool:
         return len(self._wanted) > 1
 
-    def extended(self, head: Head, held: ReadRegister | None) -> Head | None:
+    def extended(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
         """Return the head with all appends that were not rejected, or `None` if nothing is new."""
         if held is None:
             # A new head stores its KMS key, that of one append. The others follow later.
@@ -399,7 +401,7 @@ class _Try:
     value: Json | None
 
 
-def _own_swap(tried: list[_Try], held: ReadRegister | None) -> Recent | None:
+def _own_swap(tried: list[_Try], held: RegisterSnapshot | None) -> Recent | None:
     """Return the head after this process's swap; `None` if others write too, since the next swap with it would fail."""
     if held is None or len(tried) != 1:
         return None

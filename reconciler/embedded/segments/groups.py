@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.archives.objects import decoded
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, check_served, is_closed
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import GROUPS, group_key, group_of_key
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import BlockedError, NotFoundError, UserError
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.records.log import MAX_OFFSET, Bounds
 from reconciler.resources.groups import READING_MS
 
@@ -35,11 +35,11 @@ Place: TypeAlias = tuple[str, int]
 class Group:
     """Offsets that a group committed itself, and offsets that a link synced from a mirror's source."""
 
-    own: Mapping[Place, Committed] = field(default_factory=dict)
-    synced: Mapping[Place, Committed] = field(default_factory=dict)
+    own: Mapping[Place, CommittedOffset] = field(default_factory=dict)
+    synced: Mapping[Place, CommittedOffset] = field(default_factory=dict)
 
     @property
-    def offsets(self) -> dict[Place, Committed]:
+    def offsets(self) -> dict[Place, CommittedOffset]:
         """Next offsets to read: own commits win over synced ones."""
         return {**self.synced, **self.own}
 
@@ -62,7 +62,7 @@ class Group:
         last = self.last_commit_ms(topic_id)
         return last is not None and now_ms - last < READING_MS
 
-    def with_own(self, offsets: Mapping[Place, Committed]) -> Group:
+    def with_own(self, offsets: Mapping[Place, CommittedOffset]) -> Group:
         """Return the group after a commit or reset."""
         return Group({**self.own, **offsets}, self.synced)
 
@@ -81,20 +81,20 @@ class Group:
         return cls(_offsets_from_json(document["offsets"]), _offsets_from_json(document["synced"]))
 
 
-def _of_topics(offsets: Mapping[Place, Committed], topic_ids: frozenset[str]) -> dict[Place, Committed]:
+def _of_topics(offsets: Mapping[Place, CommittedOffset], topic_ids: frozenset[str]) -> dict[Place, CommittedOffset]:
     return {place: committed for place, committed in offsets.items() if place[0] in topic_ids}
 
 
-def _offsets_to_json(offsets: Mapping[Place, Committed]) -> Json:
+def _offsets_to_json(offsets: Mapping[Place, CommittedOffset]) -> Json:
     document: Json = {}
     for (topic_id, partition), committed in sorted(offsets.items()):
         document.setdefault(topic_id, {})[str(partition)] = committed.to_json()
     return document
 
 
-def _offsets_from_json(document: Json) -> dict[Place, Committed]:
+def _offsets_from_json(document: Json) -> dict[Place, CommittedOffset]:
     return {
-        (topic_id, int(partition)): Committed.from_json(committed)
+        (topic_id, int(partition)): CommittedOffset.from_json(committed)
         for topic_id, partitions in document.items()
         for partition, committed in partitions.items()
     }
@@ -107,7 +107,7 @@ MAX_METADATA_BYTES: Final = 4096
 """As Kafka's `offset.metadata.max.bytes`."""
 
 
-def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Committed]) -> None:
+def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | CommittedOffset]) -> None:
     """Reject offsets that cannot be committed."""
     group_key(group)
     check_namespace_of(catalog, group)
@@ -133,7 +133,7 @@ def commit_offsets(
     store: ObjectStore,
     catalog: CatalogRegister,
     group: str,
-    offsets: Mapping[Place, int | Committed],
+    offsets: Mapping[Place, int | CommittedOffset],
     *,
     mark: str,
     now_ms: int,
@@ -158,7 +158,7 @@ def put_offsets(
     store: ObjectStore,
     catalog: CatalogRegister,
     group: str,
-    offsets: Mapping[Place, int | Committed],
+    offsets: Mapping[Place, int | CommittedOffset],
     *,
     mark: str,
     now_ms: int,
@@ -168,7 +168,7 @@ def put_offsets(
 
 
 def bring_offsets(
-    store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, Committed], *, mark: str
+    store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, CommittedOffset], *, mark: str
 ) -> None:
     """Copy a group's offsets of a topic from elsewhere, with their metadata and times.
 
@@ -177,8 +177,8 @@ def bring_offsets(
     _put(group_register(store, group), read, offsets, mark)
 
 
-def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, Committed], mark: str) -> None:
-    def change(held: ReadRegister | None) -> dict[str, Any] | None:
+def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str) -> None:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         # Read after the register, whose topics an older catalog may not have yet.
         catalog = read()
         after = group_of(register, held).with_own(offsets)
@@ -211,7 +211,7 @@ def existing_group(store: ObjectStore, group: str) -> Group:
 
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
-) -> dict[Place, Committed]:
+) -> dict[Place, CommittedOffset]:
     """Return where a group continues reading, clamped to each log; partitions without a commit are absent.
 
     `places` limits the partitions, by default all with a commit.
@@ -223,7 +223,7 @@ def fetch_offsets(
     wanted = offsets if places is None else offsets.keys() & set(places)
     known = catalog.read()
     living = {topic.id: name for name, topic in known.topics.items()}
-    fetched: dict[Place, Committed] = {}
+    fetched: dict[Place, CommittedOffset] = {}
     for place in sorted(key for key in wanted if key[0] in living):
         bounds = bounds_at(store, place)
         is_hiding = bounds.start < bounds.local_start and hides_remote(known, living[place[0]])
@@ -267,7 +267,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
     """Change an existing group to what `decide` returns; return whether it changed. `decide` may be called again."""
     is_changed = False
 
-    def change(held: ReadRegister | None) -> dict[str, Any] | None:
+    def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         nonlocal is_changed
         if held is None:
             is_changed = False
@@ -300,7 +300,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
     return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 
-def group_of(register: Register, held: ReadRegister | None) -> Group:
+def group_of(register: Register, held: RegisterSnapshot | None) -> Group:
     """Parse a group's register; empty if it was never written."""
     return Group() if held is None else decoded(register.store, register.key, held.value, Group.from_json)
 
@@ -311,11 +311,11 @@ def bounds_at(store: ObjectStore, place: Place) -> Bounds:
     return Bounds(0, 0, 0, 0) if head is None else head.bounds
 
 
-def _to_committed(value: int | Committed) -> Committed:
-    return Committed(value) if isinstance(value, int) else value
+def _to_committed(value: int | CommittedOffset) -> CommittedOffset:
+    return CommittedOffset(value) if isinstance(value, int) else value
 
 
-def _with_commit_time(offsets: Mapping[Place, int | Committed], now_ms: int) -> dict[Place, Committed]:
+def _with_commit_time(offsets: Mapping[Place, int | CommittedOffset], now_ms: int) -> dict[Place, CommittedOffset]:
     committed = {place: _to_committed(value) for place, value in offsets.items()}
     return {
         place: one_committed if one_committed.at_ms is not None else replace(one_committed, at_ms=now_ms)
@@ -330,9 +330,9 @@ def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> 
     records between are never read. Later the group may have read them.
     """
 
-    def clamped(offsets: Mapping[Place, Committed]) -> dict[Place, Committed]:
+    def clamped(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
         return {
-            place: Committed(ends[place[1]], committed.metadata, committed.at_ms)
+            place: CommittedOffset(ends[place[1]], committed.metadata, committed.at_ms)
             if place[0] == topic_id and committed.offset > ends.get(place[1], MAX_OFFSET)
             else committed
             for place, committed in offsets.items()

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged, decoded, look_again
+from reconciler.archives.objects import damaged, decoded, retry_missing
 from reconciler.archives.pages import entries_page, pages_page
 from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, partition_of_head
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.records.log import Bounds
 from reconciler.resources.mirrors import NEVER_FETCHED, Position
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
 Json = dict[str, Any]
@@ -231,7 +231,7 @@ def _contradictions(head: Head) -> Iterator[str]:
         yield f"it ends at {head.end} and names offset {last}"
 
 
-def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[Listed]:
+def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[ListedObject]:
     """Yield the registers of a topic's partitions, or of all topics; other objects are skipped."""
     prefix = HEADS if topic_id is None else heads_prefix(topic_id)
     return (listed for listed in store.list(prefix) if is_head_key(listed.key))
@@ -283,7 +283,7 @@ def _stored_heads(
         keys = [head_key(topic_id, partition) for partition in sorted(only)]
     partitions = [partition_of_head(key)[1] for key in keys]
 
-    def read(partition: int) -> ReadRegister | None:
+    def read(partition: int) -> RegisterSnapshot | None:
         return head_register(store, topic_id, partition).read()
 
     if len(keys) <= _MAX_SERIAL_READS:
@@ -339,7 +339,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
     topic_id, number = partition
     register = head_register(store, topic_id, number)
 
-    def handed(held: ReadRegister | None) -> dict[str, Any] | None:
+    def handed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None:
             return Head(writer).to_json() if makes else None
         if held.value["writer"] in {NOBODY, writer}:
@@ -378,7 +378,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
 
-    def changed(held: ReadRegister | None) -> dict[str, Any] | None:
+    def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         nonlocal is_changed
         is_changed = False
         if held is None or held.value.get("writer") == NOBODY:
@@ -387,7 +387,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
         is_changed = after is not None
         return None if after is None else after.to_json()
 
-    look_again(lambda: register.update(changed, mark=fresh_mark()))
+    retry_missing(lambda: register.update(changed, mark=fresh_mark()))
     return is_changed
 
 

@@ -18,7 +18,7 @@ from reconciler.archives.entries import Entry
 from reconciler.archives.objects import RESTORE_HINT, missing_offsets
 from reconciler.embedded.keys import part_key
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
-from reconciler.objectstore.directory import file_faults
+from reconciler.objectstore.directory import translate_file_errors
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange, Selection
 from reconciler.records.schema import RECORD_SCHEMA
@@ -178,7 +178,7 @@ def _temporary_file() -> Iterator[IO[bytes]]:
         hint = "Name one with room for a segment: TMPDIR=/var/tmp. In a container, mount a volume there."
         raise UserError(message, hint=hint) from error
     with (
-        file_faults("write a temporary file in", f"{where} (TMPDIR names another folder)"),
+        translate_file_errors("write a temporary file in", f"{where} (TMPDIR names another folder)"),
         tempfile.TemporaryFile(prefix="reconciler-", dir=where) as file,
     ):
         yield file

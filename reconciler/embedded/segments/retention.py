@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from reconciler.archives.location import Tiering
+from reconciler.archives.location import TopicTiering
 from reconciler.archives.pages import entries_within, read_page, read_pages
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.catalog.topic_configs import CONFIGS, follows_starts, set_configs
@@ -129,7 +129,7 @@ class CleanupPolicy:
     max_lag_ms: int
     tombstones_ms: int
     """How long tombstones stay after their first compaction."""
-    tiering: Tiering | None = None
+    tiering: TopicTiering | None = None
     """Set if the topic is or was tiered."""
     is_pausing: bool = False
     """Whether uploads are paused: records not yet uploaded are kept."""
@@ -189,13 +189,13 @@ def _limit_or_unlimited(target: int | None) -> int:
     return UNLIMITED if target is None else target
 
 
-def _is_pausing(catalog: Catalog, full_name: str, tiering: Tiering) -> bool:
+def _is_pausing(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
     is_writing = tiering.state is TieringState.ENABLED and switches_in(set_configs(catalog, full_name)).write
     return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Expired:
+class ExpiryResult:
     """Result of retention on one partition; `bytes` are stored bytes."""
 
     start: int
@@ -232,9 +232,9 @@ def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int
     return None if oldest is None or not oldest.is_closed else oldest.max_ts + policy.retention_ms + 1
 
 
-def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int) -> Expired | None:
+def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int) -> ExpiryResult | None:
     """Delete expired segments of one partition; return `None` if there are none."""
-    done: Expired | None = None
+    done: ExpiryResult | None = None
     doomed: list[str] = []
 
     def cut(head: Head) -> Head | None:
@@ -245,7 +245,7 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
         if not gone:
             done = None
             return None
-        done = Expired(
+        done = ExpiryResult(
             gone[-1].last + 1,
             len(gone),
             sum(segment.records for segment in gone),
@@ -261,26 +261,26 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
     return done
 
 
-def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> Expired | None:
+def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
     """Raise the log's start to `start`, at most to the stable offset, then delete the local parts below.
 
     Returns `None` if the partition is sealed. A record that object storage has too is counted with its manifest.
     """
-    done: Expired | None = None
+    done: ExpiryResult | None = None
     doomed: list[str] = []
 
     def cut(head: Head) -> Head | None:
         nonlocal done
         doomed.clear()
         new = min(start, head.bounds.stable)
-        done = Expired(max(new, head.start))
+        done = ExpiryResult(max(new, head.start))
         if new <= head.start:
             return None
         gone = [entry for entry in live_entries(store, head) if entry.last < new]
         own = [entry for entry in gone if entry.last >= head.uploaded_to]
         records = sum(entry.digest.records for entry in own)
         segments = len(list(segments_of(own, limits)))
-        done = Expired(new, segments, records, sum(entry.bytes for entry in gone))
+        done = ExpiryResult(new, segments, records, sum(entry.bytes for entry in gone))
         after, pages = raised(store, head, new)
         doomed.extend([*(entry.key for entry in gone), *pages])
         return after

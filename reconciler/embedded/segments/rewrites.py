@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.pages import Paged, read_page, read_pages
+from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.embedded.catalog.model import RewriteEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
@@ -76,10 +76,12 @@ _Row = PageRef | tuple[Entry, ...]
 """A page without replacements, or the live entries of an opened page."""
 
 
-class Rebuilding:
+class RunReplacer:
     """New contents of one head or manifest."""
 
-    def __init__(self, store: ObjectStore, paged: Paged, floor: int, replacements: Iterable[Replacement]) -> None:
+    def __init__(
+        self, store: ObjectStore, paged: PagedEntries, floor: int, replacements: Iterable[Replacement]
+    ) -> None:
         """Locate the runs; entries wholly below `floor` are dropped."""
         self._store = store
         self._floor = floor
@@ -184,7 +186,7 @@ def _fingerprint(entries: Iterable[Entry]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-class Rekeying:
+class AppendEncryption:
     """One append to one partition, re-encrypted if the topic's KMS key changed; a retry reuses its copies.
 
     A head stores the key that all its entries had at the last rewrite. If the added entries have that key, nothing

@@ -21,7 +21,7 @@ import xxhash
 from reconciler.embedded.tiered.cache_files import (
     CachedFile,
     Flights,
-    Hydrated,
+    HydratedChunk,
     Limits,
     Needs,
     Rule,
@@ -99,7 +99,7 @@ class Trim:
         chunks = {int(name): file for file in files if (name := Path(file.path).name).isdecimal()}
         needed = self.needs(segment)
         hydrated = [
-            Hydrated(start, file.used_ns, is_held(file.path), needed.get(start, 0))
+            HydratedChunk(start, file.used_ns, is_held(file.path), needed.get(start, 0))
             for start, file in sorted(chunks.items())
         ]
         total = max(len(hydrated), -(-stored_bytes_in(segment) // self.chunk_bytes))
@@ -523,8 +523,8 @@ def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
     return None
 
 
-def _hydrated(path: Path, start: int, needed: Mapping[int, int]) -> Hydrated:
-    return Hydrated(start, path.stat().st_mtime_ns, is_held(str(path)), needed.get(start, 0))
+def _hydrated(path: Path, start: int, needed: Mapping[int, int]) -> HydratedChunk:
+    return HydratedChunk(start, path.stat().st_mtime_ns, is_held(str(path)), needed.get(start, 0))
 
 
 def _retry_in_new_folder(place: Place, do: Callable[[], T]) -> T:

@@ -354,7 +354,7 @@ _STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
 
 @dataclass(frozen=True, slots=True)
-class Hydrated:
+class HydratedChunk:
     """A cached chunk; `start` is its first byte in the segment."""
 
     start: int
@@ -389,7 +389,7 @@ class Rule:
         """Return how many of a segment's chunks may be cached; all of a small segment."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
-    def evicted(self, hydrated: Sequence[Hydrated], chunks: int) -> list[Hydrated]:
+    def evicted(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
         """Return the chunks to evict of a segment with `chunks` chunks, in order; never one that a reader holds.
 
         `eager`: all. `capped`: any surplus. `predictive`: the surplus with the fewest pending readers, then the

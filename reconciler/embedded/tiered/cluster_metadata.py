@@ -28,15 +28,15 @@ from reconciler.archives.keys import (
     metadata_part_key,
 )
 from reconciler.archives.objects import MALFORMED, damaged, gzipped
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.segments.groups import Place, read_group
 from reconciler.errors import LostRaceError, NewerFormatError, ReconcilerError, UserError
-from reconciler.objectstore.base import Listed, ObjectStore
-from reconciler.objectstore.register import ReadRegister, Register, fresh_mark
+from reconciler.objectstore.base import ListedObject, ObjectStore
+from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
 from reconciler.runtime.threads import side_by_side
@@ -102,7 +102,7 @@ class _GroupOffsets:
     """Offsets of a group: newly read, or as stored before."""
 
     hint: str
-    read: Mapping[Place, Committed] = field(default_factory=dict)
+    read: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     """By topic id and partition."""
     kept: Mapping[str, Json] = field(default_factory=dict)
     """By topic location, as in the part."""
@@ -162,7 +162,7 @@ class MetadataKeeper:
                 written[name] = KeptPart(key, sha256, len(body), len(content), self.now_ms())
         return written
 
-    def _read_register(self, register: Register) -> ReadRegister | None:
+    def _read_register(self, register: Register) -> RegisterSnapshot | None:
         """Return the register; a damaged one counts as empty and is replaced.
 
         Raises:
@@ -176,7 +176,7 @@ class MetadataKeeper:
         except UserError:
             if stored is None:
                 raise
-            return ReadRegister({}, 0, (), stored.version)
+            return RegisterSnapshot({}, 0, (), stored.version)
 
     def _intact_parts(
         self, parts: Mapping[str, KeptPart], listed: Mapping[str, int], *, checks: bool
@@ -189,11 +189,11 @@ class MetadataKeeper:
                 del whole[name]
         return whole
 
-    def _differs(self, before: Mapping[str, KeptPart], catalog: Catalog, held: ReadRegister | None) -> bool:
+    def _differs(self, before: Mapping[str, KeptPart], catalog: Catalog, held: RegisterSnapshot | None) -> bool:
         return held is None or held.value.get("serial") != catalog.serial or not before.keys() >= TABLES.keys()
 
     def _groups(
-        self, listed: Mapping[str, Listed], known: KeptPart | None, done: MetadataUpdate
+        self, listed: Mapping[str, ListedObject], known: KeptPart | None, done: MetadataUpdate
     ) -> dict[str, _GroupOffsets]:
         """Return each group; unchanged or unreadable ones as stored."""
         stored_groups: Json = {}
@@ -247,7 +247,7 @@ class MetadataKeeper:
     def _publish(
         self,
         register: Register,
-        held: ReadRegister | None,
+        held: RegisterSnapshot | None,
         catalog: Catalog,
         parts: Mapping[str, KeptPart],
         listed: set[str],
@@ -290,7 +290,7 @@ class MetadataKeeper:
         return UserError(message, hint=hint)
 
 
-def _mark_of(groups: Mapping[str, Listed]) -> str:
+def _mark_of(groups: Mapping[str, ListedObject]) -> str:
     rows = sorted(f"{listing.key} {listing.hint}" for listing in groups.values())
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:_MARK]
 

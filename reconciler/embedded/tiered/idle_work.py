@@ -49,7 +49,7 @@ class IdleLimits:
 
 
 @dataclass(slots=True)
-class Housekeeping:
+class TierHousekeeping:
     """Decides whether the remote tier may be tidied now. Thread-safe; jobs take turns."""
 
     meter: RequestMeter
@@ -124,10 +124,10 @@ class Housekeeping:
 
 
 @dataclass(frozen=True, slots=True)
-class Tidying:
+class HousekeepingTurn:
     """Housekeeping within one pass."""
 
-    keeping: Housekeeping | None = None
+    keeping: TierHousekeeping | None = None
     """`None`: there is no other traffic to wait for."""
     drains: bool = True
     """Whether a caller waits for the result."""

@@ -17,12 +17,12 @@ import orjson
 from reconciler.archives.entries import STALE_REWRITE_MS, Entry, PageRef
 from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
-from reconciler.archives.objects import look_again
+from reconciler.archives.objects import retry_missing
 from reconciler.embedded.objects import check_arrived
 from reconciler.embedded.segments.head import TAIL, Head, Partition, Spill, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, live_entries, segments_of
-from reconciler.embedded.segments.rewrites import Gain, Rebuilding, Replacement
+from reconciler.embedded.segments.rewrites import Gain, Replacement, RunReplacer
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.runtime.effects import this_process
@@ -30,7 +30,7 @@ from reconciler.runtime.effects import this_process
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from reconciler.archives.location import Tiering
+    from reconciler.archives.location import TopicTiering
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
 
@@ -42,7 +42,7 @@ class RemoteRewrite:
     partition: RemotePartition
     cluster_id: str
     """The acting cluster."""
-    tiering: Tiering
+    tiering: TopicTiering
     """The tiering when they were written; under a newer tiered epoch nothing is published."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
@@ -92,7 +92,7 @@ def publish_remote(
     """
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
     change = _ManifestRewrite(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
-    after = look_again(lambda: swap(rewrite.partition, change))
+    after = retry_missing(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
     storage.delete([*change.superfluous(after), *keys_of(dropped)])
@@ -116,7 +116,7 @@ class _ManifestRewrite:
     def __call__(self, manifest: Manifest) -> Manifest | None:
         if self._is_stale():
             return None
-        rebuilding = Rebuilding(self._storage, manifest, manifest.start, self._rewrite.replacements)
+        rebuilding = RunReplacer(self._storage, manifest, manifest.start, self._rewrite.replacements)
         self.holding, self._gone_pages = rebuilding.holding, rebuilding.gone_pages
         is_all = len(self.holding) == len(self._rewrite.replacements)
         if not self.holding or (self._rewrite.is_whole and not is_all):
@@ -204,7 +204,7 @@ def footer_bytes(tail: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class PartitionRewrite:
     """Parts of one partition that are written, but named by no head yet. Picklable."""
 
     partition: Partition
@@ -248,7 +248,7 @@ def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
 
 
 def publish_rewritten(
-    store: ObjectStore, rewritten: Rewritten, *, put_ms: int, now_ms: Callable[[], int]
+    store: ObjectStore, rewritten: PartitionRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
     """Publish rewritten parts by one swap, then delete objects that are no longer needed.
 
@@ -282,11 +282,13 @@ def publish_rewritten(
 class _HeadRewrite:
     """Computes the new contents of one head."""
 
-    def __init__(self, store: ObjectStore, rewritten: Rewritten, head: Head, pages: dict[bytes, PageRef]) -> None:
+    def __init__(
+        self, store: ObjectStore, rewritten: PartitionRewrite, head: Head, pages: dict[bytes, PageRef]
+    ) -> None:
         self._rewritten = rewritten
         self._head = head
         self._spill = Spill(store, rewritten.partition.topic_id, rewritten.partition.number, pages)
-        self._rebuilding = Rebuilding(store, head, head.local_start, rewritten.replacements)
+        self._rebuilding = RunReplacer(store, head, head.local_start, rewritten.replacements)
         self.holding = self._rebuilding.holding
 
     @property
@@ -330,7 +332,9 @@ def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int 
     return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
 
 
-def rolled(store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules) -> Rewritten:
+def rolled(
+    store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules
+) -> PartitionRewrite:
     """Write one file per segment to roll, with the same records and offsets; no head names them yet.
 
     A segment of a single part is only marked as a whole segment. Gaps stay.
@@ -340,7 +344,7 @@ def rolled(store: ObjectStore, head: Head, partition: Partition, policy: Cleanup
     with whole_or_gone(store) as done:
         for segment in waiting:
             done.append(Replacement.of(segment.entries, [_write_segment(store, segment, partition, writer)]))
-    return Rewritten(partition, tuple(done))
+    return PartitionRewrite(partition, tuple(done))
 
 
 def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, writer: PartWriter) -> Entry:

@@ -14,7 +14,7 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, read_manifest, remote_partition
 from reconciler.archives.objects import missing_offsets
-from reconciler.archives.pages import Paged, entries_within
+from reconciler.archives.pages import PagedEntries, entries_within
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tables import Catalog, name_with_id
 from reconciler.embedded.catalog.tiering_state import hides_remote, read_location
@@ -492,7 +492,7 @@ class Tiers:
 
 
 def _pieces(
-    store: ObjectStore, held: Paged, offsets: OffsetRange, since_ms: int | None, *, is_remote: bool
+    store: ObjectStore, held: PagedEntries, offsets: OffsetRange, since_ms: int | None, *, is_remote: bool
 ) -> Iterator[Piece]:
     for entry in entries_within(store, held, offsets, since_ms=since_ms):
         cut = OffsetRange(max(entry.base, offsets.start), min(entry.last + 1, offsets.stop))

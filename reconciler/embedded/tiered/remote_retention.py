@@ -25,13 +25,13 @@ from reconciler.archives.manifest import (
     read_manifest,
     remote_partition,
 )
-from reconciler.archives.objects import look_again
+from reconciler.archives.objects import retry_missing
 from reconciler.archives.pages import entries_within, read_page
 from reconciler.embedded.segments.head import Head, Partition, Spill, read_head, swap_head
 from reconciler.embedded.segments.parts import damaged_part, read_part
 from reconciler.embedded.segments.retention import (
     CleanupPolicy,
-    Expired,
+    ExpiryResult,
     Segment,
     expired,
     live_bytes,
@@ -48,7 +48,7 @@ from reconciler.resources.base import UNLIMITED
 from reconciler.resources.cluster_properties import property_of
 
 if TYPE_CHECKING:
-    from reconciler.archives.location import Tiering
+    from reconciler.archives.location import TopicTiering
     from reconciler.objectstore.base import ObjectStore
 
 
@@ -217,7 +217,7 @@ def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: boo
     if manifest is not None and not is_uncut(manifest, head):
         return None if manifest.tiered_epoch > swap.tiering.epoch else manifest
     cut = _RemoteCut(swap, place, head)
-    after = look_again(lambda: swap(place, cut))
+    after = retry_missing(lambda: swap(place, cut))
     cut.clear(after)
     after = after or read_manifest(swap.storage, place)
     if after is None or is_uncut(after, head):
@@ -291,7 +291,7 @@ class _RemoteCut:
 
 
 @dataclass(frozen=True, slots=True)
-class Evictable:
+class EvictionCandidates:
     """Closed segments of a partition that may leave the local tier, oldest first."""
 
     segments: tuple[Segment, ...] = ()
@@ -302,7 +302,7 @@ class Evictable:
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted:
+class EvictionResult:
     """Segments evicted from the local tier of a partition; bytes are stored bytes."""
 
     local_start: int
@@ -325,7 +325,7 @@ def local_policy(policy: CleanupPolicy) -> CleanupPolicy:
 
 def evictable(
     store: ObjectStore, head: Head, policy: CleanupPolicy, same_below: Callable[[], int], *, now_ms: int
-) -> Evictable:
+) -> EvictionCandidates:
     """Return the segments that may leave the local tier of a partition.
 
     Only closed, uploaded segments may, even past their retention (F-R-021). In a compacted log both copies must be
@@ -337,12 +337,12 @@ def evictable(
     limits = local_policy(policy)
     beyond = list(expired(copied, limits, stored_bytes=live_bytes(store, head), stable=head.uploaded_to, now_ms=now_ms))
     if not copied or not (policy.compacts or head.compacted_to):
-        return Evictable(tuple(copied), len(beyond))
+        return EvictionCandidates(tuple(copied), len(beyond))
     same = same_below()
     # Without compaction now, merged copies of uncompacted segments still have the same records.
     is_same = not policy.compacts and same >= head.compacted_to
     free = copied if is_same else [segment for segment in copied if segment.last < same]
-    return Evictable(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
+    return EvictionCandidates(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
 
 
 def same_below(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
@@ -363,7 +363,7 @@ def agreeing_to(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) 
     return reached
 
 
-def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> Evicted | None:
+def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
     """Remove segments from the local tier by one swap, then delete their parts; `None` if nothing was removed.
 
     A part that another process replaced stays, with all later ones.
@@ -392,7 +392,7 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
     store.delete([*(entry.key for entry in gone), *emptied, *unnamed])
     last = gone[-1].last
     count = sum(segment.last <= last for segment in segments)
-    return Evicted(last + 1, count, sum(entry.bytes for entry in gone))
+    return EvictionResult(last + 1, count, sum(entry.bytes for entry in gone))
 
 
 def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Spill) -> tuple[Head, list[str]]:
@@ -427,7 +427,7 @@ class TieredPartition:
     store: ObjectStore
     partition: Partition
     policy: CleanupPolicy
-    tiering: Tiering
+    tiering: TopicTiering
     remote: RemoteTier | None
 
     @property
@@ -435,7 +435,7 @@ class TieredPartition:
         """Location in object storage."""
         return remote_partition(self.tiering.location, self.partition.number)
 
-    def retain(self, head: Head, *, now_ms: int) -> tuple[Expired | None, int | None]:
+    def retain(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
         """Apply retention; return the result, or when to run again although nothing was written.
 
         Raises:
@@ -542,12 +542,12 @@ class TieredPartition:
                 total += sum(entry.bytes for entry in entries if entry.last >= start and entry.base < stop)
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
-    def expire(self, head: Head, manifest: Manifest, start: int) -> Expired | None:
+    def expire(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
         """Raise the log's start, and delete what is below."""
         local = (
             raise_start(self.store, self.partition, start, self.policy.limits)
             if start > head.start
-            else Expired(head.start)
+            else ExpiryResult(head.start)
         )
         if local is None:
             return None  # The process that sealed the head acts on all of it.
@@ -558,7 +558,7 @@ class TieredPartition:
             return None
         taken = (0, 0, 0) if cut is None else (cut.segments, cut.records, cut.bytes)
         left = _garbage_totals(manifest) if is_purged else (0, 0, 0)
-        return Expired(
+        return ExpiryResult(
             local.start,
             local.segments + taken[0] + left[0],
             local.records + taken[1] + left[1],
@@ -600,11 +600,11 @@ def _garbage_totals(manifest: Manifest) -> tuple[int, int, int]:
     return segments, records if is_emptied else 0, stored
 
 
-def _combine(head: Head, gone: Expired | None, evicted: Evicted | None) -> Expired:
-    expired_part = Expired(head.start) if gone is None else gone
+def _combine(head: Head, gone: ExpiryResult | None, evicted: EvictionResult | None) -> ExpiryResult:
+    expired_part = ExpiryResult(head.start) if gone is None else gone
     if evicted is None:
         return expired_part
-    return Expired(
+    return ExpiryResult(
         expired_part.start,
         expired_part.segments + evicted.segments,
         expired_part.records,
@@ -652,7 +652,7 @@ def _percent(properties: Mapping[str, str]) -> float:
     return max(0.0, _WHOLE - sum(float(property_of(properties, name) or 0) for name in taken))
 
 
-def first_to_go(candidates: Sequence[Evictable], excess: int) -> list[int]:
+def first_to_go(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
     """Return how many segments to evict of each partition to free `excess` bytes, if possible.
 
     Segments beyond their local target go first; then the oldest of all partitions.
@@ -670,5 +670,5 @@ def first_to_go(candidates: Sequence[Evictable], excess: int) -> list[int]:
     return counts
 
 
-def _rank(one: Evictable, at: int, number: int) -> tuple[bool, int, int]:
+def _rank(one: EvictionCandidates, at: int, number: int) -> tuple[bool, int, int]:
     return at >= one.beyond, one.segments[at].max_ts, number

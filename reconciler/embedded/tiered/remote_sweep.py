@@ -21,7 +21,7 @@ from reconciler.archives.keys import (
     remote_place_of,
     topic_manifest_key,
 )
-from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import (
     Garbage,
     Manifest,
@@ -34,8 +34,8 @@ from reconciler.archives.manifest import (
     purge,
     read_manifest,
 )
-from reconciler.archives.objects import look_again
-from reconciler.archives.ownership import Ownership, Owning, forget_topic, ownership_at
+from reconciler.archives.objects import retry_missing
+from reconciler.archives.ownership import Ownership, OwnershipState, forget_topic, ownership_at
 from reconciler.archives.pages import read_page
 from reconciler.archives.storage import check_given, check_storage
 from reconciler.archives.topic_manifest import read_topic_manifest
@@ -49,8 +49,8 @@ from reconciler.runtime.threads import all_side_by_side, side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
-    from reconciler.objectstore.base import Listed, ObjectStore
-    from reconciler.objectstore.register import ReadRegister
+    from reconciler.objectstore.base import ListedObject, ObjectStore
+    from reconciler.objectstore.register import RegisterSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class RemoteDeletion:
         storage, manifest = self.storage, Manifest(self.cluster_id)
         register = manifest_register(storage, partition)
 
-        def emptied(held: ReadRegister | None) -> dict[str, Any] | None:
+        def emptied(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal manifest
             manifest = Manifest("") if held is None else parse_manifest(storage, partition.key, held.value)
             if manifest.owner != self.cluster_id or not (manifest.pages or manifest.entries):
@@ -122,7 +122,7 @@ class _Folder:
     """Old objects in one partition's folder whose keys a manifest may name."""
 
     partition: RemotePartition
-    objects: list[Listed] = field(default_factory=list)
+    objects: list[ListedObject] = field(default_factory=list)
 
     @property
     def location(self) -> Location:
@@ -134,7 +134,7 @@ class _FolderResult:
     """Result of one folder."""
 
     folder: _Folder
-    unnamed: list[Listed]
+    unnamed: list[ListedObject]
     has_manifest: bool
     is_foreign: bool = False
 
@@ -193,7 +193,7 @@ def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cl
         if place is None or place not in forgotten:
             continue
         owned = ownership_at(storage, listed.key)
-        is_ours = isinstance(owned, Ownership) and (owned.state, owned.owner) == (Owning.MOUNTED, cluster_id)
+        is_ours = isinstance(owned, Ownership) and (owned.state, owned.owner) == (OwnershipState.MOUNTED, cluster_id)
         if owned is not None and not is_ours:
             foreign.add(place)
     return foreign
@@ -203,14 +203,14 @@ def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cl
 class _Known:
     """Locations that a catalog knows, including topics being created or deleted."""
 
-    tierings: dict[Location, Tiering]
+    tierings: dict[Location, TopicTiering]
     busy: frozenset[Location]
     topic_ids: dict[Location, str]
     """Of locations with a tiering."""
 
     @classmethod
     def of(cls, catalog: Catalog, cluster_id: str) -> _Known:
-        tierings: dict[Location, Tiering] = {}
+        tierings: dict[Location, TopicTiering] = {}
         topic_ids: dict[Location, str] = {}
         busy: set[Location] = set()
         for name, topic in catalog.topics.items():
@@ -271,7 +271,7 @@ class _FolderCheck:
         """Return a folder's unnamed objects; `None` if the topic is in an operation."""
         if folder.location in self.known.busy:
             return None
-        return look_again(lambda: self._check_folder(folder))
+        return retry_missing(lambda: self._check_folder(folder))
 
     def _check_folder(self, folder: _Folder) -> _FolderResult:
         manifest = read_manifest(self.remote.storage, folder.partition)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.archives.manifest import Manifest
     from reconciler.embedded.catalog.model import ClusterEntry
     from reconciler.embedded.segments.head import Head
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 
 
 class Connections:
@@ -107,7 +107,7 @@ class BoundedStore(WrappedStore):
         """Connections of this process."""
         return connections_to(self.inner.url, self._limit)
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return the object, or `None`."""
         with self.connections.download():
             return super().get(key)

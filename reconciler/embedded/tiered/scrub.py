@@ -32,7 +32,7 @@ from reconciler.records.log import OffsetRange
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef
-    from reconciler.archives.location import Tiering
+    from reconciler.archives.location import TopicTiering
     from reconciler.embedded.segments.admission import Rules
     from reconciler.embedded.segments.head import Head
     from reconciler.objectstore.base import ObjectStore
@@ -81,7 +81,7 @@ class Scrub:
 
     store: ObjectStore
     remote: RemoteTier
-    tiering: Tiering
+    tiering: TopicTiering
     rules: Rules
     number: int
     now_ms: Callable[[], int]

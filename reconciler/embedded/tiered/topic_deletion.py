@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, remote_partition
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tiering_state import disabled, disabling, tiering_of
@@ -166,23 +166,23 @@ def finish_disablings(
     return len(done)
 
 
-def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _Disabling]:
-    topics: dict[str, _Disabling] = {}
+def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _TopicDisablement]:
+    topics: dict[str, _TopicDisablement] = {}
     for full_name in disabling(catalog):
         tiering = tiering_of(catalog, full_name, cluster_id)
         if tiering is not None:
             topic_id = catalog.topics[full_name].id
-            topics[topic_id] = _Disabling(full_name, topic_id, tiering, cluster_id)
+            topics[topic_id] = _TopicDisablement(full_name, topic_id, tiering, cluster_id)
     return topics
 
 
 @dataclass(frozen=True, slots=True)
-class _Disabling:
+class _TopicDisablement:
     """One DISABLING topic with its tiering."""
 
     full_name: str
     topic_id: str
-    tiering: Tiering
+    tiering: TopicTiering
     cluster_id: str
 
     def disable_partition(

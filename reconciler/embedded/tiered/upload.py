@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.entries import Entry
 from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.pages import Paged, entries_within
+from reconciler.archives.pages import PagedEntries, entries_within
 from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, segments_of
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered.object_rewrites import (
+    PartitionRewrite,
     RemoteRewrite,
-    Rewritten,
     SegmentWriter,
     footer_of,
     merged_digest,
@@ -37,7 +37,7 @@ from reconciler.resources.cluster_properties import property_of
 from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
-    from reconciler.archives.location import Tiering
+    from reconciler.archives.location import TopicTiering
     from reconciler.embedded.segments.admission import Rules
     from reconciler.objectstore.base import ObjectStore
 
@@ -47,7 +47,7 @@ _UPLOAD_THREADS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Uploaded:
+class UploadBatch:
     """Segments of one partition that are stored, but named by no manifest yet. Picklable."""
 
     partition: Partition
@@ -56,7 +56,7 @@ class Uploaded:
     """Offsets that they cover completely; a manifest that takes them ends at its start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
-    tiering: Tiering
+    tiering: TopicTiering
     """The topic's tiering during the upload."""
     by: str = field(default_factory=this_process, compare=False)
     """The process that uploaded them."""
@@ -91,7 +91,7 @@ class Upload:
     store: ObjectStore
     storage: ObjectStore
     partition: Partition
-    tiering: Tiering
+    tiering: TopicTiering
     rules: Rules
 
     @property
@@ -99,7 +99,7 @@ class Upload:
         """Remote location of the partition."""
         return remote_partition(self.tiering.location, self.partition.number)
 
-    def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> Uploaded:
+    def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
         """Store each segment within the range with its index; no manifest names them yet."""
         # The log may have been cut since the range was chosen; what is mirrored above is uploaded later.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
@@ -120,7 +120,7 @@ class Upload:
             self.storage.delete([key for entry in done for key in (entry.key, index_key(entry.key))])
             raise
         entries = tuple(sorted(done, key=lambda entry: entry.base))
-        return Uploaded(self.partition, self.remote, offsets, entries, head.epochs, self.tiering)
+        return UploadBatch(self.partition, self.remote, offsets, entries, head.epochs, self.tiering)
 
     def _put_segment(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
         first = segment.entries[0]
@@ -158,7 +158,7 @@ _MAX_READS: Final = 3
 
 
 def agreeing(
-    store: ObjectStore, storage: ObjectStore, partition: Partition, tiering: Tiering
+    store: ObjectStore, storage: ObjectStore, partition: Partition, tiering: TopicTiering
 ) -> tuple[Head, Manifest] | None:
     """Return head and manifest once they agree; `None` if another process acts under a newer tiered epoch.
 
@@ -208,7 +208,7 @@ def _differing_offsets(
     return None if is_same else both
 
 
-def _digest(store: ObjectStore, held: Paged, offsets: OffsetRange, number: int) -> Digest:
+def _digest(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, number: int) -> Digest:
     digest = Digest()
     for entry in entries_within(store, held, offsets):
         if entry.is_within(offsets):
@@ -344,7 +344,9 @@ def stretches(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stret
         yield _split(run)
 
 
-def reuploaded(upload: Upload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange) -> Rewritten:
+def reuploaded(
+    upload: Upload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
+) -> PartitionRewrite:
     """Upload the replacements of outdated stretches that begin in a range; no manifest names them yet.
 
     The newest record of each key is in either version, so readers may see any mix of both.
@@ -354,7 +356,7 @@ def reuploaded(upload: Upload, head: Head, manifest: Manifest, remote: RemoteTie
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
                 done.append(Replacement.of(far, list(_successors(upload, far, near))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))
-    return Rewritten(upload.partition, (), remote=rewrite)
+    return PartitionRewrite(upload.partition, (), remote=rewrite)
 
 
 def _successors(upload: Upload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:

@@ -10,10 +10,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.location import Tiering, TopicLocation
+from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.objects import RESTORE_HINT
-from reconciler.archives.pages import Paged, read_pages
+from reconciler.archives.pages import PagedEntries, read_pages
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tiering_state import hides_remote, read_location, tiering_of
 from reconciler.embedded.catalog.topic_configs import set_configs
@@ -22,7 +22,7 @@ from reconciler.embedded.segments.head import REPLICA, Head, list_heads, positio
 from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, segments_of
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.lifecycles import TieringState
-from reconciler.objectstore.wrappers import NotedStore
+from reconciler.objectstore.wrappers import LoggingStore
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
 from reconciler.resources.measures import (
     Mode,
@@ -35,7 +35,7 @@ from reconciler.resources.measures import (
 )
 from reconciler.resources.tiering_policy import switches_in
 from reconciler.resources.topic import FOLLOWING
-from reconciler.runtime.threads import SideBySide
+from reconciler.runtime.threads import CallPool
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import ReplicaEntry
@@ -52,12 +52,12 @@ _ANSWERS: Final = (LostRaceError, MissingObjectError)
 _SEGMENT: Final = ".parquet"
 
 
-class CountingStore(NotedStore):
+class CountingStore(LoggingStore):
     """A store that logs and counts its requests. Pickles as the inner store."""
 
     def __init__(self, inner: ObjectStore) -> None:
         """Start with zero counters."""
-        super().__init__(inner.inner if isinstance(inner, NotedStore) else inner)  # Logged here instead.
+        super().__init__(inner.inner if isinstance(inner, LoggingStore) else inner)  # Logged here instead.
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
 
@@ -153,7 +153,7 @@ def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
     return Share(item.bytes * wanted // whole, records * wanted // whole)
 
 
-def share_below(paged: Paged, offset: int) -> Share:
+def share_below(paged: PagedEntries, offset: int) -> Share:
     """Return the share of a head or manifest below an offset."""
     return _share_of(paged, 0, offset)
 
@@ -163,7 +163,7 @@ def remote_only(head: Head, manifest: Manifest | None) -> Share:
     return Share() if manifest is None else _share_of(manifest, head.start, head.local_start)
 
 
-def _share_of(paged: Paged, start: int, stop: int) -> Share:
+def _share_of(paged: PagedEntries, start: int, stop: int) -> Share:
     shares = [share_within(item, start, stop) for named in (paged.pages, paged.entries) for item in named]
     return Share(sum(share.bytes for share in shares), sum(share.records for share in shares))
 
@@ -211,7 +211,7 @@ class StorageReport:
         """
         problem = self._problem_of(topics)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
-            threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(topics)
+            threads, wanted = CallPool(pool, 4 * _AT_ONCE), tuple(topics)
             heads = self.heads(wanted, threads)
             looks = {} if problem is not None else self._check_manifests(wanted, heads, threads)
         manifests = {place: look for place, look in looks.items() if not isinstance(look, UserError)}
@@ -232,11 +232,11 @@ class StorageReport:
     def read(self, names: Iterable[str]) -> tuple[Heads, Manifests]:
         """Return all heads and manifests of topics."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
-            threads, wanted = SideBySide(pool, 4 * _AT_ONCE), tuple(names)
+            threads, wanted = CallPool(pool, 4 * _AT_ONCE), tuple(names)
             heads = self.heads(wanted, threads)
             return heads, self.manifests(wanted, heads, threads)
 
-    def heads(self, names: Iterable[str], threads: SideBySide) -> Heads:
+    def heads(self, names: Iterable[str], threads: CallPool) -> Heads:
         """Return the heads of topics, by id and partition; unwritten partitions are absent."""
         ids = {self.catalog.topics[name].id for name in names}
         heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
@@ -244,7 +244,7 @@ class StorageReport:
         heads_read = threads.over(lambda place: read_head(self.store, *place), places)
         return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
-    def manifests(self, names: Iterable[str], heads: Heads, threads: SideBySide) -> Manifests:
+    def manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
         """Return the manifests of partitions with a head, if the remote tier is shown."""
         storage = self.storage
         if storage is None or self._hidden is not None:
@@ -266,7 +266,7 @@ class StorageReport:
         return None
 
     def _check_manifests(
-        self, names: Iterable[str], heads: Heads, threads: SideBySide
+        self, names: Iterable[str], heads: Heads, threads: CallPool
     ) -> Mapping[Place, Manifest | UserError]:
         storage = self.storage
         if storage is None or self._hidden is not None:
@@ -316,7 +316,7 @@ class StorageReport:
             return f"{SHOWN} is false"
         return "the cluster names no objectStorage" if self.storage is None else None
 
-    def _tiering(self, name: str) -> Tiering | None:
+    def _tiering(self, name: str) -> TopicTiering | None:
         return tiering_of(self.catalog, name, self.cluster_id)
 
     def _location(self, name: str) -> TopicLocation | None:
@@ -413,7 +413,7 @@ def _partition(
     )
 
 
-def _bytes(paged: Paged) -> int:
+def _bytes(paged: PagedEntries) -> int:
     return sum(page.bytes for page in paged.pages) + sum(entry.bytes for entry in paged.entries)
 
 

@@ -19,8 +19,8 @@ from reconciler.resources.address import Address, cluster_address
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from reconciler.embedded.check.check import Checked
-    from reconciler.embedded.check.damage import Mended
+    from reconciler.embedded.check.check import CheckResult
+    from reconciler.embedded.check.damage import RepairResult
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.operations.steps.workspace import Site
@@ -39,8 +39,8 @@ class CheckedCluster:
 
     address: Address
     url: str
-    checked: Checked
-    mended: tuple[Mended, ...]
+    checked: CheckResult
+    mended: tuple[RepairResult, ...]
     verdict: ReconcilerError | None
 
 
@@ -68,7 +68,7 @@ def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> Che
     _check_not_empty(store, name, snapshot)
     storage = object_storage(site.clusters[name], site.edge)
     checked = check_cluster(store, deep=deep, storage=storage)
-    mended: tuple[Mended, ...] = ()
+    mended: tuple[RepairResult, ...] = ()
     if repair:
         refuse_another = partial(refuse_another_cluster, site, name, snapshot)
         look = partial(check_cluster, store, deep=deep, storage=storage)
@@ -80,15 +80,15 @@ def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> Che
 
 def _restore_cut_off(
     stores: tuple[ObjectStore, ObjectStore | None],
-    checked: Checked,
-    look: Callable[[], Checked],
+    checked: CheckResult,
+    look: Callable[[], CheckResult],
     refuse_another: Callable[[], None],
-) -> tuple[tuple[Mended, ...], Checked]:
+) -> tuple[tuple[RepairResult, ...], CheckResult]:
     """Restore cut-off objects until none remain: a restored catalog can reveal more of them."""
     from reconciler.embedded.check.mend import put_back_cut_off
 
     store, storage = stores
-    mended: tuple[Mended, ...] = ()
+    mended: tuple[RepairResult, ...] = ()
     if checked.cluster_id is None:  # the cluster is identified only after this restore
         mended = tuple(put_back_cut_off(store, None, checked))
         checked = look() if mended else checked
@@ -101,7 +101,9 @@ def _restore_cut_off(
     return mended, checked
 
 
-def _repair(site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: Checked) -> tuple[Mended, ...]:
+def _repair(
+    site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: CheckResult
+) -> tuple[RepairResult, ...]:
     from reconciler.embedded.check.mend import mend
     from reconciler.embedded.cluster import EmbeddedCluster
 
@@ -151,7 +153,7 @@ def _check_not_empty(store: ObjectStore, name: str, snapshot: Snapshot | None) -
     raise UserError(f"there is no cluster at {store.url} yet", hint="Create it with: reconciler apply")
 
 
-def _judge(name: str, checked: Checked, *, is_repaired: bool) -> ReconcilerError | None:
+def _judge(name: str, checked: CheckResult, *, is_repaired: bool) -> ReconcilerError | None:
     if not checked.errors:
         return None
     errors = counted(checked.errors, "error")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 import pyarrow as pa
 
 from reconciler.errors import UsageError, UserError
-from reconciler.operations.clusters.groups import cluster_named
-from reconciler.operations.clusters.mounts import told_unmounted
+from reconciler.operations.clusters.groups import parse_cluster_name
+from reconciler.operations.clusters.mounts import explain_unmounted
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.providers.protocol import Groups, Provider, Scope, groups_of
 from reconciler.records.files import (
@@ -412,7 +412,7 @@ def consume(
     form, options = _output_format(options), replace(options, isolation=isolation_of(options.isolation))
     site = reach.site()
     source, where = _open_source(reach, site, address, options)
-    named = nullcontext() if options.regex is not None else told_unmounted(site, source.address)
+    named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
     with named, opened(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
         progress = _open_progress(reach, site, source, options, stream)
         reading = TopicReader(source, options, progress, stop, site.invocation.warn)
@@ -426,7 +426,7 @@ def _open_source(reach: SiteOptions, site: Site, address: str, options: ConsumeO
         topic = topic_address(address)
         reach.check_answers(site, cluster_of(topic) or "")
         return NamedTopic(provider_of(site, topic), topic, _read_mode(site, options)), topic
-    name = cluster_named(address)
+    name = parse_cluster_name(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
     reach.check_answers(site, name)
@@ -498,7 +498,7 @@ class ProduceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
+class ProduceResult:
     """Result of a produce."""
 
     address: Address
@@ -514,13 +514,13 @@ def produce(
     *,
     stdin: BinaryIO,
     report: Callable[[int, int], None],
-) -> Produced:
+) -> ProduceResult:
     """Append every record of the input to a topic; `report` receives records and bytes so far."""
     site = reach.site()
     topic = topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0
-    with told_unmounted(site, topic):
+    with explain_unmounted(site, topic):
         producer = provider_of(site, topic).producer(topic)
     with _open_input(reach.invocation, options, stdin) as records_input:
         for batch in read_input(records_input):
@@ -528,7 +528,7 @@ def produce(
             records, size = records + batch.num_rows, size + batch.nbytes
             report(records, size)
         ranges = producer.flush()
-    return Produced(topic, records, size, ranges)
+    return ProduceResult(topic, records, size, ranges)
 
 
 @contextmanager

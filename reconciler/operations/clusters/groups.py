@@ -82,13 +82,13 @@ class GroupDeletion:
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
     """Return the names of a cluster's groups, without reading them."""
-    name = cluster_named(cluster)
+    name = parse_cluster_name(cluster)
     return GroupNames(name, tuple(_groups(reach, name).names()))
 
 
 def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGroup:
     """Return the committed offsets of a group, and its lag."""
-    name = cluster_named(cluster)
+    name = parse_cluster_name(cluster)
     return DescribedGroup(name, _groups(reach, name).describe(group))
 
 
@@ -100,7 +100,7 @@ def reset_group(
     Raises:
         BlockedError: The group reads the topics to reset.
     """
-    reset, name, topic = reset_to(to), cluster_named(change.cluster), _topic(change)
+    reset, name, topic = reset_to(to), parse_cluster_name(change.cluster), _topic(change)
     groups = _groups(reach, name, is_writing=True)
     change = replace(change, group=groups.called(change.group))
     moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
@@ -122,7 +122,7 @@ def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[
     Raises:
         BlockedError: The group is reading.
     """
-    name, topic = cluster_named(change.cluster), _topic(change)
+    name, topic = parse_cluster_name(change.cluster), _topic(change)
     groups = _groups(reach, name, is_writing=True)
     consumer_group = groups.describe(change.group)
     deletion = GroupDeletion(name, consumer_group, topic)
@@ -162,7 +162,7 @@ def reset_to(text: str) -> Reset:
         ) from error
 
 
-def cluster_named(text: str) -> str:
+def parse_cluster_name(text: str) -> str:
     """Return the cluster name of a name or address."""
     return text.removeprefix("cluster/")
 
@@ -181,9 +181,9 @@ def _topic(change: GroupChange) -> str | None:
         return change.topic
     address = Address(change.topic)
     if kind_of(address) not in {"topic", "mirror"} or not change.topic.startswith(
-        f"{kind_of(address)}/{cluster_named(change.cluster)}/"
+        f"{kind_of(address)}/{parse_cluster_name(change.cluster)}/"
     ):
-        message = f"{change.topic!r} is not a topic of cluster {cluster_named(change.cluster)}"
+        message = f"{change.topic!r} is not a topic of cluster {parse_cluster_name(change.cluster)}"
         raise UserError(message, hint="Write it as shop:eu:orders.")
     return full_name_of(address)
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import OwnershipLostError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import is_under_way
-from reconciler.operations.clusters.mounts import Underway, ask_each, cluster_ids, name_clusters, storage_of
+from reconciler.operations.clusters.mounts import (
+    ClusterMigration,
+    cluster_ids,
+    name_clusters,
+    query_clusters,
+    storage_of,
+)
 from reconciler.operations.steps.observe import absent_cluster
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, clusters_meant
@@ -321,14 +327,16 @@ class _Choice:
         message = _OWNED[register.state].format(owner or register.owner, register.name)
         return UserError(f"{address}: {message}", hint=hint)
 
-    def _mount_of(self, location: str, clusters: Iterable[str]) -> Underway | None:
+    def _mount_of(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
-        answers, _ = ask_each(names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False))
+        answers, _ = query_clusters(
+            names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False)
+        )
         for name in sorted(answers):
             for migration in answers[name]:
                 is_mount = migration.direction == "inbound" and is_under_way(migration.state)
                 if is_mount and location in {topic.location for topic in migration.topics}:
-                    return Underway(name, migration)
+                    return ClusterMigration(name, migration)
         return None
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-def clusters_named(site: Site, names: Sequence[str]) -> tuple[str, ...]:
+def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of these clusters, or of all with object storage, sorted."""
     if not names:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
@@ -64,13 +64,13 @@ def storage_of(site: Site, cluster: str) -> str:
     return settings_of(declared, site.edge.folder).url
 
 
-def ask_each(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
+def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
     """Call for all names in parallel; return the answers and the errors by name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return settled({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
-def verdict_on(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
+def error_for_lost(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
     """Return the error to end with if some clusters could not be read."""
     if not lost:
         return None
@@ -84,7 +84,7 @@ MigrationVerb: TypeAlias = Literal["cancel", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
-class Underway:
+class ClusterMigration:
     """A recorded migration of one cluster."""
 
     cluster: str
@@ -119,14 +119,14 @@ class Underway:
 class MountStatus:
     """Recorded migrations. A completed migration has no record."""
 
-    migrations: tuple[Underway, ...]
+    migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
     """Why clusters could not be read, by name."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error to end with if a cluster could not be read."""
-        return verdict_on(self.lost)
+        return error_for_lost(self.lost)
 
 
 def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
@@ -135,7 +135,7 @@ def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str 
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
         return MountStatus(migrations, lost)
-    return MountStatus((_find_migration(migrations, lost, migration, clusters_named(site, _as_names(cluster))),), lost)
+    return MountStatus((_find_migration(migrations, lost, migration, select_clusters(site, _as_names(cluster))),), lost)
 
 
 def ask_migration(
@@ -144,9 +144,9 @@ def ask_migration(
     verb: MigrationVerb,
     cluster: str | None,
     *,
-    confirm: Callable[[Underway], bool],
+    confirm: Callable[[ClusterMigration], bool],
     stop: Stop,
-) -> Underway:
+) -> ClusterMigration:
     """Cancel a migration and complete the cancellation, or delete its record.
 
     Raises:
@@ -154,11 +154,11 @@ def ask_migration(
     """
     site = reach.site()
     migrations, lost = _read_migrations(reach, site, cluster)
-    verdict = verdict_on(lost)
+    verdict = error_for_lost(lost)
     if verdict is not None:
         verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, say whose: --cluster NAME"
         raise verdict
-    chosen = _find_migration(migrations, lost, migration, clusters_named(site, _as_names(cluster)))
+    chosen = _find_migration(migrations, lost, migration, select_clusters(site, _as_names(cluster)))
     _check_legal(chosen, verb)
     reach.check_writable(site, chosen.cluster)
     require_confirmation(confirm(chosen))
@@ -174,26 +174,29 @@ def ask_migration(
 
 def _read_migrations(
     reach: SiteOptions, site: Site, cluster: str | None
-) -> tuple[tuple[Underway, ...], Mapping[str, ReconcilerError]]:
+) -> tuple[tuple[ClusterMigration, ...], Mapping[str, ReconcilerError]]:
     recorded = reach.recorded(site)
 
-    def look(name: str) -> list[Underway]:
+    def look(name: str) -> list[ClusterMigration]:
         if not check_exists(site, name, recorded):
             return []
-        return [Underway(name, migration) for migration in migrations_of(site.providers[name]).under_way()]
+        return [ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).under_way()]
 
-    migrations, lost = ask_each(clusters_named(site, _as_names(cluster)), look)
+    migrations, lost = query_clusters(select_clusters(site, _as_names(cluster)), look)
     return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
 
 
-def _name_waits(site: Site, underway: Underway) -> Underway:
+def _name_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:
     waits = tuple(name_clusters(site, wait) for wait in underway.migration.waits)
     return replace(underway, migration=replace(underway.migration, waits=waits))
 
 
 def _find_migration(
-    migrations: tuple[Underway, ...], lost: Mapping[str, ReconcilerError], migration: int, clusters: tuple[str, ...]
-) -> Underway:
+    migrations: tuple[ClusterMigration, ...],
+    lost: Mapping[str, ReconcilerError],
+    migration: int,
+    clusters: tuple[str, ...],
+) -> ClusterMigration:
     matching = [underway for underway in migrations if underway.migration.id == migration]
     if len(matching) == 1:
         return matching[0]
@@ -201,7 +204,7 @@ def _find_migration(
         names = ", ".join(underway.cluster for underway in matching)
         message = f"migration {migration} is one of each of the clusters {names}: ids are counted by each cluster"
         raise UserError(message, hint=f"Say whose: --cluster {matching[0].cluster}")
-    verdict = verdict_on(lost)
+    verdict = error_for_lost(lost)
     if verdict is not None:
         raise verdict
     where = (
@@ -211,7 +214,7 @@ def _find_migration(
     raise UserError(message, hint="See where its topics are now: reconciler mount list")
 
 
-def _check_legal(underway: Underway, verb: MigrationVerb) -> None:
+def _check_legal(underway: ClusterMigration, verb: MigrationVerb) -> None:
     underway.table.step(
         underway.state,
         verb,
@@ -254,7 +257,7 @@ class MountRow:
     """At the last detach. Null: never detached."""
     since_ms: int | None = None
     """Null: since its creation."""
-    migrations: tuple[Underway, ...] = ()
+    migrations: tuple[ClusterMigration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +288,7 @@ class MountList:
             what = counted(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
             return UserError(message, hint=self.damaged[0].error.hint)
-        return verdict_on(self.lost)
+        return error_for_lost(self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,7 @@ class _ClusterAnswer:
     """Id and migrations of one cluster; id `None`: it was never created."""
 
     cluster_id: str | None
-    migrations: tuple[Underway, ...] = ()
+    migrations: tuple[ClusterMigration, ...] = ()
 
 
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
@@ -307,7 +310,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
             hint = did_you_mean(nearest(state, known), otherwise=f"States: {', '.join(known)}; or a URL.")
             raise UsageError(f"--state {state!r} is neither a state of topics nor a URL", hint=hint)
     site = reach.site(is_reader=True)
-    names = clusters_named(site, clusters)
+    names = select_clusters(site, clusters)
     sharing: dict[str, list[str]] = {}
     for name in names:
         sharing.setdefault(storage_of(site, name), []).append(name)
@@ -320,11 +323,13 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         identity = provider.identify()
         return _ClusterAnswer(
             None if identity is None else identity.cluster_id,
-            tuple(Underway(name, migration) for migration in migrations_of(provider).under_way(is_measured=False)),
+            tuple(
+                ClusterMigration(name, migration) for migration in migrations_of(provider).under_way(is_measured=False)
+            ),
         )
 
-    answers, lost = ask_each(names, look)
-    listed, unlisted = ask_each(
+    answers, lost = query_clusters(names, look)
+    listed, unlisted = query_clusters(
         list(sharing), lambda url: list(migrations_of(site.providers[sharing[url][0]]).detached())
     )
     for url, error in unlisted.items():
@@ -357,7 +362,7 @@ def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
         identity = provider.identify()
         return set() if identity is None else {identity.cluster_id, id_in_storage(provider, identity.cluster_id)}
 
-    ids_by_name, _ = ask_each(list(names), look)
+    ids_by_name, _ = query_clusters(list(names), look)
     return {cluster_id: name for name, ids in ids_by_name.items() for cluster_id in ids}
 
 
@@ -370,10 +375,13 @@ def name_clusters(site: Site, text: str) -> str:
 
 
 def _build_rows(
-    registers: Mapping[str, Mountable], recorded: Sequence[Underway], owners: Mapping[str, str], states: Sequence[str]
+    registers: Mapping[str, Mountable],
+    recorded: Sequence[ClusterMigration],
+    owners: Mapping[str, str],
+    states: Sequence[str],
 ) -> Iterator[MountRow]:
-    moving: dict[str, list[Underway]] = {}
-    ended: dict[str, list[Underway]] = {}
+    moving: dict[str, list[ClusterMigration]] = {}
+    ended: dict[str, list[ClusterMigration]] = {}
     for underway in recorded:
         is_ended = underway.state in _ENDED
         if not is_ended or underway.state in states:
@@ -386,14 +394,16 @@ def _build_rows(
         yield replace(row, owner_name=name, migrations=(*ways, *ended.get(location, ())))
 
 
-def _is_mounted_elsewhere(register: Mountable | None, moving: Sequence[Underway], owners: Mapping[str, str]) -> bool:
+def _is_mounted_elsewhere(
+    register: Mountable | None, moving: Sequence[ClusterMigration], owners: Mapping[str, str]
+) -> bool:
     if register is None or register.state != "mounted":
         return False
     owner = owners.get(register.owner or "")
     return owner is not None and owner not in {migration.cluster for migration in moving}
 
 
-def _build_row(location: str, register: Mountable | None, moving: tuple[Underway, ...]) -> MountRow:
+def _build_row(location: str, register: Mountable | None, moving: tuple[ClusterMigration, ...]) -> MountRow:
     full_name, cluster_id, _ = location.split("/")
     row = MountRow(location=location, name=full_name, state="mounted", storage="", clusters=(), owner=cluster_id)
     if register is not None:
@@ -447,7 +457,7 @@ _VERB: Final = "release"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseOf:
+class ReleaseRequest:
     """The topic to release, and its owner."""
 
     location: str
@@ -470,7 +480,9 @@ class Release:
     """Clusters of the workspace that share the object storage and can mount the topic."""
 
 
-def release_topic(reach: SiteOptions, request: ReleaseOf, *, confirm: Callable[[Release], bool], stop: Stop) -> Release:
+def release_topic(
+    reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
+) -> Release:
     """Take a topic from its owner, so that any cluster can mount it.
 
     Raises:
@@ -478,7 +490,7 @@ def release_topic(reach: SiteOptions, request: ReleaseOf, *, confirm: Callable[[
     """
     site = reach.site()
     sharing: dict[str, list[str]] = {}
-    for name in clusters_named(site, () if request.cluster is None else (request.cluster,)):
+    for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
         sharing.setdefault(storage_of(site, name), []).append(name)
     if not sharing:
         hint = "Declare objectStorage on a Cluster: it is taken by way of it."
@@ -499,12 +511,12 @@ def release_topic(reach: SiteOptions, request: ReleaseOf, *, confirm: Callable[[
 
 
 def _find_releasable(
-    site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseOf
+    site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseRequest
 ) -> tuple[Sequence[str], Mountable]:
     def look(url: str) -> Mountable:
         return migrations_of(site.providers[sharing[url][0]]).releasable(request.location, request.owner)
 
-    topics, lost = ask_each(list(sharing), look)
+    topics, lost = query_clusters(list(sharing), look)
     if len(topics) > 1:
         named = ", ".join(sharing[url][0] for url in topics)
         message = f"{request.location} lies in the object storage of each of the clusters {named}"
@@ -521,7 +533,7 @@ def _choose_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
     if all(isinstance(error, UserError) for error in errors):
         messages = "; ".join(dict.fromkeys(error.message for error in errors))
         return UserError(messages, hint="See what there is, and whose: reconciler mount list")
-    return verdict_on(lost) or errors[0]
+    return error_for_lost(lost) or errors[0]
 
 
 def _allows(text: str, location: str) -> bool:
@@ -575,7 +587,7 @@ def unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unmounte
 
 
 @contextmanager
-def told_unmounted(site: Site, topic: Address) -> Iterator[None]:
+def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
     """Replace a "does not exist" error by the location of the topic if it was unmounted."""
     try:
         yield

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import InvalidNamespaceError, UsageError, UserError
 from reconciler.operations.clusters.topics import wanted_configs
-from reconciler.operations.steps.observe import look_over, measure
+from reconciler.operations.steps.observe import measure, read_overviews
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import check_allowance
 from reconciler.planning.actions import Delete
@@ -22,7 +22,7 @@ from reconciler.planning.orders import (
     DeleteNamespaceOrder,
     MoveTopicsOrder,
 )
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.resources.acls import NamespaceAcl
 from reconciler.resources.address import Address, address_of, check_namespace, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency, SiteOptions
     from reconciler.planning.plan import Plan
     from reconciler.providers.protocol import Provider
-    from reconciler.resources.inventory import Declared, Observed
+    from reconciler.resources.inventory import DeclaredResource, Observed
 
 
 NamespaceOrder: TypeAlias = CreateNamespaceOrder | AlterNamespaceOrder | DeleteNamespaceOrder | MoveTopicsOrder
@@ -114,7 +114,7 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
         return plan
     message = f"{counted(len(groups), 'group')} named in it: {first_few(groups, _SHOWN_GROUPS, grouping='')}"
     hint = f"Groups stay until they are deleted: reconciler group delete {cluster_of(gone)} {groups[0]}"
-    return replace(plan, warnings=(*plan.warnings, Finding(gone, None, message, hint)))
+    return replace(plan, warnings=(*plan.warnings, PlanFinding(gone, None, message, hint)))
 
 
 class QuotaUsage(NamedTuple):
@@ -141,7 +141,7 @@ def quota_usage(
     return tuple(QuotaUsage(word, limit, used[word]) for word, limit in limited.items())
 
 
-def limits_of(item: Declared | Observed | None) -> Mapping[str, int | None]:
+def limits_of(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
     """Return the quotas of a namespace by name; empty for other resources."""
     quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
     return quotas.to_json() if quotas is not None else {}
@@ -168,7 +168,7 @@ def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None =
     site = reach.site()
     names = site.to_read if cluster is None else [cluster]
     rows = []
-    for name, overview in sorted(look_over(site, names, reach.recorded(site)).items()):
+    for name, overview in sorted(read_overviews(site, names, reach.recorded(site)).items()):
         topics = Counter(split_name(full_name_of(topic.address))[0] for topic in overview.topics)
         partitions = {full_name_of(topic.address): topic.partitions for topic in overview.topics}
         for namespace, configs in overview.namespaces.items():

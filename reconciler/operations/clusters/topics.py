@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import MissingSparkError, NotFoundError, UserError
 from reconciler.lifecycles import is_under_way
-from reconciler.operations.clusters.mounts import told_unmounted
+from reconciler.operations.clusters.mounts import explain_unmounted
 from reconciler.operations.steps.effective import AclRow, ConfigRow, configs_on, effective_acls
-from reconciler.operations.steps.observe import look_over, measure
+from reconciler.operations.steps.observe import measure, read_overviews
 from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.providers.protocol import Provider, Scope, groups_of, migrations_of
@@ -26,7 +26,7 @@ from reconciler.resources.address import (
     tiers_of,
 )
 from reconciler.resources.configs import canonical_value
-from reconciler.resources.inventory import Capabilities, Following, Inventory, Observed, TopicShown
+from reconciler.resources.inventory import Capabilities, FollowedSource, Inventory, Observed, TopicShown
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Migration
 from reconciler.runtime.text import did_you_mean, nearest
@@ -69,7 +69,7 @@ class TopicDescription:
     """Bytes by tier; null: the topic was never tiered, or the platform has no tiers."""
     migration: Migration | None = None
     """Migration that mounts or unmounts this topic; null: none."""
-    following: Following | None = None
+    following: FollowedSource | None = None
     """What it mirrors; null: an ordinary topic."""
 
 
@@ -80,7 +80,9 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
     """
     site = reach.site()
     names = [name for name in site.to_read if pattern is None or _may_be_on(name, pattern)]
-    shown = [topic for overview in look_over(site, names, reach.recorded(site)).values() for topic in overview.topics]
+    shown = [
+        topic for overview in read_overviews(site, names, reach.recorded(site)).values() for topic in overview.topics
+    ]
     shown = sorted(topic for topic in shown if pattern is None or matches(pattern, topic.address))
     shown.sort(key=lambda topic: kind_of(topic.address) != "topic")
     if not sizes:
@@ -95,7 +97,7 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     topic = topic_address(address)
     provider = provider_of(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
-    with told_unmounted(site, topic):
+    with explain_unmounted(site, topic):
         found_address, observed = find_topic(provider, topic)
     standing = provider.standing(topic)
     return TopicDescription(
@@ -115,11 +117,11 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     )
 
 
-def _following(seen: Observed) -> Following | None:
+def _following(seen: Observed) -> FollowedSource | None:
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic):
         return None
-    return Following(seen.state or "", mirror.link, f"{mirror.source_cluster}/{mirror.source}")
+    return FollowedSource(seen.state or "", mirror.link, f"{mirror.source_cluster}/{mirror.source}")
 
 
 def _migration(provider: Provider, full_name: str) -> Migration | None:
@@ -238,7 +240,9 @@ def _named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str]) ->
 
 def _find_matching(reach: SiteOptions, site: Site, patterns: Sequence[str]) -> list[TopicShown]:
     shown = [
-        topic for overview in look_over(site, site.to_read, reach.recorded(site)).values() for topic in overview.topics
+        topic
+        for overview in read_overviews(site, site.to_read, reach.recorded(site)).values()
+        for topic in overview.topics
     ]
     return sorted(
         topic for topic in shown if not patterns or any(matches(pattern, topic.address) for pattern in patterns)
@@ -290,7 +294,7 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     topic = topic_address(address)
     provider = provider_of(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
-    with told_unmounted(site, topic):
+    with explain_unmounted(site, topic):
         found_address, _ = find_topic(provider, topic)
     log = provider.log(found_address)
     _check_spark(site, reach.invocation.environ)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import NotFoundError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.clusters.mounts import ask_each, verdict_on
+from reconciler.operations.clusters.mounts import error_for_lost, query_clusters
 from reconciler.operations.mirrors.mirror_selection import link_named, warn_of_absent
 from reconciler.operations.steps.observe import absent_cluster, check_exists
 from reconciler.operations.steps.runner import SiteOptions
@@ -66,7 +66,7 @@ class LinkList:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error to end with if a cluster could not be read."""
-        return verdict_on(self.lost)
+        return error_for_lost(self.lost)
 
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
@@ -76,7 +76,7 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
     for name in names:
         site.providers[name]  # rejects an unknown name
     recorded = reach.recorded(site)
-    rows_by_cluster, lost = ask_each(
+    rows_by_cluster, lost = query_clusters(
         names, lambda name: _read_rows(site, name) if check_exists(site, name, recorded) else ()
     )
     return LinkList(

@@ -17,7 +17,7 @@ from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import teach_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
 from reconciler.providers.protocol import Upkept, links_by_jobs, links_of
-from reconciler.providers.protocol_links import Marked
+from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.threads import side_by_side
@@ -66,7 +66,7 @@ class CompleteMarks:
         rows = links_by_jobs(provider).remembered(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
-    def change(self, mirror: MirrorSeen, source: Marked, own: Marked | None) -> Change:
+    def change(self, mirror: MirrorSeen, source: TopicMark, own: TopicMark | None) -> Change:
         """Return what a mirror may lack, by the current marks of its source and itself."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _fingerprint(mirror, source.topic)
@@ -81,7 +81,13 @@ class CompleteMarks:
         return Change(only, is_followed=True)
 
     def keep(
-        self, mirror: MirrorSeen, source: Marked, own: Marked | None, *, changed: Collection[int], is_complete: bool
+        self,
+        mirror: MirrorSeen,
+        source: TopicMark,
+        own: TopicMark | None,
+        *,
+        changed: Collection[int],
+        is_complete: bool,
     ) -> None:
         """Store the listed marks of a mirror; for `changed` partitions only if `is_complete`."""
         fingerprint = _fingerprint(mirror, source.topic)
@@ -180,7 +186,7 @@ _SHOWN_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class MirrorOutcome:
     """Result of copying one mirror."""
 
     address: Address
@@ -240,7 +246,7 @@ class JobOutcome:
 class Upkeep:
     """Result of one pass of `run`."""
 
-    synced: tuple[Synced, ...]
+    synced: tuple[MirrorOutcome, ...]
     jobs: tuple[JobOutcome, ...]
     seconds: float
     is_stopped: bool = False
@@ -252,7 +258,7 @@ class Upkeep:
     """Work left to other workspaces that own the links: what, or why all of it."""
 
     @property
-    def outcomes(self) -> Sequence[Synced | JobOutcome]:
+    def outcomes(self) -> Sequence[MirrorOutcome | JobOutcome]:
         """Outcomes of mirrors, then of jobs."""
         return (*self.synced, *self.jobs)
 
@@ -285,9 +291,9 @@ class MirrorView:
     """One mirror as listed at the start of a round."""
 
     mirror: MirrorSeen
-    source: Marked | None
+    source: TopicMark | None
     """`None`: the topic does not exist."""
-    own: Marked | None
+    own: TopicMark | None
     change: Change | None
     """`None`: the source cannot be read."""
     error: ReconcilerError | None = None
@@ -304,7 +310,7 @@ class MirrorView:
 class Round:
     """Outcomes of all mirrors, and errors by cluster."""
 
-    synced: tuple[Synced, ...]
+    synced: tuple[MirrorOutcome, ...]
     failed: Mapping[str, ReconcilerError]
     left: Mapping[str, int] = field(default_factory=dict)
     """Number of requested mirrors whose state excludes copying, by state."""
@@ -359,8 +365,8 @@ class Rounds:
         mirrors_to_copy = [mirror for look in looks.values() for mirror in look.mirrors]
         teach_names(self.copier.providers, mirrors_to_copy)
         lost: dict[str, ReconcilerError] = {}
-        marks: dict[str, Mapping[str, Marked]] = {}
-        results: dict[tuple[str, str], tuple[MirrorView, Synced]] = {}
+        marks: dict[str, Mapping[str, TopicMark]] = {}
+        results: dict[tuple[str, str], tuple[MirrorView, MirrorOutcome]] = {}
         for mirrors in by_distance(mirrors_to_copy):
             self._list_marks({name for view in mirrors for name in (view.cluster, view.source_cluster)}, marks, lost)
             views = [self._sight(mirror, marks, lost) for mirror in mirrors]
@@ -434,9 +440,9 @@ class Rounds:
         return _ClusterMirrors(tuple(chosen), {name: links[name] for name in used}, left, hidden)
 
     def _list_marks(
-        self, names: set[str], marks: dict[str, Mapping[str, Marked]], lost: dict[str, ReconcilerError]
+        self, names: set[str], marks: dict[str, Mapping[str, TopicMark]], lost: dict[str, ReconcilerError]
     ) -> None:
-        def look(name: str) -> Mapping[str, Marked] | ReconcilerError:
+        def look(name: str) -> Mapping[str, TopicMark] | ReconcilerError:
             try:
                 return links_by_jobs(self._provider(name)).marks()
             except ReconcilerError as error:
@@ -450,7 +456,7 @@ class Rounds:
                 marks[name] = answer
 
     def _sight(
-        self, mirror: MirrorSeen, marks: Mapping[str, Mapping[str, Marked]], lost: Mapping[str, ReconcilerError]
+        self, mirror: MirrorSeen, marks: Mapping[str, Mapping[str, TopicMark]], lost: Mapping[str, ReconcilerError]
     ) -> MirrorView:
         own = marks.get(mirror.cluster, {}).get(mirror.name)
         if mirror.source_cluster in lost:
@@ -476,7 +482,7 @@ class Rounds:
             copies.append(MirrorToCopy(view.mirror, only, None, is_followed, started(view.mirror)))
         return self.copier.copy_all(copies)
 
-    def _finish_mirror(self, view: MirrorView, outcome: Outcome | None, seconds: float) -> Synced:
+    def _finish_mirror(self, view: MirrorView, outcome: Outcome | None, seconds: float) -> MirrorOutcome:
         mirror, remembered = view.mirror, self._marks_by_cluster[view.mirror.cluster]
         error = view.error if outcome is None else outcome.error
         if view.source is None or view.change is None:
@@ -486,9 +492,9 @@ class Rounds:
             remembered.keep(mirror, view.source, view.own, changed=view.change.only, is_complete=is_complete)
         address = address_of("mirror", mirror.cluster, mirror.name)
         if outcome is None:
-            return Synced(address, 0, 0, 0.0, error)
+            return MirrorOutcome(address, 0, 0, 0.0, error)
         copy = outcome.copy
-        return Synced(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
+        return MirrorOutcome(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
     def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
         """Record or clear the mirror's trouble; skip a failure of its link and a requested stop."""
@@ -523,6 +529,6 @@ class _ClusterMirrors:
     hidden: Mapping[str, ReconcilerError]
     """Errors of requested mirrors that are hidden or FAILED."""
 
-    def outcomes_of_hidden(self, cluster: str) -> Iterator[Synced]:
+    def outcomes_of_hidden(self, cluster: str) -> Iterator[MirrorOutcome]:
         for name, error in sorted(self.hidden.items()):
-            yield Synced(address_of("mirror", cluster, name), 0, 0, 0.0, error)
+            yield MirrorOutcome(address_of("mirror", cluster, name), 0, 0, 0.0, error)

@@ -14,7 +14,7 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.clusters.mounts import ask_each, verdict_on
+from reconciler.operations.clusters.mounts import error_for_lost, query_clusters
 from reconciler.operations.steps.observe import absent_cluster, check_exists
 from reconciler.planning.diff.mirror_orders import legal_verbs
 from reconciler.providers.protocol import links_of
@@ -133,7 +133,7 @@ class MirrorList:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error to end with if a cluster could not be read."""
-        return verdict_on(self.lost)
+        return error_for_lost(self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class MirrorErrors:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error to end with if a cluster could not be read."""
-        return verdict_on(self.lost)
+        return error_for_lost(self.lost)
 
 
 @dataclass
@@ -246,7 +246,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
         links_by_cluster[name] = its.links()
         return [*_link_errors(name, links_by_cluster[name]), *_mirror_errors(its.mirrors())]
 
-    errors_by_cluster, lost = ask_each(names, look)
+    errors_by_cluster, lost = query_clusters(names, look)
     _check_links(links, {name: links_by_cluster[name] for name in errors_by_cluster})
     mirror_addresses = {mirror.address for mirror in mirrors}
     selected = [
@@ -318,13 +318,13 @@ def _read_mirrors(
         links = site.providers[name].links if check_exists(site, name, recorded) else None
         return [] if links is None else links.mirrors()
 
-    return ask_each(names, look)
+    return query_clusters(names, look)
 
 
 def _find(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
     site.providers[named.cluster]  # rejects an unknown name
-    is_present, lost = ask_each([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
-    if (verdict := verdict_on(lost)) is not None:
+    is_present, lost = query_clusters([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
+    if (verdict := error_for_lost(lost)) is not None:
         raise verdict
     if not is_present[named.cluster]:
         raise absent_cluster(site.clusters[named.cluster])

@@ -15,7 +15,7 @@ from reconciler.errors import BlockedError, StalePlanError, UsageError, UserErro
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import burst
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.checks.guards import approvers_asked
+from reconciler.planning.checks.guards import required_approvals
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import after_action
 from reconciler.planning.same_or_less import (
@@ -35,11 +35,11 @@ from reconciler.planning.same_or_less import (
 from reconciler.planning.saved_plan import AGAIN, read_action
 from reconciler.planning.settle import settle
 from reconciler.runtime.text import counted, first_few
-from reconciler.state.journal import RunFile, StateAdvance, advance_since, done_of, read_runs, require_run
+from reconciler.state.journal import RunFile, StateAdvance, advance_since, completed_actions, read_runs, require_run
 from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
-    from reconciler.applying.recovery import Settled
+    from reconciler.applying.recovery import SettledJournal
     from reconciler.applying.run import Basis
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site, Work
@@ -114,7 +114,7 @@ class ApprovalUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Approved:
+class ApprovedPlan:
     """An approved plan. `is_strict`: also reject less, or another state or commit."""
 
     plan: Plan
@@ -225,7 +225,7 @@ def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: B
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.is_by, runs):
-        ids = wanted & done_of(store, file.run)
+        ids = wanted & completed_actions(store, file.run)
         done = (read_action(stored) for stored in file.actions if stored["id"] in ids)
         address = next(
             (changed for action in done if (changed := _changed_since(action, basis.snapshot.record, ours))), None
@@ -301,7 +301,7 @@ def check_approvers(
     Raises:
         BlockedError: There are too few.
     """
-    required, because = approvers_asked(plan.actions, guards)
+    required, because = required_approvals(plan.actions, guards)
     if at_least > required and not plan.is_empty:
         required, because = at_least, ("this plan, as its comment says",)
     approvers = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
@@ -325,7 +325,7 @@ class RestOfRun:
     record: Record
 
 
-def unfinished_actions(settled: Settled) -> list[Action]:
+def unfinished_actions(settled: SettledJournal) -> list[Action]:
     """Return the actions that did not happen, in plan order."""
     outcome = settled.run.folded()
     absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
@@ -386,7 +386,7 @@ def resume_options(site: Site) -> Mapping[str, Any]:
     return run.options
 
 
-def find_rest(settled: Settled, now: Plan, observed: RestOfRun) -> Rest:
+def find_rest(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
     """Return the rest of the open run's plan that the current plan still contains.
 
     Raises:
@@ -413,7 +413,9 @@ def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
     return replace(now, actions=actions, digest=digest(actions))
 
 
-def _find_changes(mine: Iterable[Action], before: Mapping[str, Action], settled: Settled) -> Iterator[Difference]:
+def _find_changes(
+    mine: Iterable[Action], before: Mapping[str, Action], settled: SettledJournal
+) -> Iterator[Difference]:
     """Yield actions that changed. Changes by the run itself are expected; blocks are reported separately."""
     for action in mine:
         agreed = before[action.id]

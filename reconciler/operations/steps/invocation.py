@@ -14,7 +14,7 @@ from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
 from reconciler.manifests.overlays import Variables
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.plan import PlanFinding
     from reconciler.resources.workspace import Workspace
 
 
@@ -160,7 +160,7 @@ def variables_of(invocation: Invocation, select: Select) -> Variables:
 _SHOWN_PATTERNS: Final = 3
 
 
-def located(findings: Sequence[Finding], loaded: LoadedWorkspace) -> tuple[Finding, ...]:
+def located(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
     """Add the files and lines of the affected fields to findings."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
@@ -168,7 +168,7 @@ def located(findings: Sequence[Finding], loaded: LoadedWorkspace) -> tuple[Findi
     return tuple(_add_location(finding, loaded, files) for finding in findings)
 
 
-def _add_location(finding: Finding, loaded: LoadedWorkspace, files: Findings) -> Finding:
+def _add_location(finding: PlanFinding, loaded: LoadedWorkspace, files: Findings) -> PlanFinding:
     lines: dict[str, None] = {}
     own: dict[str, None] = {}
     for address, path in finding.marks:
@@ -182,28 +182,28 @@ def _add_location(finding: Finding, loaded: LoadedWorkspace, files: Findings) ->
     return replace(finding, source=source or None, message=message, marks=())
 
 
-def finding_line(finding: Finding) -> str:
+def finding_line(finding: PlanFinding) -> str:
     """Format a finding as one line: place, subject, message and hint."""
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return f"{finding.source or finding.address or 'plan'}: {about}{finding.message}. {finding.hint}"
 
 
-def errors_of(findings: Sequence[Finding], *, can_exclude: bool = False) -> UserError:
+def errors_of(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
     """Combine the errors of a plan; `can_exclude`: the command has `--exclude`."""
     return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
 
 
-def errors_in_files(findings: Sequence[Finding]) -> UserError:
+def errors_in_files(findings: Sequence[PlanFinding]) -> UserError:
     """Combine findings about files."""
     return UserError(_join_findings("the files have", findings), hint="Correct them and run `reconciler validate`")
 
 
-def _join_findings(has: str, findings: Sequence[Finding]) -> str:
+def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
     count = f"{len(findings)} errors" if len(findings) > 1 else "1 error"
     return "\n  ".join([f"{has} {count}:", *map(finding_line, findings)])
 
 
-def _exclude_hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
+def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
     # A hint with an --allow of another command must not be mistaken for an option of this one.
     lifts = "No --allow given here lifts these." if _names_one(findings) else "No --allow lifts these."
     patterns = sorted({_exclude_pattern(finding) for finding in findings})
@@ -213,10 +213,10 @@ def _exclude_hint(findings: Sequence[Finding], *, can_exclude: bool) -> str:
     return f"{lifts} To do the rest: {' '.join(shown)}{' …' if len(patterns) > _SHOWN_PATTERNS else ''}"
 
 
-def _exclude_pattern(finding: Finding) -> str:
+def _exclude_pattern(finding: PlanFinding) -> str:
     """Return the pattern that excludes a finding; empty: none."""
     return finding.address or "" if finding.excluded_by is None else finding.excluded_by
 
 
-def _names_one(findings: Sequence[Finding]) -> bool:
+def _names_one(findings: Sequence[PlanFinding]) -> bool:
     return any("--allow " in finding.hint for finding in findings)

@@ -18,18 +18,18 @@ from reconciler.operations.steps.link_sides import (
     MISCONFIGURATION,
     NOT_READABLE,
     WAITED_FOR,
+    LinkOutcome,
     LinkSource,
-    LinkSynced,
     LinkView,
     Pace,
     TaskDone,
     explain_left,
     judge_trouble,
-    link_status_of,
     note_task,
     principal_of,
     probe_source,
     provider_named,
+    status_for_error,
     task_result,
     teach_names,
 )
@@ -48,7 +48,7 @@ from reconciler.resources.mirrors import (
     GroupOffsetsResult,
     LinkSeen,
     MirrorSeen,
-    Offered,
+    OfferedTopic,
     Trouble,
     taken_rules,
 )
@@ -176,7 +176,7 @@ class GroupsRead:
 TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
-def auto_create_mirrors(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
+def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
     """Create missing mirrors, and report names that other topics have.
 
     With a prefix, topics that are mirrors are skipped: opposite links would create mirrors forever.
@@ -262,7 +262,7 @@ def sync_rules(sides: LinkView) -> TaskDone:
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
-def follow(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
+def follow(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
     """Update partitions and configs of mirrors to those of their sources."""
     healthy = {
         mirror.name: offered[mirror.source].topic
@@ -272,7 +272,7 @@ def follow(sides: LinkView, offered: Mapping[str, Offered]) -> TaskDone:
     return task_result(0, links_by_jobs(sides.destination).syncs.follow(healthy))
 
 
-def note_sources(sides: LinkView, offered: Mapping[str, Offered]) -> dict[str, ReconcilerError]:
+def note_sources(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
     """Record lost and recovered sources; return errors of mirrors that are FAILED now."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
@@ -298,7 +298,7 @@ FAILED_HINT: Final = (
 )
 
 
-def _find_trouble(sides: LinkView, mirror: MirrorSeen, seen: Offered | None) -> Trouble | None:
+def _find_trouble(sides: LinkView, mirror: MirrorSeen, seen: OfferedTopic | None) -> Trouble | None:
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
         return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
@@ -339,7 +339,7 @@ class LinkPass:
 
 def sync_links(
     link_pass: LinkPass, driver: Driver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
-) -> Iterator[LinkSynced]:
+) -> Iterator[LinkOutcome]:
     """Sync the wanted links of a destination except their groups, and yield the results.
 
     Links with due groups need `bring_groups` after records are copied.
@@ -364,12 +364,12 @@ def sync_links(
         if sides is None:
             yield _unknown_source(link_pass.cluster, link, link_pass.owners.get(link.name))
         elif left := explain_left(sides):
-            yield LinkSynced(link_pass.cluster, link.name, link.status, left=left, is_left=True)
+            yield LinkOutcome(link_pass.cluster, link.name, link.status, left=left, is_left=True)
         else:
             yield sync_link(sides, version, link_pass.pace, driver)
 
 
-def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkSynced]:
+def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
     """Sync the groups of some links to their mirrors' current offsets, and yield the results.
 
     Raises:
@@ -388,12 +388,12 @@ def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkSy
             continue
         task_done = _run_task(sides, pace, CONSUMER_OFFSET_SYNC, partial(sync_groups, sides, pace))
         errors = {} if task_done.error is None else {CONSUMER_OFFSET_SYNC: task_done.error}
-        yield LinkSynced(
+        yield LinkOutcome(
             link_pass.cluster, link.name, link.status, {CONSUMER_OFFSET_SYNC: task_done.count}, errors=errors
         )
 
 
-def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None = None) -> LinkSynced:
+def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None = None) -> LinkOutcome:
     """Sync one link except its groups; a failed task does not stop the others.
 
     `version`: that of the destination before reading it. Transitions continue even if the link is paused.
@@ -404,22 +404,22 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:
         drove, errors = _drive_transitions(sides, driver)
-        return LinkSynced(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
+        return LinkOutcome(cluster, name, LinkStatus.PAUSED, drove=drove, errors=errors)
     if sides.spec.paused:  # a broken link may have been repaired
         tried = probe_source(sides, lambda _version: False)
         if isinstance(tried, ReconcilerError):
-            return LinkSynced(cluster, name, link_status_of(tried), errors={LINK: tried})
-        return LinkSynced(cluster, name, LinkStatus.PAUSED)
+            return LinkOutcome(cluster, name, status_for_error(tried), errors={LINK: tried})
+        return LinkOutcome(cluster, name, LinkStatus.PAUSED)
     tasks = _Tasks(sides, pace, version)
     source = probe_source(sides, tasks.needs_offers)
     if isinstance(source, ReconcilerError):
         tasks.postpone()
-        return LinkSynced(cluster, name, link_status_of(source), errors={LINK: source})
+        return LinkOutcome(cluster, name, status_for_error(source), errors={LINK: source})
     failed, done = tasks.done(source)
     drove, errors = _drive_transitions(sides, driver)
     errors |= {**failed, **{task: outcome.error for task, outcome in done.items() if outcome.error is not None}}
     counts = {task: outcome.count for task, outcome in done.items()}
-    return LinkSynced(
+    return LinkOutcome(
         *(cluster, name, LinkStatus.ACTIVE, counts, tuple(failed), drove, errors),
         are_groups_due=tasks.brings,
         left=tasks.left,
@@ -489,7 +489,7 @@ class _Tasks:
             self._settle(TOPIC_CONFIGS_SYNC, version, is_done=self.is_all_due and not waits and not errors)
         return failed, done
 
-    def _make_mirrors(self, offered: Mapping[str, Offered], version: str) -> TaskDone:
+    def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskDone:
         """Create mirrors. Taken names do not cause a repetition, and are reported once."""
         task_done, link = (
             self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
@@ -572,13 +572,13 @@ def _drive_transitions(sides: LinkView, driver: Driver | None) -> tuple[tuple[st
     return tuple(ended), errors
 
 
-def _unknown_source(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkSynced:
+def _unknown_source(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkOutcome:
     source = link.declared.spec.source
     if owner is not None:
-        return LinkSynced(cluster, link.name, link.status, left=f"cluster {source} is not declared here", is_left=True)
+        return LinkOutcome(cluster, link.name, link.status, left=f"cluster {source} is not declared here", is_left=True)
     message = f"link {link.name} of cluster {cluster}: its source, cluster {source}, is not known here"
     error = UserError(message, hint="Declare it as a Cluster, or name a state that has it with --state.")
-    return LinkSynced(cluster, link.name, link.status, errors={LINK: error})
+    return LinkOutcome(cluster, link.name, link.status, errors={LINK: error})
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from reconciler.resources.mirrors import (
     SOURCE_TOPIC_MAY_BE_DELETED,
     LinkSeen,
     MirrorSeen,
-    Offered,
+    OfferedTopic,
     Trouble,
 )
 
@@ -159,7 +159,7 @@ def principal_of(link: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSynced:
+class LinkOutcome:
     """Result of a pass over a link. The caller copies records."""
 
     cluster: str
@@ -245,7 +245,7 @@ class LinkSource:
 
     cluster_id: str
     version: str
-    offered: Mapping[str, Offered] | None
+    offered: Mapping[str, OfferedTopic] | None
 
 
 def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
@@ -281,7 +281,7 @@ def explain_left(sides: LinkView) -> str:
     return "" if known is not None or is_copied else f"it has not met cluster {name} yet"
 
 
-def link_status_of(error: ReconcilerError) -> LinkStatus:
+def status_for_error(error: ReconcilerError) -> LinkStatus:
     """Return the status of a link whose source has this error."""
     if isinstance(error, RetryableError) and not isinstance(error, MendFirstError):
         return LinkStatus.UNAVAILABLE
@@ -304,7 +304,7 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     return LinkSource(identity.cluster_id, version, _read_offered(sides) if needs(version) else None)
 
 
-def _read_offered(sides: LinkView) -> Mapping[str, Offered]:
+def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
     """Return what the source offers; missing sources of mirrors are queried by name, as they may be hidden."""
     above = links_by_jobs(sides.source).syncs
     offered = above.offered(sides.principal)
@@ -313,7 +313,7 @@ def _read_offered(sides: LinkView) -> Mapping[str, Offered]:
 
 
 def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:
-    status = link_status_of(error)
+    status = status_for_error(error)
     if status is LinkStatus.UNAVAILABLE:
         code = TIMEOUT
     else:

@@ -35,7 +35,7 @@ from reconciler.resources.mount import Direction, HandMigration, Mounting, Mount
 if TYPE_CHECKING:
     from reconciler.archives.archive import Archive
     from reconciler.archives.topic_manifest import TopicManifest
-    from reconciler.jobs.archive import Archived, Archiving
+    from reconciler.jobs.archive import ArchiveJob, ArchiveResult
     from reconciler.jobs.comparison import Comparison
     from reconciler.jobs.copy import TopicCopyJob
     from reconciler.jobs.progress import JobProgress
@@ -268,7 +268,7 @@ class Unmount(_MountRun):
         begin(archive, topic.archived, starts, move.claim)
         return self._store(replace(move, state=_S.EXECUTING))
 
-    def _archive_all(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, Archived]:
+    def _archive_all(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, ArchiveResult]:
         """Archive a topic completely; afterwards it is closed and may be deleted."""
         from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
@@ -312,13 +312,13 @@ class Unmount(_MountRun):
         except ReconcilerError as also:
             tell_still_sealed(error, also)
 
-    def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> Archiving:
+    def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
-        from reconciler.jobs.archive import Archiving
+        from reconciler.jobs.archive import ArchiveJob
 
         check = self._timeout_check()
         compression = topic.archived.effective.get("compression.type", "producer")
-        return Archiving(
+        return ArchiveJob(
             f"topic {move.topic}",
             log,
             ArchiveSink(archive, topic.archived.partitions, compression),
@@ -441,11 +441,11 @@ class Mount(_MountRun):
 
     def _fill(self, move: MountJob, archive: Archive) -> tuple[int, int]:
         from reconciler.embedded.mounts.archive_log import ArchiveLog
-        from reconciler.jobs.archive import Restoring, restore
+        from reconciler.jobs.archive import RestoreJob, restore
 
         means, source = self.means, ArchiveLog(archive)
         begins = {number: bounds.start for number, bounds in source.bounds().items()}
-        job = Restoring(
+        job = RestoreJob(
             f"topic {move.topic}",
             source,
             means.by_jobs.filler(move, begins),

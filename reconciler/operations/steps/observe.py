@@ -17,18 +17,18 @@ from reconciler.operations.steps.invocation import quiet
 from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
 from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
-    Attached,
+    AttachedTopic,
     SharedStorage,
-    detached_here,
     elsewhere,
-    found_beside,
-    found_detached,
-    found_source,
+    find_detached_source,
+    find_last_detached,
+    find_named_source,
+    find_source,
     is_unmounted,
-    nothing_there,
+    no_topic_error,
     wanted_name,
 )
-from reconciler.planning.selection import names_before, renamed_namespaces
+from reconciler.planning.selection import possible_old_names, renamed_namespaces
 from reconciler.planning.situation import is_another, mounted_by
 from reconciler.providers.protocol import Provider, Scope, archives_of, groups_of, migrations_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -478,14 +478,14 @@ class _StorageIndex:
         if isinstance(storage, UserError):
             return None if is_there else storage
         if is_there:
-            look = detached_here if mounting.spec.state == "unmounted" else found_beside
+            look = find_last_detached if mounting.spec.state == "unmounted" else find_named_source
             return look(mounting, storage)
         if mounting.spec.state == "unmounted":
-            return found_detached(mounting, storage)
+            return find_detached_source(mounting, storage)
         last = self._record.get(address)
         if last is None and (old := self._old_address(mounting)) is not None:
             last = self._record.get(old)
-        source = found_source(mounting, last.physical_name if last is not None else None, storage)
+        source = find_source(mounting, last.physical_name if last is not None else None, storage)
         if source is not None:
             return source
         others = [
@@ -494,7 +494,7 @@ class _StorageIndex:
             for other_storage in [self._shared_storage(name)]
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
-        return elsewhere(mounting, storage.url, known) or nothing_there(
+        return elsewhere(mounting, storage.url, known) or no_topic_error(
             mounting, storage.url, self._find_unmounting(mounting)
         )
 
@@ -504,7 +504,7 @@ class _StorageIndex:
         declared_old = (
             address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
         )
-        names = names_before(mounting.address, declared_old, self._renamed_namespaces)
+        names = possible_old_names(mounting.address, declared_old, self._renamed_namespaces)
         return next((name for name in names if name in self._record), None)
 
     def _find_unmounting(self, mounting: Mounting) -> Address | None:
@@ -668,13 +668,15 @@ class _StorageIndex:
             {cluster_id: name for name, cluster_id in sorted(identities.items(), reverse=True)},
         )
 
-    def _attached_topics(self, cluster: str) -> Iterator[Attached]:
+    def _attached_topics(self, cluster: str) -> Iterator[AttachedTopic]:
         sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
         for address, item in sorted(self._seen.inventory.items()):
             name = cluster_of(address) or ""
             is_topic = item.topic.legacy is not None and kind_of(address) == "topic" and name in sharing
             if item.topic.legacy is not None and is_topic and not self._is_lost(address, cluster):
-                yield Attached(name, full_name_of(address), item.topic.legacy.location, self._unmounting.get(address))
+                yield AttachedTopic(
+                    name, full_name_of(address), item.topic.legacy.location, self._unmounting.get(address)
+                )
 
     def _is_shared(self, one: str, other: str) -> bool:
         mine, theirs = self._clusters.get(one), self._clusters.get(other)
@@ -749,7 +751,7 @@ def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, 
             )
 
 
-def look_over(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
+def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
     """Read overviews of `clusters` in parallel; empty for clusters that do not exist yet. `recorded`: expected ids.
 
     Raises:

@@ -50,7 +50,7 @@ from reconciler.planning.orders import (
     PauseLinkOrder,
     RoleOrder,
 )
-from reconciler.planning.plan import Finding, Plan, PlanInput, PlanSource, Selection
+from reconciler.planning.plan import Plan, PlanFinding, PlanInput, PlanSource, Selection
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
@@ -65,7 +65,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.inventory import Declared, Observed
+from reconciler.resources.inventory import DeclaredResource, Observed
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE
 from reconciler.resources.mount import StoredTopics
@@ -115,7 +115,9 @@ def plan_orders(
         lost={name: why_lost(name, error) for name, error in read.unread.items()},
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
-    desired: dict[Address, Declared] = {cluster_address(name): Declared(site.clusters[name], "") for name in clusters}
+    desired: dict[Address, DeclaredResource] = {
+        cluster_address(name): DeclaredResource(site.clusters[name], "") for name in clusters
+    }
     if isinstance(site, Work):  # files declare protection even if the state is not read
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, request=request)
@@ -332,7 +334,7 @@ class OrderRun:
     def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
         refused = {address for address, _ in self._refusals(plan)}
         errors = [
-            Finding(at, None, refusal.message.removeprefix(f"{at}: "), refusal.hint)
+            PlanFinding(at, None, refusal.message.removeprefix(f"{at}: "), refusal.hint)
             for at, refusal in failed.items()
             if at not in refused
         ]

@@ -13,15 +13,15 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.objectstore.directory import write_whole
+from reconciler.objectstore.directory import write_atomically
 from reconciler.objectstore.open import open_store
 from reconciler.operations.steps.observe import ObservedClusters, burst
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import scope_of, settle
 from reconciler.resources.address import cluster_address
 from reconciler.runtime.text import counted, no_json, refusal
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
-from reconciler.state.lease import doing_of
+from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, read_snapshot
 
@@ -46,7 +46,7 @@ def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
 
 
 def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
-    holder = f"{lease.who} holds the lease since {lease.since}: {doing_of(store, lockfile)}; run {lease.run}"
+    holder = f"{lease.who} holds the lease since {lease.since}: {describe_activity(store, lockfile)}; run {lease.run}"
     return f"{holder}. What it does next may change what you see"
 
 
@@ -88,7 +88,7 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
         )
 
 
-def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[Finding]:
+def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
     """Yield findings about other states with this lineage that clusters name: one of the two is a copy."""
     if lockfile is None:
         return
@@ -108,7 +108,7 @@ def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> 
                     f"state {place} has the same lineage as this one, and another content: one is a copy of the other"
                 )
                 hint = "Each takes what the other owns for its own: apply with one of them alone, and delete the other."
-                yield Finding(None, None, message, hint)
+                yield PlanFinding(None, None, message, hint)
 
 
 def read_state(site: Site) -> Snapshot | None:
@@ -207,7 +207,7 @@ class LocalSpool:
         body = {"format": SPOOL, "run": run, "sha256": _digest(content), "entries": content}
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
+            write_atomically(path, orjson.dumps(body, option=orjson.OPT_INDENT_2), mode=0o600)
         except OSError as error:
             raise UserError(
                 f"{path}: {_reason(error)}", hint="Nothing is lost: the next run looks at the clusters."

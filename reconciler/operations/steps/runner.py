@@ -11,9 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.applying.engine import RunResult
-from reconciler.applying.events import Detached, Event, Summary
+from reconciler.applying.events import Event, RunHandedOver, Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Decide, Ended, Run, RunOptions, RunRequest, ToDo
+from reconciler.applying.run import Basis, Caller, Decide, Run, RunOptions, RunOutcome, RunRequest, ToDo
 from reconciler.errors import (
     IncompleteError,
     InterruptedRunError,
@@ -54,7 +54,7 @@ def run_under_lease(
     report: Callable[[Event], None],
     stop: Stop,
     keeps_state: bool = True,
-) -> Ended:
+) -> RunOutcome:
     """Run what `decide` returns for the state under the lease; `result` is `None` if there was nothing to do.
 
     If `decide` raises, nothing was done and the lease is released. Without `keeps_state` the run uses an empty
@@ -203,9 +203,9 @@ def _keys_to_take(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
     return taken
 
 
-def _run_to_end(run: Coroutine[object, object, Ended]) -> Ended:
+def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
     """Run a coroutine. Its task returns `None`, because asyncio would log a large result twice."""
-    results: list[Ended] = []
+    results: list[RunOutcome] = []
 
     async def drive() -> None:
         results.append(await run)
@@ -400,7 +400,7 @@ class Emergency(SiteOptions):
             return ToDo(actions, digest(actions))
 
         def report(event: Event) -> None:
-            if not (self.no_state and isinstance(event, Detached | Summary)):  # both name a stored state
+            if not (self.no_state and isinstance(event, RunHandedOver | Summary)):  # both name a stored state
                 self.report(event)
 
         wish = RunRequest(

@@ -33,14 +33,14 @@ from reconciler.resources.mirrors import (
     RESTORE,
     REVERSALS,
     SOURCE_TOPIC_ID_CHANGED,
-    Diverged,
+    DivergedPartition,
     LinkSeen,
     MirrorSeen,
     Operation,
     Position,
     Stretch,
     Trouble,
-    Truncated,
+    TruncatedPartition,
     WithDiverged,
 )
 from reconciler.runtime.retry import go_on
@@ -230,7 +230,7 @@ def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], m
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
-    def find_diverged(mirror: MirrorTopic) -> Sequence[Diverged] | ReconcilerError | None:
+    def find_diverged(mirror: MirrorTopic) -> Sequence[DivergedPartition] | ReconcilerError | None:
         links = links_of(providers[mirror.cluster]).by_jobs
         try:
             if links is None or links.diverged(mirror.name, {}) is None:
@@ -400,7 +400,7 @@ class Driver:
         *,
         wanted: MirrorTopic | None = None,
         approved: tuple[Stretch, ...] | None = None,
-    ) -> tuple[MirrorSeen, Mapping[int, Truncated]]:
+    ) -> tuple[MirrorSeen, Mapping[int, TruncatedPartition]]:
         """Turn the original source of a stopped mirror into its mirror, cutting records written here since.
 
         Return the mirror and the cut of each partition. `diverged`: handling of records that only this topic
@@ -422,7 +422,7 @@ class Driver:
             self._check_approved(cluster, full_name, peer, approved)
         asked_for = Operation(operation, RESTORE, diverged=diverged, approved=approved)
         self._links(cluster).join(full_name, peer, asked_for, may_go_on=self.may_go_on)
-        cut: dict[int, Truncated] = {}
+        cut: dict[int, TruncatedPartition] = {}
         return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
     def restorable(self, cluster: str, full_name: str, link: str | None = None) -> MirrorSeen:
@@ -462,7 +462,7 @@ class Driver:
         """Return where each partition of an original source is to be cut."""
         return cuts(self.providers, cluster, full_name, peer)
 
-    def drive(self, cluster: str, full_name: str, cut: dict[int, Truncated] | None = None) -> MirrorSeen:
+    def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> MirrorSeen:
         """Take steps until a transition ends; return the mirror. Errors are recorded on it and raised."""
         links = self._links(cluster)
         mirror = links.mirror(full_name)
@@ -487,7 +487,7 @@ class Driver:
             self._finish_source(mirror)
         return mirror
 
-    def _take_step(self, links: LinksByJobs, mirror: MirrorSeen, cut: dict[int, Truncated]) -> MirrorSeen:
+    def _take_step(self, links: LinksByJobs, mirror: MirrorSeen, cut: dict[int, TruncatedPartition]) -> MirrorSeen:
         operation = mirror.operation
         if operation is None:
             return mirror  # nothing records the operation
@@ -618,7 +618,7 @@ class Driver:
         return self._advance(links, mirror, _M.PENDING_RESTORE)
 
     def _restore(
-        self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, cut: dict[int, Truncated]
+        self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> MirrorSeen:
         # Close again: a late process may have reopened the topic.
         links.join(mirror.name, self._source_mirror_of(mirror), operation, may_go_on=self.may_go_on)

@@ -28,7 +28,7 @@ from reconciler.operations.steps.invocation import (
 )
 from reconciler.operations.steps.trust import Trust, refuse_plaintext
 from reconciler.planning.checks.guards import lowered, with_base
-from reconciler.planning.plan import Finding, Selection
+from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
@@ -41,7 +41,7 @@ from reconciler.state.snapshots import read_snapshot, snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
-    from reconciler.resources.inventory import Declared, Desired, Recorded
+    from reconciler.resources.inventory import DeclaredResource, Desired, Recorded
 
 
 _ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
@@ -212,13 +212,13 @@ class Work(Site):
             return with_base(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
-    def lowered_guards(self) -> tuple[Finding, ...]:
+    def lowered_guards(self) -> tuple[PlanFinding, ...]:
         """Return findings about guards that a pull request lowers, or that cannot be compared."""
         try:
             base = self.trust.base_guards
         except UserError as error:
             message = f"whether this change lowers guards.approvals is not known: {error.message}"
-            return (Finding(None, None, message, error.hint, is_of_approval=True),)
+            return (PlanFinding(None, None, message, error.hint, is_of_approval=True),)
         return () if base is None else tuple(lowered(self.loaded.workspace.spec.guards, base))
 
     def relative_root(self, name: str) -> None:
@@ -378,7 +378,7 @@ def _parse_cluster(text: str) -> Cluster:
 def edge_of(
     invocation: Invocation,
     folder: Path,
-    declared: Mapping[Address, Declared | Recorded] = MappingProxyType({}),
+    declared: Mapping[Address, DeclaredResource | Recorded] = MappingProxyType({}),
     *,
     is_reader: bool = False,
 ) -> Edge:
@@ -396,7 +396,7 @@ def edge_of(
     )
 
 
-def _mirror_sources(items: Iterable[Declared | Recorded]) -> Iterator[Address]:
+def _mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
     """Yield the source topics of mirrors, whose full names a platform with flat names must know."""
     for item in items:
         match item.resource:

@@ -48,7 +48,7 @@ from reconciler.planning.diff.drift import warnings_of_unmatched_rules
 from reconciler.planning.diff.mount_changes import check_recovery, check_replica, is_replaced
 from reconciler.planning.diff.removals import check_hidden
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.cluster_values import warnings_of_lost
 from reconciler.planning.resolve.limits import (
     beyond,
@@ -74,19 +74,19 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Capabilities
 
 
-def check_resources(situation: Situation) -> Iterator[Finding]:
+def check_resources(situation: Situation) -> Iterator[PlanFinding]:
     """Yield references to missing resources, and features that a platform does not support."""
     for address in sorted(situation.wanted):
         if situation.is_decidable(address):
             wanted = situation.wanted[address]
             for message, hint in _problems(address, wanted, situation):
-                yield Finding(address, wanted.source, message, hint, wanted.marks)
+                yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
 
 
-SituationCheck: TypeAlias = Callable[[Situation], Iterable[Finding]]
+SituationCheck: TypeAlias = Callable[[Situation], Iterable[PlanFinding]]
 """Checks the three inventories before any decision."""
 
-PlanCheck: TypeAlias = Callable[["Review"], Iterable[Finding]]
+PlanCheck: TypeAlias = Callable[["Review"], Iterable[PlanFinding]]
 """Checks the whole plan once its actions are sorted."""
 
 REFUSALS: Final[tuple[SituationCheck, ...]] = (

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.plan import Finding, Mark, PlanInput
+from reconciler.planning.plan import Mark, PlanFinding, PlanInput
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.cluster import Cluster, is_overlapping
 from reconciler.resources.cluster_properties import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation, WantedResource
     from reconciler.resources.inventory import (
         ClusterIdentity,
-        Declared,
+        DeclaredResource,
         Desired,
         Observed,
         Record,
@@ -43,7 +43,7 @@ def declared_clusters(desired: Desired) -> dict[str, Cluster]:
     return {resource.metadata.name: resource for resource in resources if isinstance(resource, Cluster)}
 
 
-def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[Finding, ...]) -> frozenset[str]:
+def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
     """Return the clusters that may be planned: declared, read and not refused."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
@@ -53,7 +53,7 @@ def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[Findin
     )
 
 
-def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[Finding]:
+def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[PlanFinding]:
     """Yield problems of the clusters themselves."""
     clusters = declared_clusters(desired)
     for name in sorted(clusters):
@@ -64,7 +64,7 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
     yield from check_undeclared(desired)
 
 
-def _check_overlaps(desired: Desired) -> Iterator[Finding]:
+def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
     """Yield object storages that overlap a cluster's root: its sweep would delete remote objects."""
     clusters = declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
@@ -78,12 +78,12 @@ def _check_overlaps(desired: Desired) -> Iterator[Finding]:
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
                 message = f"{what} are one place or lie in each other"
                 hint = "Give objectStorage a location of its own: a sweep deletes what its own cluster does not name."
-                yield Finding(address, desired[address].source, message, hint, excluded_by="")
+                yield PlanFinding(address, desired[address].source, message, hint, excluded_by="")
 
 
 def _check_identity(
-    declared: Declared, last: Recorded | None, identity: ClusterIdentity | None, request: PlanInput
-) -> Iterator[Finding]:
+    declared: DeclaredResource, last: Recorded | None, identity: ClusterIdentity | None, request: PlanInput
+) -> Iterator[PlanFinding]:
     cluster = declared.resource
     if not isinstance(cluster, Cluster):
         return
@@ -115,7 +115,7 @@ def _check_identity(
         problem = _changed_identity(name, last, identity)
     if problem:
         # The identity matters for all resources of the cluster: excluding only the cluster still reads it.
-        yield Finding(cluster.address, declared.source, *problem, excluded_by=f"*/{name}/*")
+        yield PlanFinding(cluster.address, declared.source, *problem, excluded_by=f"*/{name}/*")
 
 
 def _changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
@@ -131,7 +131,7 @@ def _changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> t
     return None
 
 
-def check_undeclared(desired: Desired) -> Iterator[Finding]:
+def check_undeclared(desired: Desired) -> Iterator[PlanFinding]:
     """Yield undeclared clusters with declared resources."""
     clusters = declared_clusters(desired)
     first: dict[str, Address] = {}
@@ -140,7 +140,7 @@ def check_undeclared(desired: Desired) -> Iterator[Finding]:
         if name is not None and name not in clusters:
             first.setdefault(name, address)
     for name, address in first.items():
-        yield Finding(
+        yield PlanFinding(
             address,
             desired[address].source,
             f"cluster {name} is not declared",
@@ -170,7 +170,7 @@ PropertyProblem = tuple[str, str, tuple[str, ...]]
 """Message, hint and the properties concerned."""
 
 
-def check_properties(situation: Situation) -> Iterator[Finding]:
+def check_properties(situation: Situation) -> Iterator[PlanFinding]:
     """Yield problems of properties on clusters whose properties are known."""
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -179,7 +179,9 @@ def check_properties(situation: Situation) -> Iterator[Finding]:
             yield from property_findings(wanted, wanted.resource, capabilities.properties)
 
 
-def property_findings(wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]) -> Iterator[Finding]:
+def property_findings(
+    wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]
+) -> Iterator[PlanFinding]:
     """Yield problems of a cluster's compiled properties; `known` are those of its platform."""
     if not known:
         return
@@ -191,7 +193,7 @@ def property_findings(wanted: WantedResource, cluster: Cluster, known: Mapping[s
         *(_check_credentials(cluster) if ENABLED in known else ()),
     ):
         marks = tuple(_mark(wanted, name) for name in names if name in properties)
-        yield Finding(wanted.resource.address, wanted.source, message, hint, marks)
+        yield PlanFinding(wanted.resource.address, wanted.source, message, hint, marks)
 
 
 def _unknown_properties(names: AbstractSet[str], known: list[str], *, has_brokers: bool) -> Iterator[PropertyProblem]:
@@ -281,17 +283,17 @@ def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
         yield f"{where}.tokenEndpointUrl", f"{url} is asked for tokens without encryption"
 
 
-def check_plaintext(desired: Desired) -> Iterator[Finding]:
+def check_plaintext(desired: Desired) -> Iterator[PlanFinding]:
     """Yield a finding for each declared cluster that sends passwords in clear."""
     for address, declared in sorted(desired.items()):
         if isinstance(declared.resource, Cluster):
             yield from _plaintext_findings(address, declared.source, declared.resource)
 
 
-def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iterator[Finding]:
+def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iterator[PlanFinding]:
     for field, message in plaintext_of(cluster):
         path = tuple(field.removeprefix("spec.").split("."))
-        yield Finding(address, source, message, HINT, ((address, ("spec", *path)),))
+        yield PlanFinding(address, source, message, HINT, ((address, ("spec", *path)),))
 
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
@@ -345,7 +347,7 @@ def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
     )
 
 
-def warnings_of_overrides(review: Review) -> Iterator[Finding]:
+def warnings_of_overrides(review: Review) -> Iterator[PlanFinding]:
     """Yield declared properties that a broker overrides for itself."""
     situation = review.situation
     for name in sorted(situation.clusters):
@@ -361,4 +363,4 @@ def warnings_of_overrides(review: Review) -> Iterator[Finding]:
                 command = f"--alter --entity-type brokers --entity-name {broker} --delete-config {key}"
                 hint = f"Take it back with: kafka-configs.sh --bootstrap-server HOST:PORT {command}"
                 marks = ((address, ("spec", "properties", key)),)
-                yield Finding(address, declared.source, message, hint, marks, is_of_drift=True)
+                yield PlanFinding(address, declared.source, message, hint, marks, is_of_drift=True)

@@ -26,10 +26,10 @@ from reconciler.planning.allowances import ADOPT, Grant, allowances, granted_by
 from reconciler.planning.checks.offline import resource_for_rules, violations
 from reconciler.planning.diff.removals import ContainerGuard
 from reconciler.planning.fields import fields_of
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import SwitchReader
 from reconciler.planning.resolve.limits import FIXED
-from reconciler.planning.situation import IMPLIED, Review, Situation, taken_over
+from reconciler.planning.situation import IMPLIED, Review, Situation, find_taken_over
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -73,13 +73,13 @@ def mounting_yaml(topic: Address) -> str:
     return f"{{apiVersion: reconciler/v1, kind: Mounting, metadata: {metadata}, spec: {{state: unmounted}}}}"
 
 
-def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[Finding]:
+def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
     """Yield how to keep the records of topics that orders delete."""
     topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
         others = f" and those of {counted(len(topics) - 1, 'more topic')}" if topics[1:] else ""
         message = f"its records{others} can be kept in object storage, if it is unmounted instead"
-        yield Finding(topics[0], None, message, f"Declare and apply first: {mounting_yaml(topics[0])}")
+        yield PlanFinding(topics[0], None, message, f"Declare and apply first: {mounting_yaml(topics[0])}")
 
 
 def add_advice(action: Delete, instead: str | None) -> Delete:
@@ -141,8 +141,8 @@ class GuardResult:
     """Actions and findings after all guards."""
 
     actions: tuple[Action, ...]
-    errors: Sequence[Finding] = ()
-    warnings: Sequence[Finding] = ()
+    errors: Sequence[PlanFinding] = ()
+    warnings: Sequence[PlanFinding] = ()
 
 
 def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]) -> GuardResult:
@@ -206,14 +206,14 @@ def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowe
         block = refuses(action, situation)
         if block is None:
             continue
-        origin = lifted_by(action, block, allowed)
+        origin = find_lifting_allowance(action, block, allowed)
         if origin is None:
             return replace(action, blocked=block)
         grant = grant or origin
     return replace(action, granted_by=grant) if grant else action
 
 
-def lifted_by(action: Action, block: Block, allowed: Sequence[Grant]) -> str | None:
+def find_lifting_allowance(action: Action, block: Block, allowed: Sequence[Grant]) -> str | None:
     """Return the origin of the allowance that lifts a block, if any."""
     if block.guard == OWNER:
         return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
@@ -388,7 +388,7 @@ def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Se
     return frozenset(unnamed) if len(unnamed) > _max_deletes_of(situation) else frozenset()
 
 
-def warnings_of_deletes(review: Review) -> Iterator[Finding]:
+def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
     """Yield what lifts the limit of deletes, which patterns do not."""
     situation = review.situation
     excess = _excess_deletes(
@@ -397,7 +397,7 @@ def warnings_of_deletes(review: Review) -> Iterator[Finding]:
     if excess:
         message = f"{len(excess)} deletes are more than the {_max_deletes_of(situation)} of guards.maxDeletes"
         hint = "Name each of them with --allow, without a pattern; or raise guards.maxDeletes in reconciler.yaml."
-        yield Finding(None, None, message, hint)
+        yield PlanFinding(None, None, message, hint)
 
 
 def _max_deletes_of(situation: Situation) -> int:
@@ -411,7 +411,7 @@ def _is_empty(desired: Desired) -> bool:
     return all(isinstance(declared.resource, TieringPolicy) for declared in desired.values())
 
 
-def approvers_asked(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
+def required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
     """Return the required approvals and the actions that require them; blocked actions require none."""
     counts = {action.id: _approvals_for(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
@@ -434,12 +434,12 @@ def with_base(guards: Guards, base: Guards | None) -> Guards:
     return guards.model_copy(update={"approvals": {name: count for name, count in risks.items() if count}})
 
 
-def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
+def lowered(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
     """Yield how a pull request weakens the guards of its base, for its approvers."""
     for name in _APPROVABLE_RISKS:
         before, now = _approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)
         if now < before:
-            yield Finding(
+            yield PlanFinding(
                 None,
                 None,
                 f"this change lowers guards.approvals of {name} from {before} to {now or 'none'}",
@@ -448,7 +448,7 @@ def lowered(guards: Guards, base: Guards) -> Iterator[Finding]:
             )
     added = [f"{allowance.action} until {allowance.until}" for allowance in guards.allow if allowance not in base.allow]
     if added:
-        yield Finding(
+        yield PlanFinding(
             None,
             None,
             f"this change adds guards.allow: {first_few(added)}",
@@ -461,11 +461,11 @@ _ApprovableRisk: TypeAlias = Literal["disruptive", "irreversible", "data-loss"]
 _APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk)
 
 
-def warnings_of_approvals(review: Review) -> Iterator[Finding]:
+def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
     """Yield the approvals that an apply will require."""
-    most, names = approvers_asked(review.actions, review.situation.request.guards)
+    most, names = required_approvals(review.actions, review.situation.request.guards)
     if most:
-        yield Finding(
+        yield PlanFinding(
             None,
             None,
             f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {first_few(names, 3)}",
@@ -475,7 +475,7 @@ def warnings_of_approvals(review: Review) -> Iterator[Finding]:
         )
 
 
-def warnings_of_return(review: Review) -> Iterator[Finding]:
+def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
     """Yield what a plan back to an earlier state cannot restore; nothing for other plans."""
     back_to = review.situation.request.back_to
     if back_to is None:
@@ -483,7 +483,7 @@ def warnings_of_return(review: Review) -> Iterator[Finding]:
     empty = [action.address for action in review.actions if isinstance(action, Create) and _held_records(action)]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        yield Finding(
+        yield PlanFinding(
             None,
             None,
             f"{empty[0]}{more} had records in state #{back_to}, and is created again, empty",
@@ -498,7 +498,7 @@ def _held_records(action: Create) -> bool:
 _MAX_ADDRESSES: Final = 20
 
 
-def warnings_of_owners(review: Review) -> Iterator[Finding]:
+def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
     """Yield recorded resources that other workspaces took over, by workspace, and clusters with unknown owners."""
     situation, request = review.situation, review.situation.request
     for cluster in sorted(situation.trusted):
@@ -506,16 +506,16 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
         if seen is not None and seen.cluster.owners is not None and seen.cluster.owners.unknown is not None:
             message = f"which workspace owns what on it is not known: {seen.cluster.owners.unknown}"
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
-            yield Finding(seen.resource.address, None, message, hint)
+            yield PlanFinding(seen.resource.address, None, message, hint)
     reported = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
     reported |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
-    owned = taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
+    owned = find_taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
     for address, owner in owned:
         if address not in reported and situation.is_decidable(address):
             taken.setdefault(owner, []).append(address)
     for owner, addresses in sorted(taken.items(), key=lambda item: item[1]):
-        yield Finding(
+        yield PlanFinding(
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
@@ -527,7 +527,7 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
         if isinstance(action, Delete) and action.owner and action.blocked and action.blocked.guard == OWNER:
             removed.setdefault(action.owner, []).append(action.address)
     for owner, addresses in sorted((owner, sorted(item)) for owner, item in removed.items()):
-        yield Finding(
+        yield PlanFinding(
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, to be deleted, and now owned by {owner}",
@@ -535,13 +535,13 @@ def warnings_of_owners(review: Review) -> Iterator[Finding]:
         )
 
 
-def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[Finding]:
+def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
     """Yield resources of other workspaces that orders change; that blocks no order."""
     addresses = dict.fromkeys(address for action in actions for address in addresses_of(action))
     for address in addresses if situation.others else ():
         if (owner := situation.other_owner(address)) is not None:
             hint = "Tell its owners: their next plan shows what differs from their files."
-            yield Finding(address, None, f"it is owned by {owner}", hint)
+            yield PlanFinding(address, None, f"it is owned by {owner}", hint)
 
 
 def taking(addresses: Sequence[Address]) -> str:

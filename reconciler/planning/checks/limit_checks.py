@@ -11,7 +11,7 @@ from reconciler.lifecycles import UNMOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.situation import Review, Situation, mounted_by
 from reconciler.resources.address import (
     Address,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MIN_INSYNC: Final = "min.insync.replicas"
 
 
-def warnings_of_moves(review: Review) -> Iterator[Finding]:
+def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
     """Yield topics whose replicas are still moving; the observed factor is that after the move."""
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
@@ -47,10 +47,10 @@ def warnings_of_moves(review: Review) -> Iterator[Finding]:
         if wanted is not None and situation.is_decidable(address):
             message = "replicas of it still move: a change of its replicationFactor has not come to its end"
             hint = "It continues by itself. To cancel it, set the number that it had before, and apply."
-            yield Finding(address, wanted.source, message, hint)
+            yield PlanFinding(address, wanted.source, message, hint)
 
 
-def warnings_of_insync(review: Review) -> Iterator[Finding]:
+def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
     """Yield minimum in-sync replicas above the replication factor: writes with acks=all are refused."""
     situation = review.situation
     for address in sorted(situation.wanted):
@@ -71,7 +71,7 @@ def warnings_of_insync(review: Review) -> Iterator[Finding]:
 
 def _insync_of_cluster(
     situation: Situation, address: Address, cluster: Cluster, source: str | None
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     """Check the property of all brokers, which some brokers cannot unset."""
     declared, brokers = cluster.spec.properties.get(_MIN_INSYNC), situation.capabilities(cluster.metadata.name)
     seen = situation.observed.get(address)
@@ -81,16 +81,16 @@ def _insync_of_cluster(
     if declared is None and _MIN_INSYNC in ours and _MIN_INSYNC in live:
         message = f"brokers with eligible leader replicas (Kafka 4) refuse to take back properties.{_MIN_INSYNC}"
         hint = f"In place of leaving it out, write {_MIN_INSYNC}: 1 among the properties, which is Kafka's own default."
-        yield Finding(address, source, message, hint)
+        yield PlanFinding(address, source, message, hint)
     most = brokers.max_replication_factor
     if (declared or "").isdecimal() and int(declared or 0) > most:
         message = f"properties.{_MIN_INSYNC} {declared} is more than the number of brokers, {most}: "
         hint = f"Set {_MIN_INSYNC} to {max(1, most - 1)}."
         marks = ((address, ("spec", "properties", _MIN_INSYNC)),)
-        yield Finding(address, source, f"{message}producers with acks=all are refused", hint, marks)
+        yield PlanFinding(address, source, f"{message}producers with acks=all are refused", hint, marks)
 
 
-def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> Iterator[Finding]:
+def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> Iterator[PlanFinding]:
     wanted, capabilities = situation.wanted[address], situation.capabilities(topic.cluster)
     cluster = situation.wanted.get(cluster_address(topic.cluster))
     planned = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
@@ -107,7 +107,7 @@ def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> It
         () if own is None or CONFIGS + _MIN_INSYNC in wanted.origins else ((address, ("spec", "configs", _MIN_INSYNC)),)
     )
     hint = f"Raise replicationFactor to {least} or more, or set {_MIN_INSYNC} to {max(1, replicas - 1)}."
-    yield Finding(address, wanted.source, message, hint, marks)
+    yield PlanFinding(address, wanted.source, message, hint, marks)
 
 
 def _replica_count(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
@@ -167,16 +167,16 @@ class NamespaceUsage:
 class QuotaFindings:
     """Findings about quotas."""
 
-    errors: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
+    errors: list[PlanFinding] = field(default_factory=list)
+    warnings: list[PlanFinding] = field(default_factory=list)
 
 
-def check_quotas(review: Review) -> Iterator[Finding]:
+def check_quotas(review: Review) -> Iterator[PlanFinding]:
     """Yield namespaces that grow beyond their quotas."""
     yield from _judge_quotas(review).errors
 
 
-def warnings_of_quotas(review: Review) -> Iterator[Finding]:
+def warnings_of_quotas(review: Review) -> Iterator[PlanFinding]:
     """Yield namespaces that already exceed a quota, or may."""
     yield from _judge_quotas(review).warnings
 
@@ -189,7 +189,7 @@ def _judge_quotas(review: Review) -> QuotaFindings:
     for address, held in sorted(_usage_by_namespace(situation, review.actions, limits).items()):
         limit = limits[address]
         into = judged.errors if held.grows else judged.warnings
-        into.extend(Finding(address, limit.source, *problem) for problem in _exceeded_counts(limit.quotas, held))
+        into.extend(PlanFinding(address, limit.source, *problem) for problem in _exceeded_counts(limit.quotas, held))
         if limit.quotas.bytes not in {None, UNLIMITED} and held.grows:
             _judge_bytes(address, limit, held, review.measure, judged)
     return judged
@@ -336,13 +336,13 @@ def _judge_bytes(
     hint = "Raise spec.quotas.bytes of the namespace, or let its topics keep less, before anything is added."
     if known > allowed:
         message = f"quotas.bytes is {allowed:,}, and it holds {known:,} now: nothing may be added to it"
-        judged.errors.append(Finding(address, limit.source, message, hint))
+        judged.errors.append(PlanFinding(address, limit.source, message, hint))
     elif unknown:
         message = (
             f"quotas.bytes is {allowed:,}, and whether it holds more cannot be told: "
             f"{unknown:,} of {len(staying):,} topics in it were not measured"
         )
-        judged.warnings.append(Finding(address, limit.source, message, "Look with: reconciler topic list"))
+        judged.warnings.append(PlanFinding(address, limit.source, message, "Look with: reconciler topic list"))
 
 
 def partitions_of(resource: Resource) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost, RunJob, Transition
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.limits import beyond, beyond_platform, beyond_protection
 from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, protected_from, topics_on, why_unread
 from reconciler.planning.selection import half_at, has_two_halves
@@ -31,7 +31,7 @@ from reconciler.resources.mirrors import (
     FAILOVER,
     RESTORE,
     REVERSALS,
-    Diverged,
+    DivergedPartition,
     Positions,
     Stretch,
     WithDiverged,
@@ -81,7 +81,7 @@ def _cost_of_restore(
 
 
 def _cost_of_failback(
-    diverged: Sequence[Diverged], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
+    diverged: Sequence[DivergedPartition], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
 ) -> RoleCost:
     beyond = tuple(Stretch(stretch.partition, stretch.start, stretch.stop) for stretch in diverged)
     starts = {stretch.partition: stretch.start for stretch in beyond}
@@ -158,15 +158,15 @@ def _with_failback_cost(action: Transition, measure: Measure, *, keeps: bool) ->
     )
 
 
-def check_restores(review: Review) -> Iterator[Finding]:
+def check_restores(review: Review) -> Iterator[PlanFinding]:
     """Yield topics that cannot be restored because brokers do not delete their records."""
     for action in review.actions:
         for measure in map(review.measure, topics_cut([action])):
             if measure is not None and measure.undeletable is not None:
-                yield Finding(action.address, action.source, measure.undeletable.message, measure.undeletable.hint)
+                yield PlanFinding(action.address, action.source, measure.undeletable.message, measure.undeletable.hint)
 
 
-def warnings_of_restores(review: Review) -> Iterator[Finding]:
+def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
     """Yield other mirrors of a cut topic: they have copied records that their source loses."""
     for action in review.actions:
         if not (isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE):
@@ -178,7 +178,7 @@ def warnings_of_restores(review: Review) -> Iterator[Finding]:
         for address, mirror in sorted(review.situation.mirrors.items()):
             seen = review.situation.observed[address]
             if source_of(mirror) == topic and is_live(seen) and seen.state != "FAILED":
-                yield Finding(
+                yield PlanFinding(
                     address,
                     action.source,
                     f"its source {topic} is cut back by {action.id}: it becomes FAILED if it has copied what is cut",
@@ -252,7 +252,7 @@ _TOPIC_FILTERS: Final = ("spec", "autoCreate", "filters")
 _GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
-def warnings_of_links(review: Review) -> Iterator[Finding]:
+def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
     """Yield link filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
     situation = review.situation
     yield from _open_mirrors(situation)
@@ -265,14 +265,14 @@ def warnings_of_links(review: Review) -> Iterator[Finding]:
             continue
         if wanted.marks:
             for message, hint in beyond_protection(link, situation.capabilities(link.cluster)):
-                yield Finding(address, wanted.source, message, hint, wanted.marks)
+                yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
             yield from _topic_filter_warnings(address, wanted, link, situation)
             yield from _group_filter_warnings(address, wanted, link, situation)
 
 
-def _open_mirrors(situation: Situation) -> Iterator[Finding]:
+def _open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
     links = sorted(address for address, item in situation.wanted.items() if isinstance(item.resource, MirrorLink))
     known_clusters = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
     for address in links:
@@ -284,7 +284,7 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
         is_open = not situation.capabilities(cluster).mirrors.read_only
         if is_open and isinstance(link, MirrorLink) and link.spec.protect == "acl":
             if situation.capabilities(cluster).access.is_open:
-                yield Finding(
+                yield PlanFinding(
                     address,
                     situation.wanted[address].source,
                     f"a mirror on cluster {cluster} that no access rule is about is open to every producer: "
@@ -292,7 +292,7 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
                     "Let a rule allow WRITE on it, or set allow.everyone.if.no.acl.found=false at the brokers.",
                 )
         elif is_open:
-            yield Finding(
+            yield PlanFinding(
                 address,
                 situation.wanted[address].source,
                 f"other producers can write to mirrors on cluster {cluster}: nothing there keeps them read-only, and "
@@ -301,14 +301,14 @@ def _open_mirrors(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[Finding]:
+def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
     """Yield principals that may write to the mirror of a swapped pair: no action of its own protects it."""
     back = mirrored_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
         return
     writers = [who for who in protected_from(mirror, mirror.denied, situation) if who not in mirror.denied]
     if writers:
-        yield Finding(
+        yield PlanFinding(
             mirror.address,
             wanted.source,
             f"a rule lets {first_few(writers, _MAX_NAMES, grouping='')} write to it, and its link says `protect: acl`",
@@ -319,7 +319,7 @@ def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Sit
 
 def _topic_filter_warnings(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     making = link.spec.auto_create
     if making is None or not making.enabled:
         return
@@ -333,7 +333,7 @@ def _topic_filter_warnings(
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
     left = [name for name in mirrors if is_auto_created(making.filters, name)]
     if left:
-        yield Finding(
+        yield PlanFinding(
             address,
             wanted.source,
             f"{first_few(left, _MAX_NAMES, grouping='')} of cluster {link.spec.source}, which the filters take, "
@@ -345,7 +345,7 @@ def _topic_filter_warnings(
 
 def _never_auto_created(
     of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     address, wanted = of
     naming = [
         name_filter for name_filter in filters if name_filter.filter_type == "include" and name_filter.name != "*"
@@ -361,12 +361,12 @@ def _never_auto_created(
             message = (
                 f"autoCreate never mirrors {first_few(sorted(names), _MAX_NAMES, grouping='')}, which its filters name"
             )
-            yield Finding(address, wanted.source, message, hint, ((address, _TOPIC_FILTERS),))
+            yield PlanFinding(address, wanted.source, message, hint, ((address, _TOPIC_FILTERS),))
 
 
 def _left_by_default(
     of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     address, wanted = of
     left = [
         name
@@ -374,7 +374,7 @@ def _left_by_default(
         if takes_name(filters, name) and is_left_by_default(filters, name) and not is_never_made(name)
     ]
     if left:
-        yield Finding(
+        yield PlanFinding(
             address,
             wanted.source,
             f"autoCreate leaves out {first_few(left, _MAX_NAMES, grouping='')}: MirrorMaker or another tool names its "
@@ -386,7 +386,7 @@ def _left_by_default(
 
 def _group_filter_warnings(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     syncing, known = link.spec.consumer_offset_sync, situation.request.groups.get(link.spec.source)
     if syncing is not None and syncing.enabled and known is not None:
         what = f"no group of cluster {link.spec.source}"
@@ -399,13 +399,13 @@ def _unmatched_filters(
     filters: Sequence[NameFilter],
     known: Iterable[str],
     nothing: str,
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     address, wanted = of
     names = sorted(known)
     for place, rule in enumerate(filters):
         if rule.filter_type == "exclude" or rule.name == "*" or any(is_about(rule, name) for name in names):
             continue
-        yield Finding(
+        yield PlanFinding(
             address,
             wanted.source,
             f"{at[1]} filter {rule.name!r} ({rule.pattern_type}) takes {nothing} that is there",
@@ -441,7 +441,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
     yield from beyond_platform(link, capabilities, is_derived=is_derived)
 
 
-def check_links(situation: Situation) -> Iterator[Finding]:
+def check_links(situation: Situation) -> Iterator[PlanFinding]:
     """Yield links with equal prefixes, to the same cluster or another format, or with differing halves."""
     links = {
         address: (wanted, wanted.resource)
@@ -454,13 +454,15 @@ def check_links(situation: Situation) -> Iterator[Finding]:
         yield from _check_prefix(address, wanted, link, situation)
 
 
-def _check_ends(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _check_ends(
+    address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
+) -> Iterator[PlanFinding]:
     identity, source_identity = (situation.request.identities.get(name) for name in (link.cluster, link.spec.source))
     if identity is None or source_identity is None:
         return
     if (wrong := between(link, identity, source_identity)) is not None:
         message, hint = wrong
-        yield Finding(address, wanted.source, message, hint, ((address, ("spec", "source")), *wanted.marks))
+        yield PlanFinding(address, wanted.source, message, hint, ((address, ("spec", "source")), *wanted.marks))
 
 
 def between(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> tuple[str, str] | None:
@@ -477,13 +479,15 @@ def between(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> 
     return None
 
 
-def _check_half(address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation) -> Iterator[Finding]:
+def _check_half(
+    address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
+) -> Iterator[PlanFinding]:
     other = situation.wanted.get(half_at(link))
     if other is None or not has_two_halves(link) or not isinstance(other.resource, MirrorLink):
         return
     half = other.resource.spec
     if (half.source, half.mode) != (link.cluster, link.spec.mode):
-        yield Finding(
+        yield PlanFinding(
             address,
             wanted.source,
             f"its half {half_at(link)} is {f'declared at {other.source}' if other.source else 'ordered'} "
@@ -496,7 +500,7 @@ def _check_half(address: Address, wanted: WantedResource, link: MirrorLink, situ
 
 def _check_prefix(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     if not link.spec.prefix:
         return
     for other in sorted({*situation.observed, *situation.wanted}):
@@ -508,7 +512,7 @@ def _check_prefix(
             continue
         source = situation.wanted[other].source if other in situation.wanted else None
         where = source or ("ordered, too" if other not in situation.observed else "on the cluster")
-        yield Finding(
+        yield PlanFinding(
             address,
             wanted.source,
             f"{other} ({where}) has the prefix {link.spec.prefix!r}, too: each link of a cluster has one of its own",

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from reconciler.errors import UserError
 from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
 from reconciler.planning.actions import Estimate, Reason, RunJob, Transition, Unreadable
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import (
     has_own_topic,
-    held_place,
+    held_state,
     is_at,
     is_away,
     is_explicit,
@@ -88,12 +88,12 @@ def _with_engine(action: Migrating, situation: Situation) -> Migrating:
     return replace(action, estimate=replace(action.estimate, engine=engine))
 
 
-def warnings_of_sealed(review: Review) -> Iterator[Finding]:
+def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
     """Yield sealed topics, which take no records."""
     yield from sealed(review.situation.observed)
 
 
-def sealed(observed: Inventory) -> Iterator[Finding]:
+def sealed(observed: Inventory) -> Iterator[PlanFinding]:
     """Yield sealed topics, left behind by an unfinished move or unmount."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
@@ -103,7 +103,7 @@ def sealed(observed: Inventory) -> Iterator[Finding]:
                 "longer want it. What a command began, it finishes with --finish; an unmount can be cancelled. See: "
                 "reconciler mount status"
             )
-            yield Finding(address, None, message, hint)
+            yield PlanFinding(address, None, message, hint)
 
 
 def no_writes_seconds(partitions: int, unflushed: int) -> int:
@@ -184,7 +184,7 @@ def _estimate_unmeasured(topic: Address, situation: Situation) -> Estimate:
     return Estimate(location=location, partitions=seen.resource.spec.partitions or 0)
 
 
-def warnings_of_strangers(review: Review) -> Iterator[Finding]:
+def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
     """Yield topics under the name of another topic that is mounted, unmounted or detached."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
@@ -208,14 +208,14 @@ def warnings_of_strangers(review: Review) -> Iterator[Finding]:
             yield _stranger_finding(topic, topic, _hint_for_stranger(topic, location, situation), review)
 
 
-def _stranger_finding(address: Address, topic: Address, hint: str, review: Review) -> Finding:
+def _stranger_finding(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
     held = review.measure(topic, is_wish=True)
     what = "its records could not be counted" if held is None else counted(held.records, "record")
     if held is not None and held.newest_ms is not None:
         what += f", the newest of {_utc_text(held.newest_ms)}"
     wanted = review.situation.wanted.get(address)
     message = f"another topic has its name on cluster {cluster_of(topic)}: {what}"
-    return Finding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
+    return PlanFinding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
 
 
 def _hint_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
@@ -282,7 +282,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
         yield beyond(capabilities, "mount or unmount topics")
         return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
-    if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
+    if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:
         return
     hidden = situation.request.hidden.get(topic) or situation.request.hidden.get(mirror_at(topic))
     if hidden is not None:
@@ -298,7 +298,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
         yield from _check_unmount(mounting, topic, seen, situation)
 
 
-def check_rivals(situation: Situation) -> Iterator[Finding]:
+def check_rivals(situation: Situation) -> Iterator[PlanFinding]:
     """Yield mountings of the same topic."""
     named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):
@@ -313,18 +313,20 @@ def check_rivals(situation: Situation) -> Iterator[Finding]:
             yield from _rival_finding(what, one, other, situation)
 
 
-def _rival_finding(what: str, one: WantedResource, other: WantedResource, situation: Situation) -> Iterator[Finding]:
+def _rival_finding(
+    what: str, one: WantedResource, other: WantedResource, situation: Situation
+) -> Iterator[PlanFinding]:
     mine, theirs = one.resource, other.resource
     if not (isinstance(mine, Mounting) and isinstance(theirs, Mounting)) or not situation.is_decidable(mine.address):
         return
     if what == mounted_by(mine):
         message = f"{theirs.address}, at {other.source}, is about topic {mine.topic_name} of this cluster too"
         hint = "Keep one of the two, or give one another name with `as`."
-        yield Finding(mine.address, one.source, message, hint)
+        yield PlanFinding(mine.address, one.source, message, hint)
     elif mounted_by(mine) != mounted_by(theirs):
         message = f"{what} is taken by {theirs.address} too, at {other.source}"
         hint = "A topic is mounted once: keep one of the two, and mirror it for the other."
-        yield Finding(mine.address, one.source, message, hint)
+        yield PlanFinding(mine.address, one.source, message, hint)
 
 
 def _location_taken(mounting: Mounting, situation: Situation) -> str | None:

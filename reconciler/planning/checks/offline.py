@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, property_findings
-from reconciler.planning.plan import Finding
-from reconciler.planning.resolve.cluster_values import compiled_cluster
+from reconciler.planning.plan import PlanFinding
+from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.planning.resolve.limits import check_beside_replica
 from reconciler.planning.selection import labels_of
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, split_name
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import date
 
     from reconciler.planning.situation import Review, WantedResource
-    from reconciler.resources.inventory import Declared, Desired, Resource
+    from reconciler.resources.inventory import DeclaredResource, Desired, Resource
     from reconciler.resources.workspace import Between, Guards, Requirement
 
 
@@ -84,7 +84,7 @@ def _configs_to_check(resource: Resource) -> Mapping[str, str] | None:
             return None
 
 
-def warnings_of_rules(review: Review) -> Iterator[Finding]:
+def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
     """Yield broken rules of resources that this plan does not change; changes are blocked instead."""
     situation = review.situation
     if not situation.request.guards.rules or situation.request.options.is_destroy:
@@ -95,12 +95,12 @@ def warnings_of_rules(review: Review) -> Iterator[Finding]:
             continue
         wanted = situation.wanted[address]
         for broken in violations(address, resource_for_rules(wanted), situation.request.guards):
-            yield Finding(
+            yield PlanFinding(
                 address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
             )
 
 
-def check_expired(guards: Guards, today: date) -> Iterator[Finding]:
+def check_expired(guards: Guards, today: date) -> Iterator[PlanFinding]:
     """Yield an error for each expired allowance and ignored drift."""
     for item in guards.allow:
         if item.until < today:
@@ -110,12 +110,12 @@ def check_expired(guards: Guards, today: date) -> Iterator[Finding]:
             yield _expired_finding(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
 
 
-def _expired_finding(what: str, until: date, reason: str) -> Finding:
+def _expired_finding(what: str, until: date, reason: str) -> PlanFinding:
     message = f"{what} expired on {until.isoformat()} ({reason})"
-    return Finding(None, "reconciler.yaml", message, "Remove it, or review it again with a later day.")
+    return PlanFinding(None, "reconciler.yaml", message, "Remove it, or review it again with a later day.")
 
 
-def check_offline(desired: Desired, guards: Guards, *, today: date | None = None) -> tuple[Finding, ...]:
+def check_offline(desired: Desired, guards: Guards, *, today: date | None = None) -> tuple[PlanFinding, ...]:
     """Return problems of the files alone; without `today` nothing expires."""
     expired = check_expired(guards, today) if today is not None else ()
     findings = [*expired, *check_undeclared(desired), *check_plaintext(desired)]
@@ -129,24 +129,26 @@ def _is_exempt(address: Address, guards: Guards) -> bool:
     return any(verb not in {"delete", "forget"} and matches(pattern, address) for verb, _, pattern in allowed)
 
 
-def _check_resource(address: Address, declared: Declared, desired: Desired, guards: Guards) -> Iterator[Finding]:
+def _check_resource(
+    address: Address, declared: DeclaredResource, desired: Desired, guards: Guards
+) -> Iterator[PlanFinding]:
     resource = declared.resource
     for broken in () if _is_exempt(address, guards) else violations(address, resource, guards):
         hint = "Follow the rule, or change it in guards.rules. An exception with an end stands in guards.allow."
-        yield Finding(address, declared.source, broken, hint)
+        yield PlanFinding(address, declared.source, broken, hint)
     is_inside = not guards.only or any(matches(pattern, address) for pattern in guards.only)
     if not is_inside and kind_of(address) not in {"cluster", "policy"}:
         message = f"it is outside what this workspace is for ({', '.join(guards.only)})"
-        yield Finding(address, declared.source, message, "Move it to the workspace it belongs to.")
+        yield PlanFinding(address, declared.source, message, "Move it to the workspace it belongs to.")
     for field, problem in check_beside_replica(resource, {}) if isinstance(resource, Topic) else ():
-        yield Finding(address, declared.source, *problem, ((address, ("spec", field)),))
+        yield PlanFinding(address, declared.source, *problem, ((address, ("spec", field)),))
     if isinstance(resource, Topic | Namespace):
         policy = resource.spec.tiering_policy
         if policy is not None and Address(f"policy/{policy}") not in desired:
             message = f"tieringPolicy {policy} is not declared"
-            yield Finding(address, declared.source, message, f"Declare a TieringPolicy named {policy}.")
+            yield PlanFinding(address, declared.source, message, f"Declare a TieringPolicy named {policy}.")
     if isinstance(resource, Cluster) and resource.spec.root is not None:
-        wanted, findings = compiled_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
+        wanted, findings = compile_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
         yield from findings
         if isinstance(wanted.resource, Cluster):
             yield from property_findings(wanted, wanted.resource, EMBEDDED_PROPERTIES)
@@ -155,4 +157,4 @@ def _check_resource(address: Address, declared: Declared, desired: Desired, guar
             topic = address_of("topic", mirror.cluster, mirror.name)
             if topic in desired and mirror.state in {"mirroring", "paused"}:
                 message = f"{topic} is also declared as a topic, at {desired[topic].source}"
-                yield Finding(address, declared.source, message, "Remove the Topic, or the mirrorTopics entry.")
+                yield PlanFinding(address, declared.source, message, "Remove the Topic, or the mirrorTopics entry.")

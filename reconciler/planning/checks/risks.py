@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from reconciler.resources.measures import Cuts, Measure, Measures
 
 
-Planned: TypeAlias = Mapping[Address, Mapping[str, str | None]]
+PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
 """Address of a topic, namespace or cluster → its planned configs that delete records."""
 
 
@@ -248,7 +248,7 @@ class Impact:
         )
         return Loss() if whole == without else whole
 
-    def _topic_loss(self, address: Address, topic: Topic, planned: Planned) -> Loss:
+    def _topic_loss(self, address: Address, topic: Topic, planned: PlanResult) -> Loss:
         limits = self._situation.capabilities(topic.cluster)
 
         # If a cluster property is unset, the brokers' default below it is unknown.
@@ -286,7 +286,7 @@ class Impact:
             measured = measured.newest(measured.local_only_bytes)
         return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
-    def _planned_side(self, address: Address, topic: Topic, planned: Planned = MappingProxyType({})) -> Side:
+    def _planned_side(self, address: Address, topic: Topic, planned: PlanResult = MappingProxyType({})) -> Side:
         seen = self._situation.observed.get(self._current_address(address))
 
         def said(key: str, *, is_own: bool) -> str | None:

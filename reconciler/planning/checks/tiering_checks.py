@@ -13,9 +13,9 @@ from reconciler.planning.actions import Action, Estimate, Reason, Transition, Un
 from reconciler.planning.diff.moves import moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.plan import Finding, Mark
+from reconciler.planning.plan import Mark, PlanFinding
 from reconciler.planning.plan_rows import moves_of
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, Acting, ActingConfigs, SwitchReader
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, ActingConfigs, ActOptions, SwitchReader
 from reconciler.planning.resolve.limits import beyond
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, split_name
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
@@ -125,7 +125,7 @@ class _Switch:
         return self.seen.state == TieringState.ENABLED and was.read and will.write and not will.read
 
 
-def warnings_of_switching(review: Review) -> Iterator[Finding]:
+def warnings_of_switching(review: Review) -> Iterator[PlanFinding]:
     """Yield effects of tiering changes other than losses."""
     yield from TieringImpact(review.situation, review.below, review.measure).warnings(review.actions)
 
@@ -144,7 +144,7 @@ class TieringImpact:
         """Return the cost of an action; an empty one if it switches nothing."""
         return sum(map(self._cost, self._switches(action)), Cost())
 
-    def warnings(self, actions: Sequence[Action]) -> Iterator[Finding]:
+    def warnings(self, actions: Sequence[Action]) -> Iterator[PlanFinding]:
         """Yield offsets that become hidden, or that object storage will never have, and other effects."""
         for action in actions:
             wanted = self._situation.wanted.get(action.address)
@@ -216,7 +216,7 @@ class TieringImpact:
             return Cost() if measured is None else Cost(uploads=measured.local_only_bytes)
         return Cost()
 
-    def _hidden_offsets(self, switch: _Switch, source: str | None) -> Iterator[Finding]:
+    def _hidden_offsets(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
         if not switch.hides:
             return
         measured = self._measure(switch.topic, is_wish=True)
@@ -228,9 +228,9 @@ class TieringImpact:
             )
         if what is not None:
             message = f"without remote.read these offsets cannot be read: {what}"
-            yield Finding(switch.topic, source, message, "Nothing is deleted: remote.read: true shows it again.")
+            yield PlanFinding(switch.topic, source, message, "Nothing is deleted: remote.read: true shows it again.")
 
-    def _missing_offsets(self, switch: _Switch, source: str | None) -> Iterator[Finding]:
+    def _missing_offsets(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
         if switch.seen.state is None or not switch.begins_uploads:
             return
         measured = self._measure(switch.topic, is_wish=True)
@@ -241,19 +241,19 @@ class TieringImpact:
                 [(partition.number, partition.uploaded_to, partition.local_start) for partition in measured.tiered]
             )
         if what is not None:
-            yield Finding(
+            yield PlanFinding(
                 switch.topic,
                 source,
                 f"nothing was uploaded for a while: object storage will never have {what}",
                 f"Next time pause uploads without a gap: set the cluster's {UPLOADS}: false.",
             )
 
-    def _emptied_replicas(self, switch: _Switch, source: str | None) -> Iterator[Finding]:
+    def _emptied_replicas(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
         place = switch.seen.topic.legacy
         if not switch.deletes or place is None or place.location.partition("/")[2] not in self._replicas:
             return
         replicas = first_few(self._replicas[place.location.partition("/")[2]], _MAX_NAMES)
-        yield Finding(
+        yield PlanFinding(
             switch.topic,
             source,
             f"its read replicas show nothing once what it has in object storage is deleted: {replicas}",
@@ -271,11 +271,11 @@ class TieringImpact:
         return replicas
 
 
-def _decided_before(switch: _Switch, source: str | None) -> Iterator[Finding]:
+def _decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
     """Yield that remote data was already decided on when tiering was switched off (F-K-057)."""
     was_kept = switch.seen.state == TieringState.DISABLED and disable_policy_in(switch.now) != "delete"
     if was_kept and switches_in(switch.then).is_off and disable_policy_in(switch.then) == "delete":
-        yield Finding(
+        yield PlanFinding(
             switch.topic,
             source,
             "remote.log.disable.policy: delete changes nothing now: its tiering is off already, and what lies in "
@@ -301,7 +301,7 @@ def _offsets_text(stretches: Sequence[tuple[int, int, int]]) -> str | None:
 _FIELD: Final = ("spec", "localRetention")
 
 
-def warnings_of_copying_off(review: Review) -> Iterator[Finding]:
+def warnings_of_copying_off(review: Review) -> Iterator[PlanFinding]:
     """Yield each policy whose local retention has no effect because it disables copying (KIP-950)."""
     situation = review.situation
     topics: dict[str, list[Address]] = {}
@@ -318,7 +318,7 @@ def warnings_of_copying_off(review: Review) -> Iterator[Finding]:
         if address in topics and isinstance(policy, TieringPolicy) and policy.spec.local_retention is not None:
             first, more = topics[address][0], len(topics[address]) - 1
             named = first + (f" and {more:,} more" if more else "")
-            yield Finding(
+            yield PlanFinding(
                 address,
                 declared.source,
                 "localRetention does nothing while remoteWrite is false: brokers want -2 there once copying is off, "
@@ -337,7 +337,7 @@ _PAIRS: Final = (
 _SEGMENT: Final = "segment.bytes"
 
 
-def check_tiering(situation: Situation) -> Iterator[Finding]:
+def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
     """Yield problems of the tiering of topics and namespaces, where they are declared."""
     acting = ActingConfigs(situation)
     reported: set[tuple[str | None, str]] = set()
@@ -382,7 +382,7 @@ def _equality_key(resource: Topic | Namespace, seen: Observed | None) -> Hashabl
     return resource.cluster, resource.metadata.namespace, initial, tuple(resource.spec.configs.items())
 
 
-def warnings_of_tiering(review: Review) -> Iterator[Finding]:
+def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
     """Yield clusters where tiering is off although topics ask for it."""
     situation = review.situation
     acting = ActingConfigs(situation)
@@ -397,7 +397,7 @@ def warnings_of_tiering(review: Review) -> Iterator[Finding]:
             waiting.setdefault(topic.cluster, []).append(address)
     for cluster, topics in waiting.items():
         count = counted(len(topics), "topic asks", "topics ask")
-        yield Finding(
+        yield PlanFinding(
             cluster_address(cluster),
             situation.wanted[cluster_address(cluster)].source,
             f"{ENABLED} is false: {count} to be tiered, and nothing is uploaded or fetched: "
@@ -415,11 +415,11 @@ def _is_off(cluster: str, situation: Situation, acting: ActingConfigs) -> bool:
 class _TieringChecker:
     address: Address
     wanted: WantedResource
-    acting: Acting
+    acting: ActOptions
     own: frozenset[str]
     situation: Situation
 
-    def all(self) -> Iterator[Finding]:
+    def all(self) -> Iterator[PlanFinding]:
         if self.own & SWITCHES:
             yield from self._check_storage()
         for local, total in _PAIRS:
@@ -427,7 +427,7 @@ class _TieringChecker:
         if self.own & {"retention.bytes", _SEGMENT, *SWITCHES}:
             yield from self._check_segment()
 
-    def _check_storage(self) -> Iterator[Finding]:
+    def _check_storage(self) -> Iterator[PlanFinding]:
         switches = switches_in(self.acting)
         cluster = self.wanted.resource.cluster or ""
         declared = self.situation.clusters[cluster]
@@ -441,7 +441,7 @@ class _TieringChecker:
                 keys[0],
             )
 
-    def _check_local_limit(self, words: tuple[str, ...], total: str) -> Iterator[Finding]:
+    def _check_local_limit(self, words: tuple[str, ...], total: str) -> Iterator[PlanFinding]:
         """A local limit above the total: the cluster would have to ignore one of them."""
         local = next((word for word in words if word in self.acting), None)
         if local is None or total not in self.acting or not {local, total} & self.own:
@@ -456,7 +456,7 @@ class _TieringChecker:
             *sorted({local, total}, key=lambda key: key not in self.own),
         )
 
-    def _check_segment(self) -> Iterator[Finding]:
+    def _check_segment(self) -> Iterator[PlanFinding]:
         """Size retention deletes whole segments until below its limit: not even one segment would stay."""
         if "retention.bytes" not in self.acting or switches_in(self.acting).is_off:
             return
@@ -476,9 +476,9 @@ class _TieringChecker:
         origin = self.acting[key][1] if key in self.acting else str(self.address)
         return key if origin == self.address else f"{key} (of {origin})"
 
-    def _finding(self, message: str, hint: str, *keys: str) -> Finding:
+    def _finding(self, message: str, hint: str, *keys: str) -> PlanFinding:
         marks = tuple(mark for key in keys for mark in self._marks(key))
-        return Finding(self.address, self.wanted.source, message, hint, marks)
+        return PlanFinding(self.address, self.wanted.source, message, hint, marks)
 
     def _marks(self, key: str) -> Iterator[Mark]:
         origin = self.wanted.origins.get(CONFIGS + key) or self.acting.get(key, ("", ""))[1]
@@ -497,7 +497,7 @@ class _TieringChecker:
 _CHECKED_CONFIGS: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}
 
 
-def check_tiered_topics(situation: Situation) -> Iterator[Finding]:
+def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
     """Yield problems of tiered topics that brokers would refuse; those of a namespace once."""
     acting, reported = ActingConfigs(situation), set[tuple[str, str]]()
     right: set[Hashable] = set()
@@ -522,12 +522,12 @@ def check_tiered_topics(situation: Situation) -> Iterator[Finding]:
             is_its_own = any(key in own and CONFIGS + key not in wanted.origins for key in keys)
             if is_its_own or (topic.cluster, why) not in reported:
                 reported.add((topic.cluster, why))
-                yield Finding(
+                yield PlanFinding(
                     address, wanted.source, why + suffix + _origins_text(keys, wanted), hint, _marks(address, keys, own)
                 )
 
 
-def warnings_of_tiered_topics(review: Review) -> Iterator[Finding]:
+def warnings_of_tiered_topics(review: Review) -> Iterator[PlanFinding]:
     """Yield configs without effect because the topic is not tiered."""
     situation = review.situation
     for address, wanted, topic in _topics_with_tiering(situation):
@@ -536,7 +536,7 @@ def warnings_of_tiered_topics(review: Review) -> Iterator[Finding]:
             key for key in without_effect(topic.spec.configs) if key in known and CONFIGS + key not in wanted.origins
         ]
         if idle and _live_configs(address, situation).get(ENABLE) != "true":
-            yield Finding(
+            yield PlanFinding(
                 address,
                 wanted.source,
                 f"{', '.join(idle)}: no effect, for {ENABLE} is not true",
@@ -575,12 +575,14 @@ def _broker_defaults(capabilities: Capabilities) -> dict[str, str]:
 
 def _check_disabling(
     address: Address, wanted: WantedResource, own: Mapping[str, str], capabilities: Capabilities
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     """Yield why tiering cannot be switched off: impossible before KIP-950, and never silently."""
     if not capabilities.untiering:
-        yield Finding(address, wanted.source, *beyond(capabilities, "switch the tiering of a topic off", "untiering"))
+        yield PlanFinding(
+            address, wanted.source, *beyond(capabilities, "switch the tiering of a topic off", "untiering")
+        )
     elif own.get(DELETE_ON_DISABLE) != "true":
-        yield Finding(
+        yield PlanFinding(
             address,
             wanted.source,
             f"{ENABLE} would become false, which deletes what lies in object storage alone, and no file asks for that",
@@ -590,8 +592,8 @@ def _check_disabling(
         )
 
 
-def _undeclared_switch(address: Address, wanted: WantedResource) -> Finding:
-    return Finding(
+def _undeclared_switch(address: Address, wanted: WantedResource) -> PlanFinding:
+    return PlanFinding(
         address,
         wanted.source,
         f"its tiered storage would be left to chance: nothing names {ENABLE} any more, and it is on",

@@ -22,7 +22,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, fields_of
-from reconciler.planning.plan import DriftFinding, Finding, Held, Mark, Waiting
+from reconciler.planning.plan import DriftFinding, Held, Mark, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
@@ -50,9 +50,9 @@ class Decision:
     actions: list[Action] = field(default_factory=list)
     drift: list[DriftFinding] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
-    errors: list[Finding] = field(default_factory=list)
-    warnings: list[Finding] = field(default_factory=list)
+    waiting: list[UnfinishedTransition] = field(default_factory=list)
+    errors: list[PlanFinding] = field(default_factory=list)
+    warnings: list[PlanFinding] = field(default_factory=list)
     settled: set[Address] = field(default_factory=set)
     """Recorded addresses, missing in the files, that are decided already."""
 
@@ -60,13 +60,13 @@ class Decision:
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
     ) -> None:
         """Add an error of the plan; `marks` are the fields concerned."""
-        self.errors.append(Finding(address, source, message, hint, marks))
+        self.errors.append(PlanFinding(address, source, message, hint, marks))
 
     def warn(
         self, address: Address | None, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
     ) -> None:
         """Add a warning."""
-        self.warnings.append(Finding(address, source, message, hint, marks))
+        self.warnings.append(PlanFinding(address, source, message, hint, marks))
 
     def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
         """Hold a resource as a command left it: a warning instead of an action."""
@@ -639,7 +639,7 @@ def _refuse_changes(
 ) -> bool:
     """Report whether the changes are impossible, with errors; add a transition in progress to `waiting`."""
     if is_disabling(before):
-        decision.waiting.append(Waiting(sides.address, before.state or ""))
+        decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     refusals = [*check_changes(changes, capabilities), *problems(sides.address, before, changes, situation)]
     for message, hint in refusals:

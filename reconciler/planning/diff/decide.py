@@ -44,7 +44,7 @@ from reconciler.planning.diff.moves import (
 from reconciler.planning.resolve.acting_configs import hiding
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.resolve.mount_sources import is_stranger, is_unmounted
-from reconciler.planning.situation import STOPPED, Situation, mirror_at, taken_over
+from reconciler.planning.situation import STOPPED, Situation, find_taken_over, mirror_at
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
@@ -273,7 +273,7 @@ def take_back(situation: Situation, decision: Decision) -> None:
     if not allowed or not situation.others:
         return
     changed = {action.address for action in decision.actions}
-    for address, _ in taken_over(situation.recorded, situation.observed, situation.request.me):
+    for address, _ in find_taken_over(situation.recorded, situation.observed, situation.request.me):
         last, seen = situation.recorded[address], situation.observed.get(address)
         is_ours = address in situation.wanted and address not in changed and situation.is_decidable(address)
         if seen is not None and is_ours and any(allowance.takes(address) for allowance in allowed):

@@ -24,7 +24,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.diff.converge import UNSEAL, Decision, precondition
 from reconciler.planning.fields import fields_of
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.limits import check_changes
 from reconciler.planning.situation import Review, Situation, altered_paths
 from reconciler.resources.address import Address, cluster_of, matches
@@ -52,7 +52,7 @@ def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None
     return ignored
 
 
-def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
+def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
     """Yield rules that can match no resource or field."""
     situation = review.situation
     request = situation.request
@@ -66,7 +66,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
             continue
         name = f"guards.ignoreDrift {rule.match} {rule.field}"
         if addresses:
-            yield Finding(
+            yield PlanFinding(
                 None,
                 "reconciler.yaml",
                 f"{name} matches no field of {_resources_text(addresses)}",
@@ -74,7 +74,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[Finding]:
             )
         else:
             hint = "Correct the pattern, or remove the rule."
-            yield Finding(None, "reconciler.yaml", f"{name} matches nothing that is declared or recorded", hint)
+            yield PlanFinding(None, "reconciler.yaml", f"{name} matches nothing that is declared or recorded", hint)
 
 
 def _known_addresses(situation: Situation) -> Iterator[Address]:

@@ -20,7 +20,7 @@ from reconciler.planning.diff.converge import (
 )
 from reconciler.planning.diff.field_differences import Differences, drifted
 from reconciler.planning.diff.mount_changes import for_missing_topic
-from reconciler.planning.plan import Waiting
+from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import (
     NOTHING,
     STATE,
@@ -45,7 +45,7 @@ from reconciler.planning.resolve.mirror_sources import (
     topics_freed_by,
     way_to_role,
 )
-from reconciler.planning.selection import way_in
+from reconciler.planning.selection import required_option
 from reconciler.planning.situation import (
     COPYING,
     Situation,
@@ -124,7 +124,7 @@ def _is_deleted(address: Address, current: Observed, situation: Situation) -> bo
 
 def _hint_if_unselected(address: Address, situation: Situation) -> str | None:
     is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
-    way = way_in([address], situation.request.selection)
+    way = required_option([address], situation.request.selection)
     return f"Its delete is not part of this plan: {way}." if is_out else None
 
 
@@ -200,7 +200,7 @@ def _recreate_failed(
 def _follow_way(sides: AddressView, mirror: MirrorTopic, way: Way, situation: Situation, decision: Decision) -> None:
     match way:
         case RoleInProgress():
-            decision.waiting.append(Waiting(way.address, way.state))
+            decision.waiting.append(UnfinishedTransition(way.address, way.state))
         case RoleRefusal():
             _refuse(sides, way.message, way.hint, decision)
         case LeftOut():
@@ -477,7 +477,7 @@ def is_on_its_way(seen: Observed) -> bool:
 
 def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
     """Refuse to delete a mirror in a transition."""
-    decision.waiting.append(Waiting(address, seen.state or ""))
+    decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
     decision.refuse(
         address,
         None,
@@ -516,7 +516,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
                 f"Let it take records again with: reconciler mirror failover {address}",
             )
         elif not {address, peer_of(mirror).address} & reported:
-            decision.waiting.append(Waiting(address, seen.state or ""))
+            decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
 
 
 def is_broken_off(address: Address, situation: Situation) -> bool:

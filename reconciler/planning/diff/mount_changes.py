@@ -32,9 +32,9 @@ from reconciler.planning.diff.converge import (
     state_precondition,
 )
 from reconciler.planning.fields import READ_REPLICA, equal
-from reconciler.planning.plan import Waiting
-from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, configs_said_now
-from reconciler.planning.resolve.mount_sources import has_own_topic, held_place, is_away, is_stranger, is_unmounted
+from reconciler.planning.plan import UnfinishedTransition
+from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, set_configs_of
+from reconciler.planning.resolve.mount_sources import has_own_topic, held_state, is_away, is_stranger, is_unmounted
 from reconciler.planning.situation import Situation, is_another, mounted_by
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
@@ -59,7 +59,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
         return
-    if (under_way is not None and is_under_way(under_way.state)) or held_place(mounting, situation) is not None:
+    if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:
         return  # compared once it exists
     mounted = _topic_once_mounted(sides, source, situation)
     if mounted is None:
@@ -155,7 +155,7 @@ def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situ
             return None
         spec = seen.resource.spec
         partitions, factor, initial = spec.partitions or 1, spec.replication_factor or 1, seen.topic.initial
-        own, all_set = spec.configs, configs_said_now(seen.resource, seen.topic.initial, situation)
+        own, all_set = spec.configs, set_configs_of(seen.resource, seen.topic.initial, situation)
     above = ActingConfigs(situation).above(topic.cluster, topic.metadata.namespace, initial)
     catalog = situation.capabilities(topic.cluster).configs
     spec = TopicSpec(
@@ -189,7 +189,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         return
     if old is not None:
         _follow_rename(sides, old, decision)
-    if (now := held_place(mounting, situation)) is not None:
+    if (now := held_state(mounting, situation)) is not None:
         message = f"it was {now} by a command, and the files still say {mounting.spec.state}"
         back = f"reconciler topic {UNMOUNT.name if now == 'mounted' else MOUNT.name} {topic}"
         hint = f"Write it into the files: reconciler drift --accept {sides.address}. To undo it: {back}"
@@ -225,7 +225,7 @@ def _decide_migration(
     is_by_jobs = situation.capabilities(mounting.cluster).mountings_by_jobs
     if not is_under_way(running):
         if is_migrating(seen):
-            decision.waiting.append(Waiting(sides.address, MIGRATING))
+            decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING))
         return is_migrating(seen)
     migration = sides.before.resource if sides.before is not None else None
     if (
@@ -250,7 +250,7 @@ def _decide_migration(
     elif is_by_jobs and isinstance(migration, Mounting):
         decision.actions.append(_continue_migration(sides, mounting, migration, running or "", situation))
     else:
-        decision.waiting.append(Waiting(sides.address, running or ""))
+        decision.waiting.append(UnfinishedTransition(sides.address, running or ""))
     return True
 
 
@@ -295,7 +295,7 @@ def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, de
         return  # reported by the checks
     leaving = situation.observed.get(source.unmounts) if source.unmounts is not None else None
     if leaving is not None and is_under_way(leaving.state):
-        decision.waiting.append(Waiting(sides.address, MIGRATING, after=source.unmounts))
+        decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING, after=source.unmounts))
         return
     decision.actions.append(_mount_transition(sides, mounting, None, source.location, situation))
     wanted = situation.wanted.get(mounted_by(mounting))
@@ -430,7 +430,7 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
     before = sides.before
     if before is None or before.state is None:
         return
-    decision.waiting.append(Waiting(sides.address, before.state))
+    decision.waiting.append(UnfinishedTransition(sides.address, before.state))
     if before.state != MIGRATING or sides.address in situation.mountings:
         return
     changes = compare(sides, before, situation).changes

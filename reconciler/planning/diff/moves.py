@@ -31,7 +31,7 @@ from reconciler.planning.diff.retention_loss import RetentionRule, Side
 from reconciler.planning.resolve.acting_configs import changes_by_move
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
-from reconciler.planning.selection import names_before, renamed_namespaces
+from reconciler.planning.selection import possible_old_names, renamed_namespaces
 from reconciler.planning.situation import Situation, WantedResource, is_another, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -425,7 +425,7 @@ def with_implied_moves(
     for address, item in wanted.items():
         if item.moved_from in wanted:
             continue
-        names = [name for name in names_before(address, item.moved_from, moved) if name not in wanted]
+        names = [name for name in possible_old_names(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
             # If both exist and only the new one is recorded, the old name has been reused.

@@ -29,9 +29,9 @@ from reconciler.planning.diff.mirror_changes import (
     warn_if_mirror_now,
 )
 from reconciler.planning.diff.moves import moved_from, unmounted_by
-from reconciler.planning.plan import Finding, Waiting
+from reconciler.planning.plan import PlanFinding, UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import is_left
-from reconciler.planning.selection import way_in
+from reconciler.planning.selection import required_option
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_another, is_live, mirror_at
 from reconciler.resources.address import (
     Address,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _NOT_ALL: Final = "the principal of reconciler is not shown every topic there"
 
 
-def check_hidden(situation: Situation) -> Iterator[Finding]:
+def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
     """Yield desired or recorded resources that are, or may be, hidden."""
     hidden = situation.request.hidden
     if hidden:
@@ -67,7 +67,7 @@ def check_hidden(situation: Situation) -> Iterator[Finding]:
             why = hidden.get(address) or hidden.get(mirror_at(address))
             if why is not None and situation.is_decidable(address):
                 wanted = situation.wanted.get(address)
-                yield Finding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
+                yield PlanFinding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
     yield from _possibly_hidden(situation)
 
 
@@ -84,7 +84,7 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
     return address not in situation.unmounted and address not in situation.left_names
 
 
-def _possibly_hidden(situation: Situation) -> Iterator[Finding]:
+def _possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
     if not any(situation.capabilities(cluster).may_hide for cluster in situation.trusted):
         return
     for address in sorted(situation.recorded, key=rank):
@@ -93,7 +93,7 @@ def _possibly_hidden(situation: Situation) -> Iterator[Finding]:
         if situation.is_decidable(address):
             wanted, cluster = situation.wanted.get(address), cluster_of(address) or ""
             why = situation.capabilities(cluster).lacks.get("may_hide", _NOT_ALL)
-            yield Finding(
+            yield PlanFinding(
                 address,
                 wanted.source if wanted else None,
                 f"it is recorded, and cluster {cluster} does not show it. It may exist: {why}. "
@@ -160,9 +160,9 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
     elif is_on_its_way(before):
         wait_for_end(address, before, decision)
     elif before.state == GOING:
-        decision.waiting.append(Waiting(address, GOING))
+        decision.waiting.append(UnfinishedTransition(address, GOING))
     elif before.state == MIGRATING:
-        decision.waiting.append(Waiting(address, MIGRATING))
+        decision.waiting.append(UnfinishedTransition(address, MIGRATING))
         message = f"it is being mounted or unmounted ({MIGRATING}), and cannot be deleted until that is done"
         hint = "Plan again when it is done. How far it is, and what finishes it: reconciler mount status"
         decision.refuse(address, None, message, hint)
@@ -177,7 +177,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
 
 def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
     """Keep a mounting with a migration in progress: forgotten, it would stay half-done."""
-    decision.waiting.append(Waiting(address, before.state or ""))
+    decision.waiting.append(UnfinishedTransition(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
     message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
     hint = "Put the Mounting back, or cancel it with `reconciler mount cancel`; see: reconciler mount status"
@@ -216,8 +216,8 @@ class ContainerGuard:
         self._moved_namespaces = {
             item.moved_from for item in situation.wanted.values() if isinstance(item.resource, Namespace)
         }
-        self.errors: list[Finding] = []
-        self.warnings: list[Finding] = []
+        self.errors: list[PlanFinding] = []
+        self.warnings: list[PlanFinding] = []
 
     def judged(self) -> tuple[Action, ...]:
         """Return the actions; containers that must stay are blocked, or forgotten if only implied.
@@ -243,13 +243,15 @@ class ContainerGuard:
             return action
         if kind == "namespace" and (left := self._unselected_content(action.address, staying)):
             message = f"it stays: it holds {first_few(left, grouping='')}, which this plan leaves out"
-            self.warnings.append(Finding(action.address, action.source, message, "It goes with the last of them."))
+            self.warnings.append(PlanFinding(action.address, action.source, message, "It goes with the last of them."))
             return action
         if kind == "namespace" and staying and self._can_forget(action.address):
             ours = [owned for owned in staying if owned in self._situation.recorded and owned not in self._forgotten]
             if ours and self._situation.request.options.is_destroy:
                 message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
-                self.warnings.append(Finding(action.address, action.source, message, "Destroy that too, or before it."))
+                self.warnings.append(
+                    PlanFinding(action.address, action.source, message, "Destroy that too, or before it.")
+                )
                 return action
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
@@ -281,7 +283,7 @@ class ContainerGuard:
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
-        way = f"{way_in(left, self._situation.request.selection)}, and add " if left else ""
+        way = f"{required_option(left, self._situation.request.selection)}, and add " if left else ""
         message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
@@ -290,7 +292,7 @@ class ContainerGuard:
                 f"Declare the link again. {first_few(strange, grouping='')} has no entry of its own: "
                 f"`reconciler mirror failover {strange[0]}` stops it"
             )
-        self.errors.append(Finding(action.address, action.source, message, hint))
+        self.errors.append(PlanFinding(action.address, action.source, message, hint))
 
     def _can_forget(self, address: Address) -> bool:
         return IMPLIED in self._situation.recorded[address].origins or self._situation.request.options.is_destroy

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from reconciler.planning.actions import Change
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.situation import Situation, WantedResource, altered_paths, unset_paths
 from reconciler.resources.address import (
     Address,
@@ -45,11 +45,19 @@ from reconciler.resources.tiering_policy import (
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
-    from reconciler.resources.inventory import Capabilities, Declared, Desired, Inventory, Observed, Recorded, Resource
+    from reconciler.resources.inventory import (
+        Capabilities,
+        DeclaredResource,
+        Desired,
+        Inventory,
+        Observed,
+        Recorded,
+        Resource,
+    )
     from reconciler.resources.kafka_configs import ConfigKey
 
 
-Acting: TypeAlias = dict[str, tuple[str, str]]
+ActOptions: TypeAlias = dict[str, tuple[str, str]]
 """Config → (value, origin): the address of a topic, tier or policy, or `cluster`."""
 
 
@@ -58,10 +66,10 @@ class ActingConfigs:
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._above: dict[tuple[str, str, tuple[tuple[str, str], ...]], Acting] = {}
+        self._above: dict[tuple[str, str, tuple[tuple[str, str], ...]], ActOptions] = {}
         self._properties: dict[str, dict[str, str]] = {}
 
-    def of(self, resource: Topic | Namespace) -> Acting:
+    def of(self, resource: Topic | Namespace) -> ActOptions:
         """Return the planned effective configs of a topic, or of topics created in a namespace."""
         match resource:
             case Topic():
@@ -75,7 +83,7 @@ class ActingConfigs:
         self._add_own(acting, resource.address)
         return acting
 
-    def above(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> Acting:
+    def above(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
         """Return what a topic inherits from a namespace; `initial`: cluster defaults at its creation."""
         return dict(self._inherited(cluster, namespace, initial))
 
@@ -89,11 +97,11 @@ class ActingConfigs:
         properties = self.properties(cluster)
         return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
-    def _inherited(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> Acting:
+    def _inherited(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
         place = cluster, namespace, tuple(initial.items())
         if place not in self._above:
             properties = self.properties(cluster)
-            acting: Acting = {
+            acting: ActOptions = {
                 config: (properties[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in properties
             }
             lay_over(acting, initial, CLUSTER)
@@ -102,7 +110,7 @@ class ActingConfigs:
             self._above[place] = acting
         return self._above[place]
 
-    def _add_own(self, acting: Acting, address: Address) -> None:
+    def _add_own(self, acting: ActOptions, address: Address) -> None:
         configs = self._planned_own(address)
         lay_over(acting, configs, address)
         wanted = self._situation.wanted.get(address)
@@ -252,13 +260,13 @@ class Inheritance:
     """Merges configs along namespaces, the nearest winning; the own configs of a namespace are cached."""
 
     def __init__(self, desired: Desired, observed: Inventory) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[PlanFinding] = []
         self._desired = desired
         self._observed = observed
         self._above: dict[tuple[str, str], Layer] = {}
         self._own_configs: dict[Address, Layer] = {}
 
-    def of_topic(self, topic: Topic, declared: Declared, capabilities: Capabilities) -> Layer:
+    def of_topic(self, topic: Topic, declared: DeclaredResource, capabilities: Capabilities) -> Layer:
         """Return the configs to set on a topic itself."""
         own = self._own_layer(topic.address, topic.spec.configs, topic.spec.tiering_policy, declared, capabilities)
         above = self.above(topic, capabilities)
@@ -280,7 +288,7 @@ class Inheritance:
             known = self._above[place] = {key: held for key, held in tiers.items() if held[0] != DEFAULT}
         return known
 
-    def of_namespace(self, namespace: Namespace, declared: Declared, capabilities: Capabilities) -> Layer:
+    def of_namespace(self, namespace: Namespace, declared: DeclaredResource, capabilities: Capabilities) -> Layer:
         """Return the configs to set on a namespace itself."""
         spec = namespace.spec
         return self._own_layer(namespace.address, spec.configs, spec.tiering_policy, declared, capabilities)
@@ -298,7 +306,7 @@ class Inheritance:
         address: Address,
         configs: Mapping[str, str],
         policy_name: str | None,
-        declared: Declared,
+        declared: DeclaredResource,
         capabilities: Capabilities,
     ) -> Layer:
         known = self._own_configs.get(address)
@@ -312,7 +320,7 @@ class Inheritance:
             is_switch_twice = key == OFF and not layer.keys().isdisjoint({ENABLE, COPY_DISABLE})
             if key in layer or is_switch_twice:
                 self.findings.append(
-                    Finding(
+                    PlanFinding(
                         address,
                         declared.source,
                         f"{key if key != OFF else ENABLE} is set twice in one document: in configs, and by "
@@ -326,23 +334,25 @@ class Inheritance:
         return layer
 
     def _policy_configs(
-        self, address: Address, name: str | None, declared: Declared, capabilities: Capabilities
+        self, address: Address, name: str | None, declared: DeclaredResource, capabilities: Capabilities
     ) -> Mapping[str, str]:
         if name is None:
             return {}
         policy = self._desired.get(Address(f"policy/{name}"))
         if policy is None or not isinstance(policy.resource, TieringPolicy):
             message = f"tieringPolicy {name} is not declared"
-            self.findings.append(Finding(address, declared.source, message, f"Declare a TieringPolicy named {name}."))
+            self.findings.append(
+                PlanFinding(address, declared.source, message, f"Declare a TieringPolicy named {name}.")
+            )
             return {}
         if capabilities.tiering_words == "kip-405":
             self.findings += _unsupported_settings(address, policy.resource, declared)
         return compile_policy(policy.resource.spec, capabilities)
 
 
-def _unsupported_settings(address: Address, policy: TieringPolicy, declared: Declared) -> Iterator[Finding]:
+def _unsupported_settings(address: Address, policy: TieringPolicy, declared: DeclaredResource) -> Iterator[PlanFinding]:
     for path, what in unsayable(policy.spec):
-        yield Finding(
+        yield PlanFinding(
             address,
             declared.source,
             f"{policy.address} is not possible on cluster {cluster_of(address)}: {what}",
@@ -420,7 +430,7 @@ def configs_once_mounted(
     return pinned(above, own, all_set, catalog)
 
 
-def configs_said_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
+def set_configs_of(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
     """Return all configs set for an existing topic: by its cluster, namespaces and itself."""
     return told(_current_configs(topic, initial, situation))
 

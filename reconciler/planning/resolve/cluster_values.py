@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.planning.fields import PROPERTIES
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.mirror_sources import held_role
 from reconciler.planning.situation import Review, WantedResource
 from reconciler.resources.address import cluster_address
@@ -36,16 +36,16 @@ class _CompiledProperties:
     problems: list[Problem] = field(default_factory=list)
 
 
-def compiled_cluster(
+def compile_cluster(
     cluster: Cluster, source: str, catalog: Mapping[str, ConfigKey]
-) -> tuple[WantedResource, list[Finding]]:
+) -> tuple[WantedResource, list[PlanFinding]]:
     """Return a cluster with its tiering as properties, and findings about invalid values.
 
     Declared object storage enables tiered storage, unless `properties` disable it.
     """
     made = _compile_properties(cluster, catalog)
     findings = [
-        Finding(cluster.address, source, message, hint, tuple((cluster.address, path) for path in fields))
+        PlanFinding(cluster.address, source, message, hint, tuple((cluster.address, path) for path in fields))
         for message, hint, fields in made.problems
     ]
     changed = cluster.spec.model_copy(update={"properties": made.properties, "tiering": None})
@@ -137,12 +137,12 @@ def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozens
     )
 
 
-def warnings_of_lost(review: Review) -> Iterator[Finding]:
+def warnings_of_lost(review: Review) -> Iterator[PlanFinding]:
     """Yield a warning for each unreadable cluster that the plan does without."""
     situation = review.situation
     for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))
-        yield Finding(
+        yield PlanFinding(
             cluster_address(cluster),
             wanted.source if wanted is not None else None,
             f"cluster {cluster} cannot be read, and nothing on it is planned: {why}",

@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.plan import Finding, PlanInput
+from reconciler.planning.plan import PlanFinding, PlanInput
 from reconciler.planning.resolve.acting_configs import Inheritance, Layer
-from reconciler.planning.resolve.cluster_values import compiled_cluster
+from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.planning.selection import half_at, half_of, has_two_halves
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
 from reconciler.resources.acls import TopicAcl, namespace_rules_apart, refused_rules
@@ -20,7 +20,7 @@ from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value, refused_value
-from reconciler.resources.inventory import Capabilities, Declared, Desired, Inventory
+from reconciler.resources.inventory import Capabilities, DeclaredResource, Desired, Inventory
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -32,7 +32,7 @@ NOTHING: Final[Inventory] = MappingProxyType({})
 
 def effective(
     desired: Desired, request: PlanInput, observed: Inventory = NOTHING
-) -> tuple[dict[Address, WantedResource], list[Finding]]:
+) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
     """Return the desired resource of each address, and findings about invalid values.
 
     `observed` shows which topics are tiered. Resources on unread clusters stay as declared.
@@ -45,12 +45,12 @@ class _Resolver:
         self._desired = desired
         self._request = request
         self._wanted: dict[Address, WantedResource] = {}
-        self._findings: list[Finding] = []
-        self._links: dict[Address, tuple[MirrorLink, Declared]] = {}
+        self._findings: list[PlanFinding] = []
+        self._links: dict[Address, tuple[MirrorLink, DeclaredResource]] = {}
         self._canonical: dict[tuple[int, str, str], str] = {}
         self._inheritance = Inheritance(desired, observed)
 
-    def all(self) -> tuple[dict[Address, WantedResource], list[Finding]]:
+    def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
         # Sorted: of two links that declare the same mirror, always the same one is reported.
@@ -64,7 +64,7 @@ class _Resolver:
         self._findings.extend(self._inheritance.findings)
         return self._wanted, self._findings
 
-    def _resolve(self, address: Address, declared: Declared) -> None:
+    def _resolve(self, address: Address, declared: DeclaredResource) -> None:
         resource = declared.resource
         if declared.origins is not None:
             self._wanted[address] = WantedResource(resource, declared.source, declared.origins)
@@ -89,15 +89,15 @@ class _Resolver:
             case _:
                 assert_never(resource)
 
-    def _resolve_cluster(self, cluster: Cluster, declared: Declared) -> WantedResource:
+    def _resolve_cluster(self, cluster: Cluster, declared: DeclaredResource) -> WantedResource:
         capabilities = self._request.capabilities.get(cluster.metadata.name)
         if capabilities is None or not capabilities.cluster_properties:
             return WantedResource(cluster, declared.source)
-        wanted, findings = compiled_cluster(cluster, declared.source, capabilities.properties)
+        wanted, findings = compile_cluster(cluster, declared.source, capabilities.properties)
         self._findings.extend(findings)
         return wanted
 
-    def _resolve_topic(self, topic: Topic, declared: Declared) -> WantedResource:
+    def _resolve_topic(self, topic: Topic, declared: DeclaredResource) -> WantedResource:
         spec = topic.spec
         capabilities = self._request.capabilities.get(topic.cluster)
         if capabilities is None:
@@ -112,7 +112,7 @@ class _Resolver:
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
         return WantedResource(topic.model_copy(update={"spec": changed}), declared.source, origins, moved)
 
-    def _resolve_namespace(self, namespace: Namespace, declared: Declared) -> WantedResource:
+    def _resolve_namespace(self, namespace: Namespace, declared: DeclaredResource) -> WantedResource:
         spec = namespace.spec
         capabilities = self._request.capabilities.get(namespace.cluster)
         if capabilities is None:
@@ -131,7 +131,7 @@ class _Resolver:
         bare = namespace.model_copy(update={"spec": changed})
         return WantedResource(bare, declared.source, origins, moved, passed_on=passed_on)
 
-    def _resolve_link(self, link: MirrorLink, declared: Declared) -> None:
+    def _resolve_link(self, link: MirrorLink, declared: DeclaredResource) -> None:
         spec = link.spec
         moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
         # Mirrors are compared at their own addresses, so the link is stored without them.
@@ -148,7 +148,7 @@ class _Resolver:
                 )
             self._wanted[mirror.address] = WantedResource(mirror, declared.source, marks=(mark,))
 
-    def _add_half(self, link: MirrorLink, declared: Declared) -> None:
+    def _add_half(self, link: MirrorLink, declared: DeclaredResource) -> None:
         if has_two_halves(link) and half_at(link) not in self._wanted:
             self._wanted[half_at(link)] = half_of(link, declared.source)
 
@@ -163,7 +163,7 @@ class _Resolver:
                 self._wanted[above] = WantedResource(implied, self._wanted[address].source, {IMPLIED: address})
 
     def _canonical_configs(
-        self, address: Address, declared: Declared, layer: Layer, capabilities: Capabilities
+        self, address: Address, declared: DeclaredResource, layer: Layer, capabilities: Capabilities
     ) -> tuple[dict[str, str], dict[str, str]]:
         configs: dict[str, str] = {}
         origins: dict[str, str] = {}
@@ -183,7 +183,7 @@ class _Resolver:
         return configs, origins
 
     def _check_rules(
-        self, address: Address, declared: Declared, rules: Sequence[TopicAcl], capabilities: Capabilities
+        self, address: Address, declared: DeclaredResource, rules: Sequence[TopicAcl], capabilities: Capabilities
     ) -> None:
         if capabilities.access.operations:
             for place, field, what, hint in refused_rules(rules, capabilities.access.operations):
@@ -197,11 +197,11 @@ class _Resolver:
             canonical = self._canonical[cache_key] = canonical_value(key, value, capabilities.configs)
         return canonical
 
-    def _report(self, address: Address, declared: Declared, message: str, hint: str) -> None:
-        self._findings.append(Finding(address, declared.source, message, hint))
+    def _report(self, address: Address, declared: DeclaredResource, message: str, hint: str) -> None:
+        self._findings.append(PlanFinding(address, declared.source, message, hint))
 
 
-def _resolve_mounting(mounting: Mounting, declared: Declared) -> WantedResource:
+def _resolve_mounting(mounting: Mounting, declared: DeclaredResource) -> WantedResource:
     spec = mounting.spec
     if spec.moved_from is None:
         return WantedResource(mounting, declared.source)

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.fields import LINK_FEATURES, READ_REPLICA
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, RECOVERY, is_harmless
 from reconciler.resources.address import Address, cluster_address, full_name_of, split_name
 from reconciler.resources.namespace import Namespace
@@ -34,7 +34,7 @@ def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
             )
 
 
-def warnings_of_denials(review: Review) -> Iterator[Finding]:
+def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
     """Yield rules without effect: a tier above denies, or already allows, the same access."""
     situation = review.situation
     for address in sorted(situation.wanted):
@@ -81,13 +81,13 @@ def _rules_above(address: Address, resource: Topic | Namespace, situation: Situa
 
 def _ineffective_rule(
     address: Address, rule: TopicAcl, above: list[_RuleAbove], situation: Situation
-) -> Iterator[Finding]:
+) -> Iterator[PlanFinding]:
     source = situation.wanted[address].source
     allowance = f"allow {rule.principal} {', '.join(rule.operations)}"
     for upper in above:
         operations = upper.operations(rule) if upper.is_about(rule) else ()
         if upper.rule.permission == "deny" and operations:
-            yield Finding(
+            yield PlanFinding(
                 address,
                 source,
                 f"{allowance}: {upper.tier} denies {', '.join(operations)}, and no rule below lifts a denial",
@@ -96,7 +96,7 @@ def _ineffective_rule(
             return
     allowing = next((upper for upper in above if _allows_all(upper, rule)), None)
     if allowing is not None:
-        yield Finding(
+        yield PlanFinding(
             address,
             source,
             f"{allowance}: {allowing.tier} allows that already, so this says nothing; what a tier allows only a denial "

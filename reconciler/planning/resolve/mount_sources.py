@@ -22,7 +22,7 @@ _LIST_HINT: Final = "See what lies there: reconciler mount list"
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class AttachedTopic:
     """A topic of a cluster that was read, and its permanent location."""
 
     cluster: str
@@ -40,7 +40,7 @@ class SharedStorage:
     cluster_id: str | None
     """Id of the cluster that mounts; `None` if it does not exist yet."""
     mountables: Sequence[Mountable] = ()
-    attached: Sequence[Attached] = ()
+    attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     """Cluster id → name in the files, of clusters that were read."""
 
@@ -52,9 +52,9 @@ class SharedStorage:
         return f"cluster {owner}" if name is None else f"cluster {owner} ({name})"
 
     @cached_property
-    def at(self) -> Mapping[tuple[str, str], tuple[list[Attached], list[Mountable]]]:
+    def at(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[Mountable]]]:
         """Topics by cluster id and revision, indexed for thousands of mountings."""
-        topics: dict[tuple[str, str], tuple[list[Attached], list[Mountable]]] = {}
+        topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[Mountable]]] = {}
         for topic in self.attached:
             topics.setdefault(_cluster_and_revision(topic.location), ([], []))[0].append(topic)
         for one in self.mountables:
@@ -62,9 +62,9 @@ class SharedStorage:
         return topics
 
     @cached_property
-    def called(self) -> Mapping[str, tuple[list[Attached], list[Mountable]]]:
+    def called(self) -> Mapping[str, tuple[list[AttachedTopic], list[Mountable]]]:
         """Topics by their original name; attached topics are left out of the mountable ones."""
-        topics: dict[str, tuple[list[Attached], list[Mountable]]] = {}
+        topics: dict[str, tuple[list[AttachedTopic], list[Mountable]]] = {}
         taken = {topic.location for topic in self.attached}
         for topic in self.attached:
             topics.setdefault(_topic_part(topic.location), ([], []))[0].append(topic)
@@ -74,7 +74,7 @@ class SharedStorage:
         return topics
 
 
-def found_source(
+def find_source(
     mounting: Mounting, last_location: str | None, storage: SharedStorage
 ) -> MountSource | UserError | None:
     """Return the source of a mounting, or why it has none; `None` if this storage has no such topic.
@@ -89,7 +89,7 @@ def found_source(
     return _find_named(mounting, storage)
 
 
-def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
+def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
     """Return what a mounting's name would mean on a cluster without that topic."""
     attached, called = storage.called.get(wanted_name(mounting), ((), ()))
     leaving = (MountSource(topic.location, None, topic.leaves_by) for topic in attached if topic.leaves_by is not None)
@@ -97,7 +97,7 @@ def found_beside(mounting: Mounting, storage: SharedStorage) -> MountSource | No
     return next(free, next(leaving, None))
 
 
-def detached_here(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
+def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
     """Return the only detached topic of the cluster with the mounting's name; `None` for none or several."""
     last = [
         topic.location
@@ -107,11 +107,11 @@ def detached_here(mounting: Mounting, storage: SharedStorage) -> MountSource | N
     return MountSource(last[0], None) if len(last) == 1 else None
 
 
-def found_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
+def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSource | UserError | None:
     """Return the location of an unmounted, missing topic; `None` if unknown, an error if it never existed."""
-    if (last := detached_here(mounting, storage)) is not None:
+    if (last := find_last_detached(mounting, storage)) is not None:
         return last
-    match found_source(mounting, None, storage):
+    match find_source(mounting, None, storage):
         case MountSource() as found:
             return found
         case UserError():
@@ -132,7 +132,7 @@ def is_same_place(one: str, other: str) -> bool:
 def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]) -> UserError | None:
     """Return the error if another storage of `others` has the topic."""
     for cluster, storage in others:
-        match found_source(mounting, None, storage):
+        match find_source(mounting, None, storage):
             case None:
                 pass
             case MountSource() as found:
@@ -150,7 +150,7 @@ def wanted_name(mounting: Mounting) -> str:
     return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
 
 
-def nothing_there(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
+def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
     """Return the error for an unknown topic; `leaves_by`: a mounting that will detach one of that name."""
     source = mounting.spec.source
     if source is not None and "/" in source:
@@ -202,7 +202,7 @@ def is_away(mounting: Mounting, situation: Situation) -> bool:
     return is_unmounted(last_of(mounting, situation)) or is_found
 
 
-def held_place(mounting: Mounting, situation: Situation) -> str | None:
+def held_state(mounting: Mounting, situation: Situation) -> str | None:
     """Return the state that a command gave a mounting declared as recorded; `None` if none did."""
     last, topic = situation.recorded.get(mounting.address), mounted_by(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
@@ -311,7 +311,7 @@ def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
     return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 
-def _source_attached(mounting: Mounting, attached: Attached) -> MountSource | UserError:
+def _source_attached(mounting: Mounting, attached: AttachedTopic) -> MountSource | UserError:
     if attached.leaves_by is not None:
         return MountSource(attached.location, None, attached.leaves_by)
     message = f"{attached.location} is attached to cluster {attached.cluster} as {attached.name}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reconciler.planning.plan import Finding
+from reconciler.planning.plan import PlanFinding
 from reconciler.resources.address import (
     MAX_NAME,
     Address,
@@ -101,7 +101,7 @@ def _with_address(address: Address, seen: Observed) -> Observed:
     return replace(seen, resource=seen.resource.model_copy(update={"metadata": metadata}))
 
 
-def check_shared_names(situation: Situation) -> Iterator[Finding]:
+def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
     """Yield desired topics whose folded flat names are equal, and names that are too long."""
     flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
     if not flat:
@@ -114,11 +114,13 @@ def check_shared_names(situation: Situation) -> Iterator[Finding]:
             continue
         name = physical_name(situation.clusters[resource.cluster], resource.full_name)
         if len(name) > MAX_NAME:
-            yield Finding(address, wanted.source, f"{name} is longer than {MAX_NAME} characters", "Shorten its name.")
+            yield PlanFinding(
+                address, wanted.source, f"{name} is longer than {MAX_NAME} characters", "Shorten its name."
+            )
         first = claimed.setdefault((resource.cluster, folded(name)), address)
         is_role_change = {address.partition("/")[2]} == {first.partition("/")[2]}
         if first != address and not is_role_change:
-            yield Finding(
+            yield PlanFinding(
                 address,
                 wanted.source,
                 f"{name} on cluster {resource.cluster} is claimed by {first} too ('.' and '_' are one there)",
@@ -126,7 +128,7 @@ def check_shared_names(situation: Situation) -> Iterator[Finding]:
             )
 
 
-def check_flat_names(situation: Situation) -> Iterator[Finding]:
+def check_flat_names(situation: Situation) -> Iterator[PlanFinding]:
     """Yield collisions of flat names with the platform, its tools and other namespaces, by cluster."""
     for name in sorted(situation.trusted):
         if is_flat(situation.clusters[name]):
@@ -138,7 +140,7 @@ class _FlatNames:
     cluster: str
     situation: Situation
 
-    def all(self) -> Iterator[Finding]:
+    def all(self) -> Iterator[PlanFinding]:
         for address in sorted(self.situation.wanted):
             resource = self.situation.wanted[address].resource
             if not isinstance(resource, Namespace | Topic) or resource.cluster != self.cluster:
@@ -154,7 +156,7 @@ class _FlatNames:
     def _cluster_spec(self) -> Cluster:
         return self.situation.clusters[self.cluster]
 
-    def _check_namespace(self, address: Address, name: str) -> Iterator[Finding]:
+    def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
         """A namespace is its prefix: namespaces that share it share rules and topics (F-K-030)."""
         prefix = prefix_of(self._cluster_spec, name)
         for start in _prefixes_in(folded(prefix), folded(separator_of(self._cluster_spec))):
@@ -174,7 +176,7 @@ class _FlatNames:
                 )
                 return
 
-    def _check_topic(self, address: Address, topic: Topic) -> Iterator[Finding]:
+    def _check_topic(self, address: Address, topic: Topic) -> Iterator[PlanFinding]:
         name = physical_name(self._cluster_spec, topic.full_name)
         seen = self.situation.observed.get(address)
         internal = self.situation.capabilities(self.cluster).internal_topics
@@ -188,7 +190,7 @@ class _FlatNames:
         if seen is None:
             yield from self._check_fold(address, name)
 
-    def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[Finding]:
+    def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
         """Yield the deeper namespace that a topic's flat name belongs to (F-K-030)."""
         own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
         for start in reversed(list(_prefixes_in(name, separator_of(self._cluster_spec)))):
@@ -202,7 +204,7 @@ class _FlatNames:
                 )
                 return
 
-    def _check_fold(self, address: Address, name: str) -> Iterator[Finding]:
+    def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
         """Yield an observed topic with the same folded name (F-K-031)."""
         other = self._observed_names.get(folded(name))
         if other is None:
@@ -246,8 +248,8 @@ class _FlatNames:
             if kind_of(address) in {"topic", "mirror"} and cluster_of(address) == self.cluster
         }
 
-    def _finding(self, address: Address, message: str, hint: str) -> Finding:
-        return Finding(address, self.situation.wanted[address].source, message, hint)
+    def _finding(self, address: Address, message: str, hint: str) -> PlanFinding:
+        return PlanFinding(address, self.situation.wanted[address].source, message, hint)
 
 
 def _prefixes_in(name: str, separator: str) -> Iterator[str]:

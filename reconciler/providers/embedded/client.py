@@ -46,7 +46,7 @@ from reconciler.runtime.threads import all_side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.providers.embedded.mounts import Attaching
+    from reconciler.providers.embedded.mounts import MountBatch
     from reconciler.resources.inventory import Inventory, Observed, Resource
 
 
@@ -229,7 +229,7 @@ class Batch:
         actions: Sequence[ControlAction],
         cluster: EmbeddedCluster,
         recoveries: Recoveries,
-        attaching: Attaching | None,
+        attaching: MountBatch | None,
     ) -> None:
         """Take what was looked up for the actions; whoever the cluster is opened for does them."""
         self._actions = actions
@@ -526,9 +526,9 @@ def shown_at_once(
     ]
 
 
-def _attaching(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> Attaching | None:
+def _attaching(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> MountBatch | None:
     if not any(isinstance(action, Transition) and action.machine in _ATTACHES for action in actions):
         return None
-    from reconciler.providers.embedded.mounts import Attaching, attachments_in  # noqa: PLC0415 - only who mounts pays
+    from reconciler.providers.embedded.mounts import MountBatch, attachments_in  # noqa: PLC0415 - only who mounts pays
 
-    return Attaching.of(cluster, attachments_in(actions))
+    return MountBatch.of(cluster, attachments_in(actions))

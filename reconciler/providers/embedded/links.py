@@ -13,7 +13,7 @@ from reconciler.embedded.catalog.tables import is_closed
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.link_groups import bring_offsets, group_offsets, group_versions
 from reconciler.embedded.link_side import (
-    Linking,
+    ClusterLinks,
     bring_rules,
     follow_sources,
     make_mirrors,
@@ -27,7 +27,7 @@ from reconciler.embedded.segments.head import list_heads, position_of, read_head
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.models import MirrorBook, link_seen, mirror_seen
-from reconciler.providers.protocol_links import Marked
+from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.mirrors import (
     AccessRules,
     ForeignRecords,
@@ -37,13 +37,13 @@ from reconciler.resources.mirrors import (
     LinkSeen,
     MirrorEntry,
     MirrorSeen,
-    Offered,
+    OfferedTopic,
     Operation,
     Peer,
     Position,
     SourceTopic,
     Trouble,
-    Truncated,
+    TruncatedPartition,
     noted,
 )
 from reconciler.runtime.retry import go_on
@@ -161,7 +161,7 @@ class EmbeddedLinks(MirrorBook):
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
-    ) -> Mapping[int, Truncated]:
+    ) -> Mapping[int, TruncatedPartition]:
         """Cut what a restore has to cut."""
         return self._linking(may_go_on).truncate(full_name, operation=operation)
 
@@ -219,7 +219,7 @@ class EmbeddedLinks(MirrorBook):
         """Return the time by the clock of the cluster."""
         return self.cluster.now_ms()
 
-    def marks(self) -> Mapping[str, Marked]:
+    def marks(self) -> Mapping[str, TopicMark]:
         """Return every topic and its heads' marks: one listing, then the catalog, without what is closed."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
@@ -228,7 +228,7 @@ class EmbeddedLinks(MirrorBook):
             heads.setdefault(topic_id, {})[number] = mark
         catalog = self.cluster.catalog.read()
         return {
-            name: Marked(source_topic(catalog, name), heads.get(topic.id, {}))
+            name: TopicMark(source_topic(catalog, name), heads.get(topic.id, {}))
             for name, topic in catalog.topics.items()
             if not is_closed(topic)
         }
@@ -241,7 +241,7 @@ class EmbeddedLinks(MirrorBook):
         """Keep rows in `runner/` for the next pass of a job."""
         remember(self.cluster.store, job, rows, {})
 
-    def _linking(self, may_go_on: Callable[[], None]) -> Linking:
+    def _linking(self, may_go_on: Callable[[], None]) -> ClusterLinks:
         return replace(self.cluster.linking, may_go_on=may_go_on)
 
     def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
@@ -266,7 +266,7 @@ class EmbeddedSyncs:
         """Return the last commit of the catalog."""
         return self.cluster.catalog.read().id
 
-    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
+    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return topics as a link sees them: the catalog alone is read."""
         return offered_in(self.cluster.catalog.read(), principal, only)
 

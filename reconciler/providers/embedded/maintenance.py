@@ -14,10 +14,10 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult, remember, 
 from reconciler.embedded.segments.gate import check_writer
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.embedded.tiered.cache import taken_of_caches
-from reconciler.embedded.tiered.idle_work import Housekeeping, Tidying
+from reconciler.embedded.tiered.idle_work import HousekeepingTurn, TierHousekeeping
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
-from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, unmetered
+from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, strip_meter
 from reconciler.providers.embedded.recovery import upkept
 from reconciler.providers.protocol import MaintenancePorts, Upkept
 from reconciler.resources.address import address_of
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 
 
 def jobs_of(
-    name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: Housekeeping | None = None
+    name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
 ) -> Mapping[str, Callable[[], Upkept]]:
     """Return the jobs of one pass; consecutive jobs share what they read.
 
     Tidying waits until other requests, counted by `keeping`, leave room.
     """
-    keeping = keeping or Housekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
+    keeping = keeping or TierHousekeeping(RequestMeter(cluster.now_ms), cluster.now_ms)
 
     def is_wanted(full_name: str) -> bool:
         topic = cluster.catalog.known().topics.get(full_name)
         is_mirror = topic is not None and topic.follows is not None
         return means.is_wanted(address_of("mirror" if is_mirror else "topic", name, full_name))
 
-    counting = None if cluster.storage is None else CountingStore(unmetered(cluster.storage))
+    counting = None if cluster.storage is None else CountingStore(strip_meter(cluster.storage))
     cluster = copy(cluster)
     cluster.storage = None if counting is None else MeteredStore(counting, keeping.meter)
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
-    tidy = replace(upkeep, storage=counting, tidying=Tidying(keeping, drains=means.is_asked))
+    tidy = replace(upkeep, storage=counting, tidying=HousekeepingTurn(keeping, drains=means.is_asked))
     jobs = {
         "migrations": lambda: _migrated(cluster, means, is_wanted),
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),

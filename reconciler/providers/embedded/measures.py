@@ -14,7 +14,7 @@ from reconciler.embedded.segments.groups import Group, list_groups, read_group
 from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, list_heads
 from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, manifests_of, size_of
 from reconciler.errors import UserError
-from reconciler.providers.protocol import Standing
+from reconciler.providers.protocol import TopicStanding
 from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.measures import (
     GROUPS_MEASURED,
@@ -31,7 +31,7 @@ from reconciler.resources.measures import (
     Vitals,
     measured_names,
 )
-from reconciler.runtime.threads import SideBySide
+from reconciler.runtime.threads import CallPool
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
@@ -98,7 +98,7 @@ def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator
     return report_of(cluster, catalog).of(names)
 
 
-def standing_of(cluster: EmbeddedCluster, topic: Address) -> Standing:
+def standing_of(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
     """Return bounds for readers, and contents of a topic.
 
     Raises:
@@ -114,7 +114,7 @@ def standing_of(cluster: EmbeddedCluster, topic: Address) -> Standing:
         for number in range(entry.partitions)
     }
     shown = {number: bound.only_local() if hides else bound for number, bound in bounds.items()}
-    return Standing(shown, storage.log_records, storage.log_bytes, storage)
+    return TopicStanding(shown, storage.log_records, storage.log_bytes, storage)
 
 
 def report_of(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
@@ -130,7 +130,7 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
     store, catalog = report.store, report.catalog
     chosen = _chosen(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
-        threads = SideBySide(pool, 4 * _AT_ONCE)
+        threads = CallPool(pool, 4 * _AT_ONCE)
         heads = report.heads(chosen, threads)
         manifests = report.manifests(chosen, heads, threads)
         names = list_groups(store)

@@ -13,7 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Ownership, Owning, check_claimable, check_owned, ownerships, read_ownership
+from reconciler.archives.ownership import (
+    Ownership,
+    OwnershipState,
+    check_claimable,
+    check_owned,
+    ownerships,
+    read_ownership,
+)
 from reconciler.archives.recoverable import located, whole_partitions_of
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation, Permissions
@@ -129,7 +136,7 @@ class _Ours:
 
 
 @dataclass(slots=True)
-class Attaching:
+class MountBatch:
     """What a batch mounts and unmounts."""
 
     cluster: EmbeddedCluster
@@ -142,7 +149,7 @@ class Attaching:
     _ours: _Ours | None = None
 
     @classmethod
-    def of(cls, cluster: EmbeddedCluster, asked: Sequence[Attachment]) -> Attaching:
+    def of(cls, cluster: EmbeddedCluster, asked: Sequence[Attachment]) -> MountBatch:
         """Look up what a batch needs of object storage: two GETs for each mount, and nothing of most unmounts."""
         topics = cluster.catalog.read().topics
 
@@ -220,7 +227,7 @@ class Attaching:
         if existing is not None:
             names = {asked.name: asked.mounting.full_name}
             self.begun[asked.id] = begin_unmount(draft, names, self.cluster.mounts.asked(), cluster_id=cluster_id)
-        elif not isinstance(found, Ownership) or (found.state, found.owner) == (Owning.MOUNTED, cluster_id):
+        elif not isinstance(found, Ownership) or (found.state, found.owner) == (OwnershipState.MOUNTED, cluster_id):
             raise _unknown(asked, found)  # Else it was done before, be it mounted elsewhere since or not.
 
 

@@ -12,7 +12,7 @@ from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.objects import create_cluster, read_cluster_file, read_cluster_id
-from reconciler.embedded.tiered.idle_work import Housekeeping
+from reconciler.embedded.tiered.idle_work import TierHousekeeping
 from reconciler.errors import RetryableError, StalePlanError, UserError
 from reconciler.lifecycles import ROLES
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
@@ -34,8 +34,8 @@ from reconciler.providers.protocol import (
     MaintenancePorts,
     Outcome,
     Scope,
-    Standing,
     TopicAddress,
+    TopicStanding,
     Upkept,
     wanted_in,
 )
@@ -47,7 +47,7 @@ from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import (
     Capabilities,
     ClusterIdentity,
-    Following,
+    FollowedSource,
     Inventory,
     LiveCluster,
     MirrorSupport,
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from reconciler.providers.embedded.maintenance import OneTopic
     from reconciler.providers.embedded.mounts import Migrations
     from reconciler.records.log import Isolation, LostOffsets
-    from reconciler.resources.acls import Binding
+    from reconciler.resources.acls import AccessBinding
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
 
@@ -198,7 +198,7 @@ def _mirror(
     address: Address, partitions: int, mirror: MirrorEntry, links: Mapping[str, tuple[str, LinkEntry]]
 ) -> TopicShown:
     name, link = links[mirror.link_id]
-    following = Following(status_of(mirror, link), name, f"{link.source_cluster}/{mirror.source}")
+    following = FollowedSource(status_of(mirror, link), name, f"{link.source_cluster}/{mirror.source}")
     return TopicShown(address, partitions, None, following=following)
 
 
@@ -237,7 +237,7 @@ class EmbeddedProvider:
         self._storage = storage
         self._edge = edge
         self._opened: EmbeddedCluster | None = None
-        self._keeping = Housekeeping(RequestMeter(edge.now_ms), edge.now_ms)
+        self._keeping = TierHousekeeping(RequestMeter(edge.now_ms), edge.now_ms)
 
     @classmethod
     def of(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
@@ -281,7 +281,7 @@ class EmbeddedProvider:
             return inventory
         return {address: observed for address, observed in inventory.items() if wanted(address)}
 
-    def unplaced(self) -> Sequence[Binding]:
+    def unplaced(self) -> Sequence[AccessBinding]:
         """Return nothing: all rules belong to namespaces or topics."""
         return ()
 
@@ -358,7 +358,7 @@ class EmbeddedProvider:
 
         return EmbeddedLinks(self._cluster(), self._declared.metadata.name)
 
-    def standing(self, topic: TopicAddress) -> Standing:
+    def standing(self, topic: TopicAddress) -> TopicStanding:
         """Return bounds and contents: one listing, and a GET for each partition and manifest."""
         from reconciler.providers.embedded.measures import standing_of  # noqa: PLC0415 - only who measures pays
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.cluster_metadata import GroupOffsets, kept_clusters, kept_groups, place_of
 from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Owning, ownerships
+from reconciler.archives.ownership import OwnershipState, ownerships
 from reconciler.archives.recoverable import location_named, manifests_in, recoverable
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import Permissions, entries_of
@@ -172,7 +172,10 @@ def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[
     for place, ownership in ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
-        elif ownership.state is not Owning.DETACHED and ownership.owner == cluster_id != ownership.location.cluster_id:
+        elif (
+            ownership.state is not OwnershipState.DETACHED
+            and ownership.owner == cluster_id != ownership.location.cluster_id
+        ):
             location = ownership.location
             hint = (
                 f"Where that cluster is gone for good: reconciler mount release {location} --owner {cluster_id} "

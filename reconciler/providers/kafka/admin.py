@@ -21,7 +21,7 @@ from reconciler.providers.kafka.admin_requests import (
 )
 from reconciler.providers.kafka.client import ABSENT, KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.translate import TOPIC, ConfigSeen, Naming, TopicSeen, own_values, placed
+from reconciler.providers.kafka.translate import TOPIC, ClusterNaming, ConfigSeen, TopicSeen, own_values, placed
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Done, Failed, Outcome, silent
 from reconciler.resources.acls import ACLS, rule_fields
@@ -121,7 +121,7 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
-def pending(actions: Iterable[ControlAction], naming: Naming) -> Iterator[PendingChange | Failed]:
+def pending(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | Failed]:
     """Yield the change of each action, or the failure if a Kafka cluster cannot make it."""
     for action in actions:
         try:
@@ -136,7 +136,7 @@ class Batch:
     def __init__(
         self,
         client: KafkaClient,
-        naming: Naming,
+        naming: ClusterNaming,
         changes: Iterable[PendingChange | Failed],
         may_go_on: Callable[[], None],
         warn: Callable[[str], None] = silent,

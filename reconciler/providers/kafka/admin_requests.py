@@ -13,10 +13,10 @@ from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableEr
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindings, delete_bindings, in_rounds
 from reconciler.providers.kafka.faults import TRANSIENT, of_code
-from reconciler.providers.kafka.translate import BROKER, TOPIC, Naming, TopicSeen, bindings_of_topic, own_values
+from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterNaming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import moved
 from reconciler.providers.protocol import silent
-from reconciler.resources.acls import Binding, bindings_of_namespace, rule_at
+from reconciler.resources.acls import AccessBinding, bindings_of_namespace, rule_at
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.retry import go_on, pause
@@ -52,8 +52,8 @@ class PendingChange:
     configs: Mapping[str, str | None] = field(default_factory=dict)
     partitions: int | None = None
     replicas: int | None = None
-    binds: tuple[Binding, ...] = ()
-    unbinds: tuple[Binding, ...] = ()
+    binds: tuple[AccessBinding, ...] = ()
+    unbinds: tuple[AccessBinding, ...] = ()
     changes: Sequence[Change] = ()
     error: ReconcilerError | None = None
     is_bound: bool = False
@@ -78,7 +78,7 @@ class PendingChange:
         return self.error is None
 
 
-def asked(action: ControlAction, naming: Naming) -> PendingChange:
+def asked(action: ControlAction, naming: ClusterNaming) -> PendingChange:
     """Return the change of an action on a namespace or topic.
 
     Raises:
@@ -107,7 +107,7 @@ def asked(action: ControlAction, naming: Naming) -> PendingChange:
             raise cannot(action)
 
 
-def _changed(action: Update | Transition, after: Resource, naming: Naming) -> PendingChange:
+def _changed(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
     if isinstance(after, Namespace):
         name, is_namespace = naming.prefix(after.metadata.name), True
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
@@ -136,7 +136,7 @@ def _changed(action: Update | Transition, after: Resource, naming: Naming) -> Pe
     )
 
 
-def _bound(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[Binding]:
+def _bound(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
     if not isinstance(operations, tuple):
         return
     rule = rule_at(path, operations)
@@ -332,8 +332,8 @@ def bind(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
 def _each_binding(
     client: KafkaClient,
     changes: Sequence[PendingChange],
-    do: Callable[[KafkaClient, Sequence[Binding]], list[tuple[int, str]]],
-    wanted: Callable[[PendingChange], Sequence[Binding]],
+    do: Callable[[KafkaClient, Sequence[AccessBinding]], list[tuple[int, str]]],
+    wanted: Callable[[PendingChange], Sequence[AccessBinding]],
 ) -> None:
     for some in _by_records(
         [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
@@ -410,14 +410,14 @@ _LONGEST: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class Reassignment:
     """Brokers that a reassignment adds to a partition, and removes from it."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
-STILL: Final = Moving((), ())
+STILL: Final = Reassignment((), ())
 """A partition without reassignment."""
 
 
@@ -426,7 +426,7 @@ def factor_of(seen: TopicSeen) -> int:
     return min(map(len, seen.replicas), default=1)
 
 
-def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Moving]) -> dict[str, TopicSeen]:
+def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
     """Return topics with the replicas after their reassignments, so that these are not planned again."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
@@ -484,7 +484,7 @@ def reassign(
     unthrottle(client, sorted({change.name for change in changes if change.is_open}))
 
 
-def reassigning(client: KafkaClient) -> dict[Place, Moving]:
+def reassigning(client: KafkaClient) -> dict[Place, Reassignment]:
     """Return the partitions being reassigned; empty if the principal may not list them.
 
     Raises:
@@ -499,7 +499,7 @@ def reassigning(client: KafkaClient) -> dict[Place, Moving]:
     if answer.error_code:
         return {}
     return {
-        (topic.name, partition.partition_index): Moving(
+        (topic.name, partition.partition_index): Reassignment(
             tuple(partition.adding_replicas), tuple(partition.removing_replicas)
         )
         for topic in answer.topics
@@ -513,7 +513,7 @@ class Replicas:
 
     brokers: tuple[int, ...]
     in_sync: tuple[int, ...]
-    moving: Moving = STILL
+    moving: Reassignment = STILL
 
     def will_be(self, factor: int, alive: Collection[int]) -> bool:
         """Return whether the partition has `factor` replicas, or gets them by a reassignment that can finish."""
@@ -595,7 +595,7 @@ _WAY_BACK: Final = (
 
 def _wait(
     client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
-) -> dict[Place, Moving]:
+) -> dict[Place, Reassignment]:
     """Wait until no replica of the topics moves; return those that have stalled."""
     began = changed = warned_at = monotonic()
     before: object = None
@@ -615,7 +615,7 @@ def _wait(
     return {}
 
 
-def _told(moving: Mapping[Place, Moving], alive: Collection[int]) -> str:
+def _told(moving: Mapping[Place, Reassignment], alive: Collection[int]) -> str:
     """Describe the awaited replicas, and which of their brokers are down."""
     places = [f"{name}-{number}" for name, number in sorted(moving)]
     coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding})
@@ -625,7 +625,7 @@ def _told(moving: Mapping[Place, Moving], alive: Collection[int]) -> str:
     return f"replicas of {counted(len(places), 'partition')} move{to}, such as {places[0]}{gone}"
 
 
-def _copied(client: KafkaClient, moving: Mapping[Place, Moving], alive: Collection[int]) -> int | None:
+def _copied(client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]) -> int | None:
     """Return the bytes copied to the added replicas so far; `None` if unknown."""
     from reconciler.providers.kafka.offsets import replica_bytes
 

@@ -14,7 +14,7 @@ from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonical_field
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
 from reconciler.providers.kafka.translate import OWN, ClusterSeen, ConfigSeen
-from reconciler.resources.acls import OPERATIONS, Binding, is_about_writing
+from reconciler.resources.acls import OPERATIONS, AccessBinding, is_about_writing
 from reconciler.resources.inventory import AccessControl, Capabilities, MirrorSupport
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, ConfigKey, ConfigType, kafka_configs
 
@@ -31,7 +31,7 @@ class ClusterLook:
         return self.client.cluster()
 
     @cached_property
-    def bindings(self) -> tuple[list[Binding], int]:
+    def bindings(self) -> tuple[list[AccessBinding], int]:
         """All access rules, or the error code."""
         return read_bindings(self.client)
 

@@ -14,7 +14,7 @@ from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableErro
 from reconciler.providers.kafka.faults import UNDONE, of_code, translated
 from reconciler.providers.kafka.security import admin_settings
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import AccessBinding
 from reconciler.runtime.retry import Backoff, pause
 
 if TYPE_CHECKING:
@@ -419,20 +419,20 @@ def _codes(words: Mapping[int, str]) -> dict[str, int]:
 _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _codes(_OPERATIONS), _codes(_PERMISSIONS)
 
 
-def read_bindings(client: KafkaClient) -> tuple[list[Binding], int]:
+def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
     """Return all bindings, and the error code if they cannot be read."""
     answer = _describe_acls(client)
     return list(bindings_in(answer)), answer.error_code
 
 
-def bindings_in(answer: Any) -> Iterator[Binding]:
+def bindings_in(answer: Any) -> Iterator[AccessBinding]:
     """Yield the bindings of an answer; unknown codes become words such as `unknown-16`."""
     for resource in answer.resources:
         kind = _word(_RESOURCES, resource.resource_type)
         if resource.pattern_type not in {_LITERAL, _PREFIXED}:
             kind = f"{kind} by pattern type {resource.pattern_type}"
         for acl in resource.acls:
-            yield Binding(
+            yield AccessBinding(
                 kind,
                 resource.resource_name,
                 resource.pattern_type == _PREFIXED,
@@ -463,22 +463,22 @@ def _describe_acls(client: KafkaClient) -> Any:
     return client.send(request, doing="reading access rules")
 
 
-def create_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Create bindings; return a code and message for each, in order. Existing ones stay."""
     return [answer for some in _portions(bindings, _MADE_AT_ONCE) for answer in _create_some(client, some)]
 
 
-def delete_bindings(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Delete bindings; return a code and message for each, in order. Missing ones count as deleted."""
     return [answer for some in _portions(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
 
 
-def _portions(bindings: Sequence[Binding], most: int) -> Iterator[Sequence[Binding]]:
+def _portions(bindings: Sequence[AccessBinding], most: int) -> Iterator[Sequence[AccessBinding]]:
     for begin in range(0, len(bindings), most):
         yield bindings[begin : begin + most]
 
 
-def _create_some(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+def _create_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import CreateAclsRequest
 
     creations = [
@@ -497,7 +497,7 @@ def _create_some(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple
     return [(binding.error_code, binding.error_message or "") for binding in answer.results]
 
 
-def _delete_some(client: KafkaClient, bindings: Sequence[Binding]) -> list[tuple[int, str]]:
+def _delete_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     from kafka.protocol.admin import DeleteAclsRequest
 
     filters: list[Any] = [

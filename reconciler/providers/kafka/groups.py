@@ -16,7 +16,7 @@ from reconciler.resources.measures import GroupLag
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.translate import Naming
+    from reconciler.providers.kafka.translate import ClusterNaming
 
 
 # Only who connects pays for the library.
@@ -39,7 +39,7 @@ class KafkaGroups:
     """Consumer groups of a Kafka cluster."""
 
     client: KafkaClient
-    naming: Naming
+    naming: ClusterNaming
 
     def names(self) -> Sequence[str]:
         """Return all group names, sorted, with one request per broker."""

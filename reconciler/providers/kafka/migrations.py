@@ -55,7 +55,7 @@ from reconciler.runtime.threads import side_by_side
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.providers.kafka.client import KafkaClient
-    from reconciler.providers.kafka.translate import Naming
+    from reconciler.providers.kafka.translate import ClusterNaming
     from reconciler.records.log import TopicLog
     from reconciler.resources.cluster import Cluster
 
@@ -219,7 +219,7 @@ class Mountings:
 
     def migrations(
         self,
-        naming: Naming,
+        naming: ClusterNaming,
         groups: Groups,
         capabilities: Callable[[], Capabilities],
         log: Callable[[Address], TopicLog],

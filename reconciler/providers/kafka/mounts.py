@@ -33,7 +33,7 @@ from reconciler.providers.kafka.mount_ledger import (
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
-from reconciler.providers.kafka.translate import OWN, Naming, TopicSeen, own_values
+from reconciler.providers.kafka.translate import OWN, ClusterNaming, TopicSeen, own_values
 from reconciler.providers.protocol import Done, Failed, Groups, Outcome
 from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, tell_still_sealed
 from reconciler.records.log import TopicLog, came_since
@@ -115,7 +115,7 @@ class KafkaCopyMoves:
     """One cluster: its brokers, its ledger, and its groups."""
 
     client: KafkaClient
-    naming: Naming
+    naming: ClusterNaming
     ledger: Ledger
     groups: Groups
     capabilities: Callable[[], Capabilities]
@@ -309,10 +309,10 @@ class KafkaCopyMoves:
         return place
 
     def _places_by_key(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
-        from reconciler.providers.kafka.records.rekey_copy import Rekeyed  # noqa: PLC0415 - brings numpy
+        from reconciler.providers.kafka.records.rekey_copy import RekeyedEntries  # noqa: PLC0415 - brings numpy
 
         name = self.naming.physical(move.new)
-        rows = Rekeyed.of(self.ledger.read(REKEYED), name, (move.old_id, move.new_id))
+        rows = RekeyedEntries.of(self.ledger.read(REKEYED), name, (move.old_id, move.new_id))
         now = bounds_of(self.client, [(name, number) for number in range(len(self._seen(move.new)))])
         ends = {number: found.stable for (_, number), found in now.items()}
         return lambda committed: rows.place(committed, ends)
@@ -348,7 +348,7 @@ class KafkaStorageMoves:
 
     address: Address
     client: KafkaClient
-    naming: Naming
+    naming: ClusterNaming
     ledger: Ledger
     groups: Groups
     capabilities: Callable[[], Capabilities]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.protocol import Standing
+from reconciler.providers.protocol import TopicStanding
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
     NO_CUTS,
@@ -198,11 +198,11 @@ def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_
     return measures
 
 
-def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Standing:
+def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStanding:
     """Return bounds and contents of a topic. Transaction markers and compaction make offsets exceed records."""
     bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
-    return Standing({number: bound for (_, number), bound in bounds.items()}, None, storage.log_bytes, storage)
+    return TopicStanding({number: bound for (_, number), bound in bounds.items()}, None, storage.log_bytes, storage)
 
 
 def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:

@@ -18,9 +18,9 @@ from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient,
 from reconciler.providers.kafka.faults import hidden_topic
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
 from reconciler.providers.kafka.translate import (
+    ClusterNaming,
     ConfigSeen,
     Models,
-    Naming,
     PlacedRules,
     TopicSeen,
     is_internal,
@@ -36,8 +36,8 @@ from reconciler.providers.protocol import (
     MaintenancePorts,
     Outcome,
     Scope,
-    Standing,
     TopicAddress,
+    TopicStanding,
     Upkept,
     wanted_in,
 )
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.migrations import KafkaMigrations, Mountings
     from reconciler.providers.kafka.mount_ledger import Seal
     from reconciler.records.log import Isolation, LostOffsets, TopicLog, TopicProducer, TransactionalSink
-    from reconciler.resources.acls import Binding
+    from reconciler.resources.acls import AccessBinding
     from reconciler.resources.mirror_link import MirrorTopic
     from reconciler.resources.mirrors import SourceTopic
 
@@ -81,7 +81,7 @@ class ClusterObserver:
 
     client: KafkaClient
     cluster: str
-    naming: Naming
+    naming: ClusterNaming
     scope: Scope
     known: frozenset[Address]
     """Addresses declared or recorded anywhere."""
@@ -114,7 +114,7 @@ class ClusterObserver:
         self,
         topics: Mapping[str, TopicSeen],
         configs: Mapping[str, Mapping[str, str]],
-        bindings: Sequence[Binding],
+        bindings: Sequence[AccessBinding],
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
         """Yield namespaces and topics with their rules; `hidden` has mirrors among unreadable topics."""
@@ -267,7 +267,7 @@ class KafkaProvider:
         self._client = KafkaClient.of(declared, edge)
         self._look = ClusterLook(self._client)
         self._known: frozenset[Address] = frozenset()
-        self._naming: Naming = naming_of(self._separator, ())
+        self._naming: ClusterNaming = naming_of(self._separator, ())
         self._learning = threading.Lock()  # mirrors are synced in parallel
         self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
@@ -339,7 +339,7 @@ class KafkaProvider:
                     raise
         return inventory
 
-    def unplaced(self) -> Sequence[Binding]:
+    def unplaced(self) -> Sequence[AccessBinding]:
         """Return the access rules of no topic and no known namespace, such as those on the cluster."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.topics().keys()
@@ -474,7 +474,7 @@ class KafkaProvider:
         name = self._client.name
         return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
 
-    def standing(self, topic: TopicAddress) -> Standing:
+    def standing(self, topic: TopicAddress) -> TopicStanding:
         """Return the contents of a topic.
 
         Raises:
@@ -688,7 +688,7 @@ class KafkaProvider:
             case _:
                 return key
 
-    def _not_ours(self, bindings: Sequence[Binding], entries: Entries) -> Sequence[Binding]:
+    def _not_ours(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
         """Return access rules without the denials that links set on mirrors."""
         if not entries:
             return bindings
@@ -712,7 +712,9 @@ class KafkaProvider:
         return {topic: seen[name] for topic, name in names.items()}
 
 
-def overview_of(cluster: str, naming: Naming, every: Mapping[str, TopicSeen], entries: Entries | None) -> Overview:
+def overview_of(
+    cluster: str, naming: ClusterNaming, every: Mapping[str, TopicSeen], entries: Entries | None
+) -> Overview:
     """Return the overview of all but internal topics; `entries` is the ledger, if there is one."""
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
     mirrors: Mapping[str, TopicShown] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from reconciler.resources import kafka_configs
-from reconciler.resources.acls import OPERATIONS, TOPICS, Binding, NamespaceAcl, TopicAcl, can_be_declared
+from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, NamespaceAcl, TopicAcl, can_be_declared
 from reconciler.resources.address import Address, full_name_of, join_name, kind_of, split_name, tiers_of
 from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
@@ -81,7 +81,7 @@ _NAMED = frozenset({"topic", "mirror", "mounting"})
 
 
 @dataclass(frozen=True, slots=True)
-class Naming:
+class ClusterNaming:
     """Names of one cluster. `prefixes` maps name prefixes to namespaces."""
 
     separator: str
@@ -112,7 +112,7 @@ class Naming:
         return "", name
 
 
-def naming_of(separator: str, known: Iterable[Address]) -> Naming:
+def naming_of(separator: str, known: Iterable[Address]) -> ClusterNaming:
     """Return the naming for the declared and recorded addresses of a cluster."""
     namespaces: set[str] = set()
     for address in known:
@@ -120,8 +120,8 @@ def naming_of(separator: str, known: Iterable[Address]) -> Naming:
             namespaces.update(tiers_of(full_name_of(address)))
         elif kind_of(address) in _NAMED:
             namespaces.update(tiers_of(split_name(full_name_of(address))[0]))
-    bare = Naming(separator, {})
-    return Naming(separator, {bare.prefix(namespace): namespace for namespace in sorted(namespaces)})
+    bare = ClusterNaming(separator, {})
+    return ClusterNaming(separator, {bare.prefix(namespace): namespace for namespace in sorted(namespaces)})
 
 
 def is_internal(topic: TopicSeen) -> bool:
@@ -181,21 +181,21 @@ class PlacedRules:
     topics: Mapping[str, tuple[TopicAcl, ...]]
     undeclarable: Mapping[Carrier, tuple[NamespaceAcl, ...]]
     """Rules of a topic or namespace that manifests cannot express."""
-    rest: tuple[Binding, ...]
+    rest: tuple[AccessBinding, ...]
 
 
-def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Binding]:
+def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[AccessBinding]:
     """Yield the bindings for the rules of a topic."""
     for rule in rules:
         place = TOPICS, physical, False, rule.principal, rule.host
-        yield from (Binding(*place, operation, rule.permission) for operation in rule.operations)
+        yield from (AccessBinding(*place, operation, rule.permission) for operation in rule.operations)
 
 
-def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str]) -> PlacedRules:
+def placed(bindings: Iterable[AccessBinding], naming: ClusterNaming, topics: Collection[str]) -> PlacedRules:
     """Assign bindings to existing topics, or to the longest known namespace of their prefix."""
     known: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     others: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
-    rest: list[Binding] = []
+    rest: list[AccessBinding] = []
     for binding in sorted(bindings):
         is_declarable = can_be_declared(binding)
         carrier, name = _carrier(binding, naming, topics)
@@ -212,7 +212,7 @@ def placed(bindings: Iterable[Binding], naming: Naming, topics: Collection[str])
     )
 
 
-def _carrier(binding: Binding, naming: Naming, topics: Collection[str]) -> tuple[Carrier | None, str]:
+def _carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
     """Return the topic or namespace of a binding, or `None`, and the name for its rule."""
     if binding.resource == TOPICS and not binding.is_prefix:  # a single topic
         return (("topic", naming.full_name(binding.name)) if binding.name in topics else None), "*"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, NotFoundError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, Place, newest_of, offsets_at, sizes_of
-from reconciler.providers.kafka.translate import Naming, TopicSeen, is_internal
+from reconciler.providers.kafka.translate import ClusterNaming, TopicSeen, is_internal
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.measures import (
@@ -48,7 +48,7 @@ class _Offsets:
 
 
 def vitals_of(
-    client: KafkaClient, naming: Naming, groups: KafkaGroups, links: Callable[[], KafkaLinks | None]
+    client: KafkaClient, naming: ClusterNaming, groups: KafkaGroups, links: Callable[[], KafkaLinks | None]
 ) -> Vitals:
     """Measure a cluster with about a dozen requests per broker.
 
@@ -77,7 +77,9 @@ def vitals_of(
     )
 
 
-def _read_topics(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSeen], dict[str, TopicSeen], _Offsets]:
+def _read_topics(
+    client: KafkaClient, naming: ClusterNaming
+) -> tuple[dict[str, TopicSeen], dict[str, TopicSeen], _Offsets]:
     for look in range(1, _LOOKS + 1):
         topics = {name: seen for name, seen in client.topics().items() if not seen.error}
         chosen = _choose_topics(topics, naming)
@@ -90,7 +92,7 @@ def _read_topics(client: KafkaClient, naming: Naming) -> tuple[dict[str, TopicSe
     raise AssertionError
 
 
-def _choose_topics(topics: Mapping[str, TopicSeen], naming: Naming) -> dict[str, TopicSeen]:
+def _choose_topics(topics: Mapping[str, TopicSeen], naming: ClusterNaming) -> dict[str, TopicSeen]:
     """Return the topics to measure, without those that have a partition without leader."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
@@ -118,7 +120,9 @@ class _MirrorPositions:
     newest_ms: Mapping[int, int]
 
 
-def _measure_mirrors(links: KafkaLinks, naming: Naming, chosen: Mapping[str, TopicSeen]) -> dict[str, _MirrorPositions]:
+def _measure_mirrors(
+    links: KafkaLinks, naming: ClusterNaming, chosen: Mapping[str, TopicSeen]
+) -> dict[str, _MirrorPositions]:
     """Return the measured mirrors by broker name."""
     every = [mirror for mirror in links.mirrors() if mirror.status is not MirrorStatus.STOPPED]
     measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
@@ -133,7 +137,7 @@ def _measure_mirrors(links: KafkaLinks, naming: Naming, chosen: Mapping[str, Top
 
 
 def _topic_vitals(
-    cluster: str, naming: Naming, seen: TopicSeen, offsets: _Offsets, mirrored: _MirrorPositions | None
+    cluster: str, naming: ClusterNaming, seen: TopicSeen, offsets: _Offsets, mirrored: _MirrorPositions | None
 ) -> TopicVitals:
     places = [(seen.name, number) for number in range(len(seen.replicas))]
     sizes = offsets.sizes

@@ -18,7 +18,7 @@ from reconciler.archives.archive import Archive, ArchivedTopic, begin
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.storage import create_storage, read_storage_id
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
-from reconciler.jobs.archive import Archiving, archive
+from reconciler.jobs.archive import ArchiveJob, archive
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.session import start_session
 from reconciler.objectstore.directory import DirectoryStore
@@ -51,7 +51,7 @@ def compared(kafka: Kafka, name: str) -> int:
     sink, copy = ArchiveSink(there, PARTITIONS), ArchiveLog(there)
     log = kafka_log(kafka, TOPIC)
     ends = {number: bounds.end for number, bounds in log.bounds().items()}
-    return archive(Archiving(TOPIC, log, sink, copy, on(spark.session), lambda: ends)).records
+    return archive(ArchiveJob(TOPIC, log, sink, copy, on(spark.session), lambda: ends)).records
 
 
 took: dict[str, list[float]] = {"floor": [], "copied": [], "compared": []}

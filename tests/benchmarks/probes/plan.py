@@ -7,7 +7,7 @@ from datetime import date
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.planner import decide, judge
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import Capabilities, ClusterIdentity, Declared, Observed, Recorded
+from reconciler.resources.inventory import Capabilities, ClusterIdentity, DeclaredResource, Observed, Recorded
 from reconciler.resources.topic import Topic
 
 CLUSTER_ID = "67f5505a-32f3-4677-bcad-3c75a1a702a6"
@@ -27,13 +27,13 @@ def topic(number: int, retention: str) -> Topic:
 west = Cluster.model_validate(
     {"kind": "Cluster", "metadata": {"name": "west"}, "spec": {"embedded": {"root": "file://.clusters/west"}}}
 )
-desired = {west.address: Declared(west, "manifests/cluster.yaml:1")}
+desired = {west.address: DeclaredResource(west, "manifests/cluster.yaml:1")}
 recorded = {west.address: Recorded(west, incarnation=CLUSTER_ID)}
 observed = {west.address: Observed(west, incarnation=CLUSTER_ID)}
 for number in range(count):
     last = topic(number, "7d")
     wanted = topic(number, "14d") if number % 10 == 0 else topic(number, "7d")
-    desired[wanted.address] = Declared(wanted, f"manifests/topics.yaml:{number}")
+    desired[wanted.address] = DeclaredResource(wanted, f"manifests/topics.yaml:{number}")
     if number % 10 != 1:
         recorded[last.address] = Recorded(last, incarnation=str(number))
         observed[last.address] = Observed(topic(number, "7d"), incarnation=str(number))

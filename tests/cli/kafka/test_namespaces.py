@@ -22,7 +22,7 @@ from kafka.admin import (
 from kafka.admin import ACLResourcePatternType as PatternType
 
 from reconciler.providers.kafka.client import KafkaClient, create_bindings, read_bindings
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import AccessBinding
 from tests.cli.kafka.conftest import Desk
 
 RULE: Final = {"principal": "User:checkout", "operations": ["read", "describe"]}
@@ -189,7 +189,7 @@ def test_rules_that_no_file_can_declare_are_left_alone_and_shown(desk: Desk) -> 
     )
     topic = desk.topic("orders")
     strange = [
-        Binding(kind, f"{desk.prefix}.{name}", is_prefix, "User:flink", "*", operation, "allow")
+        AccessBinding(kind, f"{desk.prefix}.{name}", is_prefix, "User:flink", "*", operation, "allow")
         for kind, name, is_prefix, operation in [
             ("transactional-ids", "tx", True, "two-phase-commit"),
             ("groups", "", True, "alter-configs"),

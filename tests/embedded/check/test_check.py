@@ -12,10 +12,10 @@ import pytest
 from reconciler.archives.keys import CLUSTER
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
 from reconciler.embedded.check import check
-from reconciler.embedded.check.check import Checked, check_cluster
+from reconciler.embedded.check.check import CheckResult, check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
-from reconciler.embedded.check.sweep import Swept
+from reconciler.embedded.check.sweep import SweepResult
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import CATALOG, group_key, head_key, part_key, transaction_key
@@ -32,7 +32,7 @@ from tests.embedded.stores import WatchedStore
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
 
 ORDERS, CLICKS, GROUP, CHECKOUT = "shop:eu:orders", "clicks", "shop:billing", "checkout"
 ERROR, WARNING, NOTE = Severity
@@ -458,7 +458,7 @@ class DenyingStore(WrappedStore):
         super().__init__(inner)
         self.folder = folder
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self.check(key)
         return super().get(key)
 
@@ -485,7 +485,7 @@ def test_what_a_store_refuses_to_return_is_no_damage(busy: EmbeddedCluster, fold
 PAGES = {Kind.PAGE_MISSING, Kind.PAGE_DAMAGED}
 
 
-def found_in(checked: Checked) -> list[Kind]:
+def found_in(checked: CheckResult) -> list[Kind]:
     return sorted(finding.kind for finding in checked.findings)
 
 
@@ -680,7 +680,7 @@ def test_the_sweep_deletes_nothing_of_what_an_older_catalog_does_not_know(busy: 
     forget_topic(busy)
     append_once_and_forget(busy)
     store = Aged(busy.store)
-    assert opened(store).sweep() == Swept()
+    assert opened(store).sweep() == SweepResult()
     assert len(keys(busy.store, "topics/short_0/")) == 1
     assert len(keys(busy.store, "topics/shop/eu/orders_0/")) == 20
     busy.store.delete([CATALOG])

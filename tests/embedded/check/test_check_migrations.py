@@ -12,10 +12,10 @@ import pytest
 from reconciler.archives.archive import release
 from reconciler.archives.keys import mountable_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Ownership, Owning, claim_topic, read_ownership, unclaim_topic
+from reconciler.archives.ownership import Ownership, OwnershipState, claim_topic, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import HoldEntry
 from reconciler.embedded.catalog.tables import sealed_by
-from reconciler.embedded.check.check import Checked, check_cluster
+from reconciler.embedded.check.check import CheckResult, check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.check.mend import mend
 from reconciler.embedded.keys import head_key
@@ -33,7 +33,7 @@ def bucket() -> Bucket:
     return Bucket()
 
 
-def checked(bucket: Bucket, cluster: str = "west", *, deep: bool = False) -> Checked:
+def checked(bucket: Bucket, cluster: str = "west", *, deep: bool = False) -> CheckResult:
     return check_cluster(bucket.stores[cluster], deep=deep, storage=bucket.storage)
 
 
@@ -259,7 +259,7 @@ def test_a_claim_without_a_migration_is_given_back_by_a_repair_and_the_topic_can
     location = bucket.filled()
     bucket.unmounted()
     place = TopicLocation.parse(location)
-    wanted = Ownership(place, Owning.CLAIMED, bucket.east.cluster_id, "long-gone", CLICKS, at_ms=1)
+    wanted = Ownership(place, OwnershipState.CLAIMED, bucket.east.cluster_id, "long-gone", CLICKS, at_ms=1)
     claim_topic(bucket.storage, place, wanted)
     bucket.west.finish_deletions()
     assert found(bucket, "west") == []
@@ -283,7 +283,7 @@ def test_a_claim_whose_migration_goes_on_is_never_given_back(bucket: Bucket) -> 
         mounts.drive(number)
     claimed = read_ownership(bucket.storage, TopicLocation.parse(location))
     assert claimed is not None
-    assert claimed.state is Owning.CLAIMED
+    assert claimed.state is OwnershipState.CLAIMED
     assert mended(bucket, "east") == []
     assert read_ownership(bucket.storage, TopicLocation.parse(location)) == claimed
 
@@ -293,7 +293,7 @@ def test_a_repair_that_finds_the_claim_gone_does_nothing(bucket: Bucket) -> None
     bucket.unmounted()
     place = TopicLocation.parse(location)
     claim_topic(
-        bucket.storage, place, Ownership(place, Owning.CLAIMED, bucket.east.cluster_id, "gone", CLICKS, at_ms=1)
+        bucket.storage, place, Ownership(place, OwnershipState.CLAIMED, bucket.east.cluster_id, "gone", CLICKS, at_ms=1)
     )
     before = checked(bucket, "east")
     unclaim_topic(bucket.storage, place, bucket.east.cluster_id, "gone", 2)

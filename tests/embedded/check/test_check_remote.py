@@ -22,7 +22,7 @@ from tests.embedded.maintenance.tiny_segments import TOPIC, append, held
 from tests.embedded.tiered.tiered_cluster import Tiered, tiered
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import Listed, Stored
+    from reconciler.objectstore.base import ListedObject, StoredObject
     from tests.servers.weed import S3Server
 
 
@@ -283,11 +283,11 @@ def test_a_segment_that_others_replace_while_it_is_looked_at_is_no_fault() -> No
             it.storage.delete([gone.key, index_key(gone.key)])
 
     class Overtaken(MemoryStore):
-        def list(self, prefix: str) -> Iterator[Listed]:
+        def list(self, prefix: str) -> Iterator[ListedObject]:
             replaced(prefix)
             return it.storage.list(prefix)
 
-        def get(self, key: str) -> Stored | None:
+        def get(self, key: str) -> StoredObject | None:
             return it.storage.get(key)
 
         def get_range(self, key: str, start: int, length: int) -> bytes:

@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from reconciler.embedded.catalog.commits import CatalogRegister
-from reconciler.embedded.check.sweep import RECENT_MS, Swept, SweptPartition, sweep
+from reconciler.embedded.check.sweep import RECENT_MS, SweepResult, SweptPartition, sweep
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import PRODUCERS, Head, head_register
@@ -37,7 +37,7 @@ from tests.embedded.stores import WatchedStore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 ORPHANS = (
     "topics/orders_0/0123456789abcdef.parquet",
@@ -52,7 +52,7 @@ def late(store: ObjectStore, later_ms: int = DAY + 60_000) -> Any:
     return LateStore(store, later_ms)
 
 
-def sweep_in(store: Any) -> Swept:
+def sweep_in(store: Any) -> SweepResult:
     return sweep(store, CatalogRegister(store))
 
 
@@ -72,19 +72,19 @@ def test_only_what_nobody_names_goes(full: EmbeddedCluster) -> None:
     known = {listed.key for listed in store.list("")}
     for key in (*ORPHANS, "notes/mine.txt"):
         store.put(key, b"x" * 100)
-    assert sweep_in(late(store)) == Swept(objects=4, bytes=400)
+    assert sweep_in(late(store)) == SweepResult(objects=4, bytes=400)
     assert {listed.key for listed in store.list("")} - {"runner/sweep.json.gz"} == known | {"notes/mine.txt"}
     again = EmbeddedCluster.open(store, now_ms=full.now_ms, new_id=ids())
     assert held(again) == before
     assert len(again.namespaces()) == 70
-    assert sweep_in(late(store)) == Swept()
+    assert sweep_in(late(store)) == SweepResult()
 
 
 def test_what_is_younger_than_a_day_stays(full: EmbeddedCluster) -> None:
     for key in ORPHANS:
         full.store.put(key, b"x")
-    assert sweep_in(full.store) == Swept()
-    assert sweep_in(late(full.store, DAY - 60_000)) == Swept()
+    assert sweep_in(full.store) == SweepResult()
+    assert sweep_in(late(full.store, DAY - 60_000)) == SweepResult()
     assert all(full.store.get(key) for key in ORPHANS)
 
 
@@ -93,7 +93,7 @@ def test_the_age_is_told_by_the_store_and_not_by_our_clock() -> None:
     cluster, clock = clocked(store)
     store.put(ORPHANS[0], b"x")
     clock.now_ms += 1_000 * DAY
-    assert cluster.sweep() == Swept()
+    assert cluster.sweep() == SweepResult()
 
 
 def test_a_name_that_cannot_be_read_stops_it_and_nothing_is_deleted(full: EmbeddedCluster) -> None:
@@ -154,8 +154,8 @@ def test_the_head_of_a_topic_that_is_gone_goes_with_all_it_names() -> None:
     left = head_register(store, "gone", 4)
     left.swap(None, Head(PRODUCERS, end=6, entries=entries).to_json())
     cluster.delete_topic(TOPIC)
-    assert sweep_in(store) == Swept()
-    assert sweep_in(late(store)) == Swept(4, ANY, (SweptPartition("gone", 4, 6),))
+    assert sweep_in(store) == SweepResult()
+    assert sweep_in(late(store)) == SweepResult(4, ANY, (SweptPartition("gone", 4, 6),))
     assert [listed.key for listed in store.list("heads/")] == []
     remove_partition(store, topic_id, 0)
 
@@ -184,7 +184,7 @@ def test_below_the_start_a_page_names_nothing_any_more() -> None:
 class CaseKeeping(WrappedStore):
     """A file system that does not tell names by their case, and lists them as they were written first."""
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         for listed in self.inner.list(prefix):
             yield replace(listed, key=listed.key.replace("topics/orders_", "topics/Orders_"))
 
@@ -208,7 +208,7 @@ def test_at_an_interval_it_looks_now_and_then_only() -> None:
     cluster, _ = clocked(store)
     cluster.sweep(unless_recent=True)
     store.calls.clear()
-    assert cluster.sweep(unless_recent=True) == Swept()
+    assert cluster.sweep(unless_recent=True) == SweepResult()
     assert store.calls == [("get", "runner/sweep.json.gz")]
     store.put(ORPHANS[0], b"x")
     later = late(store, max(RECENT_MS, DAY) + 60_000)
@@ -217,12 +217,12 @@ def test_at_an_interval_it_looks_now_and_then_only() -> None:
     assert kept is not None
     for damage in (b"nonsense", kept.body[:10] + b"\xff" + kept.body[11:]):
         store.put("runner/sweep.json.gz", damage)
-        assert cluster.sweep(unless_recent=True) == Swept()
+        assert cluster.sweep(unless_recent=True) == SweepResult()
 
 
 def test_a_directory_keeps_its_own_time(tmp_path: Any) -> None:
     store = DirectoryStore(tmp_path / "west")
     cluster, _ = clocked(store)
     store.put(ORPHANS[0], b"x")
-    assert cluster.sweep() == Swept()
+    assert cluster.sweep() == SweepResult()
     assert sweep_in(late(store)).objects == 1

@@ -20,7 +20,7 @@ from reconciler.embedded.clients.transactions import finish_transactions, read_t
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.objectstore.register import ReadRegister
+from reconciler.objectstore.register import RegisterSnapshot
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.mirrors import LinkEntry
 from tests.embedded.deaths import crashes, opened
@@ -172,7 +172,7 @@ def test_a_batch_that_was_written_before_its_rows_were_kept_is_known_by_its_numb
     assert write(cluster, 7)
     register = transaction_register(cluster.store, f"topic-log-{cluster.topic(TOPIC).id}-{QUERY}")
 
-    def forget(held: ReadRegister | None) -> dict[str, Any]:
+    def forget(held: RegisterSnapshot | None) -> dict[str, Any]:
         assert held is not None
         return {name: kept for name, kept in held.value.items() if name != "batch_rows"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import cleanup_policy, raise_start
@@ -410,7 +410,7 @@ def test_what_was_on_its_way_when_the_log_was_cut_is_read_and_then_it_goes_on_at
 def test_a_consumer_that_is_to_begin_nowhere_is_told_and_goes_on_where_it_is_sought_to(
     it: Tiered, mirrored: int
 ) -> None:
-    it.cluster.groups.commit("readers", {(TOPIC, 0): Committed(0)})
+    it.cluster.groups.commit("readers", {(TOPIC, 0): CommittedOffset(0)})
     consumer = it.opened().consumer("readers", topics=[TOPIC], auto_offset_reset="none")
     assert offsets(consumer) == list(range(10))
     joined(it)
@@ -426,7 +426,7 @@ def test_a_consumer_that_is_to_begin_nowhere_is_told_and_goes_on_where_it_is_sou
 
 @pytest.mark.parametrize("sought", [0, 11])
 def test_so_it_is_where_it_is_sought_to_what_the_log_does_not_have(it: Tiered, sought: int) -> None:
-    it.cluster.groups.commit("readers", {(TOPIC, 0): Committed(0)})
+    it.cluster.groups.commit("readers", {(TOPIC, 0): CommittedOffset(0)})
     policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
     raise_start(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), 3, policy.limits)
     consumer = it.opened().consumer("readers", topics=[TOPIC], auto_offset_reset="none")
@@ -462,7 +462,7 @@ def test_so_does_a_group_whose_positions_a_transaction_committed_before_the_cut(
 
 
 def test_an_offset_that_was_committed_by_hand_beyond_the_end_is_read_from_the_end(it: Tiered) -> None:
-    it.cluster.groups.commit("readers", {(TOPIC, 0): Committed(9)})
+    it.cluster.groups.commit("readers", {(TOPIC, 0): CommittedOffset(9)})
     joined(it)
     cut(it, 6)
     consumer = it.opened().consumer("readers", topics=[TOPIC])

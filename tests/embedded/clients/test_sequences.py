@@ -15,7 +15,7 @@ from reconciler.embedded.clients.sequences import (
     PASSING_KEPT,
     SEQUENCES,
     Identity,
-    Numbered,
+    SequencedBatch,
     advanced,
     is_there,
     offsets_of,
@@ -183,7 +183,7 @@ def test_producers_that_come_once_do_not_swell_a_head() -> None:
 # -- the arithmetic
 
 
-def taken(head: Head, batch: Numbered) -> Head:
+def taken(head: Head, batch: SequencedBatch) -> Head:
     entries = batch.signed([Entry(0, batch.count - 1, 0, 0, 1, 0, "key", Digest(batch.count, 0, 0))])
     return replace(
         head.extended([entry.placed(head.end, 0) for entry in entries], end=head.end + batch.count),
@@ -202,10 +202,10 @@ def test_whatever_part_of_what_is_there_comes_again_is_found_where_it_lies(
 ) -> None:
     who, found, end = Identity("p"), Head(PRODUCERS), 0
     for count in counts:
-        found = taken(found, Numbered(who, advanced(first, end), count))
+        found = taken(found, SequencedBatch(who, advanced(first, end), count))
         end += count
     for skipped, count in again:
-        batch = Numbered(who, advanced(first, skipped), count)
+        batch = SequencedBatch(who, advanced(first, skipped), count)
         if skipped + count <= end:
             assert is_there(found, batch, "here", NOW)
             assert offsets_of(found, batch) == OffsetRange(skipped, skipped + count)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.keys import transaction_key
@@ -482,7 +482,7 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(orders: EmbeddedCl
 
 def test_offsets_keep_the_epoch_that_they_were_read_under(orders: EmbeddedCluster) -> None:
     plain(orders, "a", "b")
-    committed = {("orders", 0): Committed(1, "note", epoch=0), ("orders", 1): Committed(0)}
+    committed = {("orders", 0): CommittedOffset(1, "note", epoch=0), ("orders", 1): CommittedOffset(0)}
     with writer(orders).transaction() as producer:
         producer.send_offsets("readers", committed)
     assert {place: (one.metadata, one.epoch) for place, one in orders.groups.fetch("readers").items()} == {

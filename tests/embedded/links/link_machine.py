@@ -16,7 +16,7 @@ from reconciler.embedded.catalog.tables import topic_named
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Severity
 from reconciler.embedded.clients import topic_log
-from reconciler.embedded.link_side import Linking
+from reconciler.embedded.link_side import ClusterLinks
 from reconciler.embedded.segments import gate
 from reconciler.embedded.segments.gate import Gate, writer_of
 from reconciler.embedded.segments.groups import list_groups, read_group
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pytest
 
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.objectstore.base import Listed, ObjectStore, Stored, Version
+    from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
 
 
 # Linked clusters as a value: copied, then driven by a process that dies, loses answers or meets a rival.
@@ -70,10 +70,10 @@ def _copies(linked: Linked) -> Iterator[tuple[str, ObjectStore]]:
 class AwayStore(MortalStore):
     """A store that does not answer."""
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         raise RetryableError(f"{key}: no answer", hint="Try again.")
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         raise RetryableError(f"{prefix}: no answer", hint="Try again.")
 
     def get_range(self, key: str, _start: int, _length: int) -> bytes:
@@ -711,11 +711,11 @@ def _other(link: str, name: str) -> str | None:
 
 
 _hand, _ask, _advance, _join, _stand = (
-    Linking._hand_over_all,
-    Linking.ask,
-    Linking.advance,
-    Linking.join,
-    Linking.stand,
+    ClusterLinks._hand_over_all,
+    ClusterLinks.ask,
+    ClusterLinks.advance,
+    ClusterLinks.join,
+    ClusterLinks.stand,
 )
 
 
@@ -723,7 +723,7 @@ def _nothing(*_asked: Any, **_named: Any) -> None:
     """Leave it out."""
 
 
-def _opens_early(self: Linking, full_name: str, to: Any, *, operation: str, is_given_up: bool) -> MirrorEntry:
+def _opens_early(self: ClusterLinks, full_name: str, to: Any, *, operation: str, is_given_up: bool) -> MirrorEntry:
     """Hand heads to producers while the catalog calls it a mirror."""
     if to == "STOPPED":
         topic = self.cluster.topic(full_name)
@@ -731,7 +731,7 @@ def _opens_early(self: Linking, full_name: str, to: Any, *, operation: str, is_g
     return _advance(self, full_name, to, operation=operation, is_given_up=is_given_up)
 
 
-def _seals_what_is_there(self: Linking, topic: Any) -> Any:
+def _seals_what_is_there(self: ClusterLinks, topic: Any) -> Any:
     """Make no heads where there are none."""
     real = link_side.hand_over
 
@@ -745,7 +745,7 @@ def _seals_what_is_there(self: Linking, topic: Any) -> Any:
         link_side.hand_over = real
 
 
-def _keeps_transactions(self: Linking, full_name: str) -> None:
+def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:
     _hand(self, self.cluster.topic(full_name))
 
 
@@ -789,14 +789,16 @@ def _all_fetched(copy: Any, source: Any, _source_topic_id: Any) -> int:
 
 
 VARIANTS: Final[Mapping[str, Broken]] = {
-    "heads are handed before the catalog says so": Broken("promote fails over", ((Linking, "advance", _opens_early),)),
-    "no head is made where there is none": Broken(
-        "overtaken first append", ((Linking, "_hand_over_all", _seals_what_is_there),)
+    "heads are handed before the catalog says so": Broken(
+        "promote fails over", ((ClusterLinks, "advance", _opens_early),)
     ),
-    "no head is sealed": Broken("overtaken append", ((Linking, "_seal", _nothing),)),
-    "open transactions stay open": Broken("reverse died", ((Linking, "_seal", _keeps_transactions),)),
+    "no head is made where there is none": Broken(
+        "overtaken first append", ((ClusterLinks, "_hand_over_all", _seals_what_is_there),)
+    ),
+    "no head is sealed": Broken("overtaken append", ((ClusterLinks, "_seal", _nothing),)),
+    "open transactions stay open": Broken("reverse died", ((ClusterLinks, "_seal", _keeps_transactions),)),
     "it stands before it is cut": Broken("restore died", ((Driver, "_restore", _stands_first),)),
-    "nothing is noted of what it equals": Broken("just swapped", ((Linking, "stand", _nothing),)),
+    "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "stand", _nothing),)),
     "no group is clamped": Broken(
         "failover died", ((link_side, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
     ),

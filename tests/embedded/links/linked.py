@@ -29,7 +29,16 @@ from reconciler.records.log import OffsetRange, SourceSeen
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mirrors import RESTORE, LinkEntry, MirrorSeen, Operation, Peer, Position, Trouble, Truncated
+from reconciler.resources.mirrors import (
+    RESTORE,
+    LinkEntry,
+    MirrorSeen,
+    Operation,
+    Peer,
+    Position,
+    Trouble,
+    TruncatedPartition,
+)
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
     TOPIC,
@@ -310,12 +319,14 @@ def joined(it: Tiered, operation: str = CUT_ID) -> None:
     it.cluster.linking.join(TOPIC, Peer("dr", TOPIC, "their-id"), Operation(operation, RESTORE))
 
 
-def truncate(cluster: EmbeddedCluster, cuts: Mapping[int, int], operation: str = CUT_ID) -> Mapping[int, Truncated]:
+def truncate(
+    cluster: EmbeddedCluster, cuts: Mapping[int, int], operation: str = CUT_ID
+) -> Mapping[int, TruncatedPartition]:
     """Cut partitions of the topic."""
     return truncate_topic(cluster, TOPIC, cuts, operation)
 
 
-def cut(it: Tiered, at: int, *, partition: int = 0, operation: str = CUT_ID) -> Truncated:
+def cut(it: Tiered, at: int, *, partition: int = 0, operation: str = CUT_ID) -> TruncatedPartition:
     """Cut one, as a process of its own."""
     return truncate(it.opened(), {partition: at}, operation)[partition]
 

@@ -14,7 +14,7 @@ from reconciler.errors import SourceChangedError
 from reconciler.jobs.copy import mirror, mirrors
 from reconciler.jobs.flows import Copy, Flow
 from reconciler.jobs.verify import verify
-from reconciler.records.log import OffsetRange, Staged, TopicLog
+from reconciler.records.log import OffsetRange, StagedRecords, TopicLog
 from reconciler.resources.mirror_link import ALWAYS_SYNCED
 from tests.embedded.links.linked import (
     ORDERS,
@@ -113,7 +113,7 @@ class Sleeping(Wrapped):
     sleep: Callable[[], object]
     nights: int = 1
 
-    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Staged:
+    def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         staged = super().stage_copy(partition, source, offsets)
         while self.nights:
             self.nights -= 1

@@ -15,7 +15,7 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import cleanup_policy, raise_start
-from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_rewritten
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.maintenance.tiny_segments import (
     DAY,
@@ -248,7 +248,7 @@ def test_only_so_many_keys_are_held_and_the_rest_waits() -> None:
             if not found:
                 break
             (one,) = found
-            assert isinstance(one, Rewritten)
+            assert isinstance(one, PartitionRewrite)
             assert publish_rewritten(cluster.store, one, put_ms=clock.now_ms, now_ms=clock) is not None
             passes += 1
             to.append(head_of(cluster).compacted_to)

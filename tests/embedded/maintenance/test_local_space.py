@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from reconciler.archives.entries import Entry
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.retention import Segment
-from reconciler.embedded.tiered.remote_retention import Evictable, agreeing_to, capacity_of, disk_under, first_to_go
+from reconciler.embedded.tiered.remote_retention import (
+    EvictionCandidates,
+    agreeing_to,
+    capacity_of,
+    disk_under,
+    first_to_go,
+)
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest
@@ -31,11 +37,11 @@ def part(base: int, size: int = 10, when: int = 0, *, records: int = 10) -> Entr
     return Entry(base, base + 9, when, when, size, 0, f"p{base}", Digest(records, 1, 1))
 
 
-def found(*sizes_and_times: tuple[int, int], beyond: int = 0) -> Evictable:
+def found(*sizes_and_times: tuple[int, int], beyond: int = 0) -> EvictionCandidates:
     segments = (
         Segment((part(10 * at, size, when),), is_closed=True) for at, (size, when) in enumerate(sizes_and_times)
     )
-    return Evictable(tuple(segments), beyond)
+    return EvictionCandidates(tuple(segments), beyond)
 
 
 # -- how much there may be
@@ -92,7 +98,9 @@ def test_the_disk_under_a_folder_is_asked_of_the_system_and_a_bucket_has_none(tm
         ([found(), found((10, 1))], 10, [0, 1]),
     ],
 )
-def test_the_oldest_of_all_partitions_goes_first(partitions: list[Evictable], excess: int, counts: list[int]) -> None:
+def test_the_oldest_of_all_partitions_goes_first(
+    partitions: list[EvictionCandidates], excess: int, counts: list[int]
+) -> None:
     assert first_to_go(partitions, excess) == counts
 
 
@@ -105,7 +113,7 @@ def test_the_oldest_of_all_partitions_goes_first(partitions: list[Evictable], ex
     ),
     excess=st.integers(-5, 90),
 )
-def test_no_more_goes_than_is_needed(partitions: list[Evictable], excess: int) -> None:
+def test_no_more_goes_than_is_needed(partitions: list[EvictionCandidates], excess: int) -> None:
     counts = first_to_go(partitions, excess)
     sizes = [[segment.bytes for segment in one.segments[:count]] for one, count in zip(partitions, counts, strict=True)]
     freed = sum(map(sum, sizes))

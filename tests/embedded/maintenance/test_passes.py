@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from reconciler.embedded.maintenance.chores import Chore, ChoreTask, Refused
+from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.survey import Survey
 from reconciler.embedded.tiered.remote_tier import Connections, bounded, connections_to
 from reconciler.embedded.tiered.upload import Controller, connections_of, error_of, free_bytes
@@ -36,8 +36,8 @@ from tests.embedded.stores import WatchedStore
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
 
 if TYPE_CHECKING:
-    from reconciler.embedded.tiered.object_rewrites import Rewritten
-    from reconciler.objectstore.base import ObjectStore, Stored, Version
+    from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
+    from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 
 
 def written(partitions: int) -> tuple[Tiered, WatchedStore, WatchedStore]:
@@ -256,7 +256,7 @@ class BusyStore(WatchedStore):
         self._seen: set[bool] = set()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         with self._under_way(key, is_upload=False):
             return super().get(key)
 
@@ -350,7 +350,7 @@ def test_two_thousand_partitions_are_one_stage_and_few_requests() -> None:
     before = held(cluster, 1_234)
     stages: list[int] = []
 
-    def spread(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[Rewritten | Refused]]:
+    def spread(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[PartitionRewrite | FailedChore]]:
         """Do as the executors of two cores would."""
         for taken in rounds(chores, Budget(2)):
             tasks = tasks_of(taken, 2)

@@ -16,7 +16,7 @@ from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import parts
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_rewritten
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -266,7 +266,7 @@ def test_what_an_executor_wrote_into_a_copy_of_the_folder_replaces_nothing() -> 
     (written,) = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "roll", clock.now_ms)(
         [Chore(partition, 0)]
     )
-    assert isinstance(written, Rewritten)
+    assert isinstance(written, PartitionRewrite)
     cluster.store.delete([key for one in written.replacements for key in one.written])
     with pytest.raises(UserError, match="is not shared with the executor on worker-7"):
         publish_rewritten(cluster.store, replace(written, by="worker-7:4711"), put_ms=clock.now_ms, now_ms=clock)
@@ -332,7 +332,7 @@ def test_what_lay_unpublished_for_half_a_day_is_dropped() -> None:
     before, partition = parts_in(cluster.store), Partition(TOPIC, cluster.topic(TOPIC).id, 0)
     task = ChoreTask(cluster.store, cluster.catalog, cluster.cluster_id, "roll", clock.now_ms)
     (written,) = task([Chore(partition, 0)])
-    assert isinstance(written, Rewritten)
+    assert isinstance(written, PartitionRewrite)
     assert len(parts_in(cluster.store)) == len(before) + 2
     late = clock.now_ms + STALE_REWRITE_MS + 1
     assert publish_rewritten(cluster.store, written, put_ms=clock.now_ms, now_ms=lambda: late) is None

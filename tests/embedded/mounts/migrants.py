@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from reconciler.archives import recoverable
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY, read_manifest, remote_partition
-from reconciler.archives.ownership import Owning, read_ownership
+from reconciler.archives.ownership import OwnershipState, read_ownership
 from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.tables import is_served
 from reconciler.embedded.catalog.tiering_state import location_of
@@ -310,7 +310,7 @@ def owner_of(bucket: Bucket, location: str) -> str | None:
     """Return the name of the cluster that a location's register gives it to; `None`: it lies detached."""
     where = TopicLocation.parse(location)
     found = read_ownership(bucket.storage, where)
-    if found is not None and found.state is Owning.DETACHED:
+    if found is not None and found.state is OwnershipState.DETACHED:
         return None
     owner = where.cluster_id if found is None else found.owner
     return next(name for name in bucket.stores if bucket.cluster(name).cluster_id == owner)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from reconciler.archives import archive, ownership
 from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.manifest import Handing
+from reconciler.archives.manifest import ManifestHandover
 from reconciler.archives.ownership import ownership_register, read_ownership
 from reconciler.embedded.catalog import migration_tables
 from reconciler.embedded.catalog.migration_tables import follow
@@ -595,10 +595,10 @@ def _detaches_first(self: Outbound, topic: MigrantEntry) -> None:
     def soon(*asked: Any) -> None:
         later.append(asked)
 
-    def handed(_self: Handing, _partitions: Any, _change: Any) -> dict[int, Any]:
+    def handed(_self: ManifestHandover, _partitions: Any, _change: Any) -> dict[int, Any]:
         return {}
 
-    with patch.object(outbound, "hand_over", soon), patch.object(Handing, "__call__", handed):
+    with patch.object(outbound, "hand_over", soon), patch.object(ManifestHandover, "__call__", handed):
         _detach(self, topic)
     _detach(self, topic)
 
@@ -627,11 +627,11 @@ def _opens_first(self: Inbound) -> None:
             self._take_over(topic)
 
 
-def _unasked(self: Handing, partitions: Any, change: Any) -> dict[int, Any]:
+def _unasked(self: ManifestHandover, partitions: Any, change: Any) -> dict[int, Any]:
     return _handed(replace(self, check=lambda: None), partitions, change)
 
 
-_handed = Handing.__call__
+_handed = ManifestHandover.__call__
 
 
 def _told_unasked(_self: Any, _found: Any, told: Any) -> Any:
@@ -663,7 +663,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "open transactions stay open": Broken("unmount died", ((Outbound, "_settle_transactions", _nothing),)),
     "the rest is not uploaded": Broken("unmount died", ((Flush, "upload", _closed_segments_alone),)),
     "manifests change hands unasked": Broken(
-        "late driver", ((Handing, "__call__", _unasked), (outbound, "check_current", _nothing))
+        "late driver", ((ManifestHandover, "__call__", _unasked), (outbound, "check_current", _nothing))
     ),
     "a cancel is legal in cut_over": Broken("unmount cancelled", ((migration_tables, "UNMOUNT", _CANCELS_LATE),)),
     "a claim that comes after its cancel is made": Broken(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import located
-from reconciler.archives.topic_manifest import Committed, hand_over
+from reconciler.archives.topic_manifest import CommittedOffset, hand_over
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients.transactions import State, decide
@@ -287,15 +287,15 @@ def test_a_stream_whose_last_batch_is_repeated_after_a_mount_writes_nothing_twic
 def test_groups_go_on_where_they_were_own_offsets_before_synced_and_nobody_is_reading(bucket: Bucket) -> None:
     bucket.filled(partitions=2)
     west, topic_id = bucket.west, bucket.west.topic(CLICKS).id
-    west.groups.commit("billing", {(CLICKS, 0): Committed(2, "a note")})
-    synced = Group({}, {(topic_id, 0): Committed(1), (topic_id, 1): Committed(3)})
+    west.groups.commit("billing", {(CLICKS, 0): CommittedOffset(2, "a note")})
+    synced = Group({}, {(topic_id, 0): CommittedOffset(1), (topic_id, 1): CommittedOffset(3)})
     group_register(west.store, "audit").update(lambda _held: synced.to_json(), mark="sync")
     bucket.east.create_topic("shop:other")
     bucket.east.groups.commit("billing", {("shop:other", 0): 0})
     bucket.clock.now_ms += DAY
     travelled(bucket)
     east = bucket.east
-    assert east.groups.fetch("billing", [CLICKS]) == {(CLICKS, 0): Committed(2, "a note")}
+    assert east.groups.fetch("billing", [CLICKS]) == {(CLICKS, 0): CommittedOffset(2, "a note")}
     assert east.groups.committed("audit", [CLICKS]) == {(CLICKS, 0): 1, (CLICKS, 1): 3}
     assert east.groups.reading() == {}
     assert east.groups.committed("billing", ["shop:other"]) == {("shop:other", 0): 0}
@@ -323,7 +323,7 @@ def test_a_group_of_another_platform_whose_name_none_can_have_here_stays_with_th
 ) -> None:
     bucket.filled()
     location = bucket.unmounted()
-    strange = {"": {0: Committed(1)}, "読" * 28: {0: Committed(2)}, "billing": {0: Committed(3)}}
+    strange = {"": {0: CommittedOffset(1)}, "読" * 28: {0: CommittedOffset(2)}, "billing": {0: CommittedOffset(3)}}
     place = TopicLocation.parse(location)
     hand_over(bucket.storage, place, lambda found: found and replace(found, groups=strange), "archived")
     bucket.mounted(location)

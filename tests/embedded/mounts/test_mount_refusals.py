@@ -22,7 +22,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MigrationState
-from reconciler.objectstore.directory import from_os_error
+from reconciler.objectstore.directory import error_from_os_error
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
 from tests.embedded.maintenance.tiny_segments import DAY, copied
@@ -440,7 +440,7 @@ class Refusing(LossyStore):
 
     def _refuse(self, key: str) -> None:
         if self.is_on and self.of in key:
-            raise from_os_error(self.error, "write", key)
+            raise error_from_os_error(self.error, "write", key)
 
     def put(self, key: str, *args: Any, **named: Any) -> Any:
         self._refuse(key)

@@ -31,7 +31,7 @@ from tests.engines import here
 from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 if TYPE_CHECKING:
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ class Meeting(WatchedStore):
         self._gate = threading.Barrier(parties, timeout=30)
         self._lock, self._left = threading.Lock(), parties
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self._meet("get", key)
         return super().get(key)
 

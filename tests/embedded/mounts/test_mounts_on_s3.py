@@ -19,7 +19,7 @@ from reconciler.objectstore import register, swap
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience, StoreSettings
 from tests.embedded.tiered.tiered_cluster import BOTH
-from tests.servers.proxy import Fault, Mute, Proxy, Refused
+from tests.servers.proxy import FailedChore, Fault, Mute, Proxy
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -32,7 +32,7 @@ CLICKS: Final = "shop:clicks"
 PARTITIONS: Final = 2
 RECORDS: Final = 4
 DEADLINE_S: Final = 120.0
-BUSY: Final = Refused(503, "SlowDown")
+BUSY: Final = FailedChore(503, "SlowDown")
 SHORT: Final = Patience(initial_backoff_ms=1, upload_ms=300, register_ms=300)
 
 HOLDS: Final = {

@@ -47,7 +47,7 @@ from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
 ALL = OffsetRange(0, 1 << 40)
@@ -559,7 +559,7 @@ def test_what_retention_of_the_source_takes_meanwhile_is_not_lost() -> None:
     gone: list[str] = []
 
     class Expiring(WatchedStore):
-        def list(self, prefix: str) -> Iterator[Listed]:
+        def list(self, prefix: str) -> Iterator[ListedObject]:
             if not gone and prefix.startswith("topics/"):
                 gone.append(prefix)
                 drop_first(west, 1)

@@ -29,7 +29,7 @@ from tests.embedded.stores import DiedError, KeyedStore, WatchedStore
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.embedded.context import ClusterContext
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
 
 TOPIC = "shop:orders"
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,7 +91,7 @@ class Held(WatchedStore):
         self.held, self.swaps = held, 0
         self.calls.clear()
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         self.fuse.check()
         if self.fails_after and self.swaps == self.loses and key.startswith("heads/"):
             self.fails_after = False

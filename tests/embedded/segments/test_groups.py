@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind, Severity
@@ -57,8 +57,11 @@ def offsets(cluster: EmbeddedCluster, group: str = GROUP) -> dict[tuple[str, int
 
 
 def test_what_is_committed_is_fetched_again_with_its_note(shop: EmbeddedCluster) -> None:
-    shop.groups.commit(GROUP, {(ORDERS, 0): Committed(4, "till 3"), (ORDERS, 1): 0})
-    assert shop.groups.fetch(GROUP) == {(ORDERS, 0): Committed(4, "till 3", NOW), (ORDERS, 1): Committed(0, "", NOW)}
+    shop.groups.commit(GROUP, {(ORDERS, 0): CommittedOffset(4, "till 3"), (ORDERS, 1): 0})
+    assert shop.groups.fetch(GROUP) == {
+        (ORDERS, 0): CommittedOffset(4, "till 3", NOW),
+        (ORDERS, 1): CommittedOffset(0, "", NOW),
+    }
     assert shop.groups.fetch(GROUP, [ORDERS]).keys() == {(ORDERS, 0), (ORDERS, 1)}
     assert shop.groups.fetch(GROUP, []) == {}
     assert shop.groups.names() == [GROUP]
@@ -120,7 +123,7 @@ def test_an_offset_outside_the_log_is_read_as_its_nearest_end(shop: EmbeddedClus
 
 def test_synced_offsets_hold_until_the_group_commits_its_own_and_end_with_the_log(shop: EmbeddedCluster) -> None:
     topic_id = shop.topic(ORDERS).id
-    synced = Group({}, {(topic_id, 0): Committed(95), (topic_id, 1): Committed(0)})
+    synced = Group({}, {(topic_id, 0): CommittedOffset(95), (topic_id, 1): CommittedOffset(0)})
     group_register(shop.store, GROUP).update(lambda _held: synced.to_json(), mark="sync")
     assert offsets(shop) == {(ORDERS, 0): 10, (ORDERS, 1): 0}
     assert not shop.groups.describe(GROUP).is_reading
@@ -146,12 +149,12 @@ def test_a_group_needs_its_namespace_and_none_is_made_for_it(shop: EmbeddedClust
         ((ORDERS, -1), 0, "there is no such partition"),
         ((ORDERS, 0), -1, "-1 is not an offset"),
         ((ORDERS, 0), 1 << 63, "is not an offset"),
-        ((ORDERS, 0), Committed(0, "é" * 2049), "longer than 4,096 bytes"),
+        ((ORDERS, 0), CommittedOffset(0, "é" * 2049), "longer than 4,096 bytes"),
         (("shop:none", 0), 0, "topic shop:none does not exist"),
     ],
 )
 def test_what_cannot_be_committed_is_refused_whole(
-    shop: EmbeddedCluster, place: tuple[str, int], given: int | Committed, why: str
+    shop: EmbeddedCluster, place: tuple[str, int], given: int | CommittedOffset, why: str
 ) -> None:
     with pytest.raises(UserError, match=why):
         shop.groups.commit(GROUP, {(ORDERS, 1): 0, place: given})

@@ -17,7 +17,7 @@ from reconciler.embedded.segments.head import Partition, read_head
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered import object_rewrites
-from reconciler.embedded.tiered.object_rewrites import Rewritten, publish_rewritten
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, publish_rewritten
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
@@ -366,7 +366,7 @@ def test_a_segment_rolled_under_an_old_key_is_not_published(cluster: EmbeddedClu
         assert head is not None
         rolled = PartWriter.of(store, rules, 0).write_one(cluster.log("eu:orders").read(0, OffsetRange(0, 3)))
         assert rolled is not None
-        written = Rewritten(partition, (Replacement.of(head.entries, [rolled]),))
+        written = PartitionRewrite(partition, (Replacement.of(head.entries, [rolled]),))
         gained = publish_rewritten(store, written, put_ms=store.clock_ms(), now_ms=store.clock_ms)
         assert (gained is not None) == is_published
         assert store.keys_below() == {"key-new"}

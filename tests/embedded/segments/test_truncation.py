@@ -19,14 +19,14 @@ from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import uploads
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
-from reconciler.embedded.restore_cut import Cutting
+from reconciler.embedded.restore_cut import TopicCut
 from reconciler.embedded.segments.head import Head, Partition, link_writer, swap_head
 from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
 from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.errors import UserError
 from reconciler.jobs.verify import verify
 from reconciler.records.log import OffsetRange
-from reconciler.resources.mirrors import Truncated
+from reconciler.resources.mirrors import TruncatedPartition
 from tests.contracts.lossy import LossyStore
 from tests.embedded.clients.transactional_producers import plain as send
 from tests.embedded.clients.transactional_producers import writer
@@ -78,7 +78,7 @@ def test_a_log_ends_at_the_cut_and_holds_what_it_held_below(at: int) -> None:
     it = filled(10)
     before = rows(it)
     joined(it)
-    assert cut(it, at) == Truncated(at, 20 - at)
+    assert cut(it, at) == TruncatedPartition(at, 20 - at)
     assert rows(it) == before[:at]
     head = head_of(it.opened())
     assert (head.start, head.end, head.records) == (0, at, at)
@@ -94,7 +94,7 @@ def test_a_log_ends_at_the_cut_and_holds_what_it_held_below(at: int) -> None:
 def test_beyond_the_end_there_is_nothing_to_cut(at: int) -> None:
     it = filled(3)
     joined(it)
-    assert cut(it, at) == Truncated(6, 0)
+    assert cut(it, at) == TruncatedPartition(6, 0)
     assert len(rows(it)) == 6
 
 
@@ -107,16 +107,16 @@ def test_the_same_operation_cuts_once_also_where_records_were_mirrored_above_the
     after = rows(it)
     assert cut(it, at) == first
     assert rows(it) == after
-    assert cut(it, 2, operation="operation-2") == Truncated(2, max(0, min(at, 6) + 4 - 2))
+    assert cut(it, 2, operation="operation-2") == TruncatedPartition(2, max(0, min(at, 6) + 4 - 2))
     assert len(rows(it)) == min(2, min(at, 6) + 4)
 
 
 def test_what_is_mirrored_into_a_partition_that_was_never_written_to_is_not_cut_later() -> None:
     it = filled(0, partitions=3)
     joined(it)
-    assert truncate(it.cluster, {0: 0, 1: 0, 2: 5}) == {number: Truncated(0, 0) for number in range(3)}
+    assert truncate(it.cluster, {0: 0, 1: 0, 2: 5}) == {number: TruncatedPartition(0, 0) for number in range(3)}
     mirror_more(it, 4, partition=1)
-    assert truncate(it.cluster, {1: 0}) == {1: Truncated(0, 0)}
+    assert truncate(it.cluster, {1: 0}) == {1: TruncatedPartition(0, 0)}
     assert len(rows(it, 1)) == 4
 
 
@@ -125,7 +125,7 @@ def test_partitions_are_cut_side_by_side_and_only_those_that_are_named() -> None
     append_parts(it.cluster, 3, partition=1)
     append_parts(it.cluster, 4, partition=2)
     joined(it)
-    assert truncate(it.cluster, {0: 1, 2: 5}) == {0: Truncated(1, 3), 2: Truncated(5, 3)}
+    assert truncate(it.cluster, {0: 1, 2: 5}) == {0: TruncatedPartition(1, 3), 2: TruncatedPartition(5, 3)}
     assert [len(rows(it, number)) for number in range(3)] == [1, 6, 5]
 
 
@@ -133,7 +133,7 @@ def test_partitions_are_cut_side_by_side_and_only_those_that_are_named() -> None
 def test_who_comes_after_a_failover_cuts_nothing() -> None:
     it = filled(3)
     joined(it)
-    late = Cutting(it.store, None, it.cluster.cluster_id, it.cluster.catalog, link_writer("link-1"), OPERATION)
+    late = TopicCut(it.store, None, it.cluster.cluster_id, it.cluster.catalog, link_writer("link-1"), OPERATION)
     it.cluster.linking.ask(TOPIC, "failover")
     append(it.opened(), ("k", "own"))
     with pytest.raises(UserError, match="topic orders is not cut: producers may write to it"):
@@ -156,7 +156,7 @@ def test_a_cut_in_the_gap_of_an_aborted_transaction_counts_records_not_offsets(a
     producer.abort()
     send(it.cluster, "d", "e")
     joined(it)
-    assert cut(it, at) == Truncated(at, 8 - max(6, at))
+    assert cut(it, at) == TruncatedPartition(at, 8 - max(6, at))
     assert [offset for offset, _, _ in rows(it)] == [0, 1, 2, *range(6, at)]
     assert head_of(it.opened()).bounds.stable == at
     is_sound(it)
@@ -205,7 +205,7 @@ def test_pages_above_the_cut_go_with_all_that_they_name_and_few_are_read_for_tha
     for at in (1, 1023, 2299):
         left = both_copied(it)
         watched = WatchedStore(left.store)
-        assert truncate(left.opened(watched), {0: at}) == {0: Truncated(at, 2300 - at)}
+        assert truncate(left.opened(watched), {0: at}) == {0: TruncatedPartition(at, 2300 - at)}
         before_the_swap = itertools.takewhile(lambda call: call[0] != "swap", watched.calls)
         assert sum(key.startswith("pages/") for _, key in before_the_swap) <= 4
         assert rows(left) == before[:at]
@@ -238,12 +238,12 @@ def test_both_tiers_are_cut(request: pytest.FixtureRequest, tmp_path: Path, kind
     let_go(it, 3)
     before = rows(it)
     joined(it)
-    assert cut(it, at) == cut(it, at) == Truncated(at, 28 - at)
+    assert cut(it, at) == cut(it, at) == TruncatedPartition(at, 28 - at)
     assert rows(it) == before[:at]
     assert it.manifest().end == head_of(it.opened()).uploaded_to == at
     is_sound(it)
     mirror_more(it, 5)
-    assert cut(it, at) == Truncated(at, 28 - at)
+    assert cut(it, at) == TruncatedPartition(at, 28 - at)
     it.switch_on(segment_max_upload_interval_sec="1")
     it.clock.now_ms += 5_000
     assert not it.upload().errors
@@ -283,12 +283,12 @@ def test_a_log_that_was_compacted_beyond_the_cut_is_cut_at_its_beginning(at: int
         it.upload()
     assert head_of(it.cluster).compacted_to == 7
     joined(it)
-    assert cut(it, at) == Truncated(0, 6)
+    assert cut(it, at) == TruncatedPartition(0, 6)
     assert rows(it) == []
     assert head_of(it.opened()).compacted_to == 0
     is_sound(it)
     joined(theirs)
-    assert cut(theirs, at) == Truncated(at, 8 - at)
+    assert cut(theirs, at) == TruncatedPartition(at, 8 - at)
     copy(theirs, it)
     assert newest(held(it.opened())) == newest(held(theirs.opened()))
     assert rows(it) == rows(theirs)
@@ -301,7 +301,7 @@ def test_a_log_that_was_compacted_below_the_cut_keeps_what_lies_there() -> None:
         append(it.cluster, (f"n{number}", "own"))
     joined(it)
     before = rows(it)
-    assert cut(it, 8) == Truncated(8, 3)
+    assert cut(it, 8) == TruncatedPartition(8, 3)
     assert rows(it) == before[:-3]
     assert head_of(it.opened()).compacted_to == 7
     is_sound(it)
@@ -418,9 +418,9 @@ def test_also_where_it_was_published_while_the_log_was_being_cut(*, dies: bool) 
             truncate(cutting, {0: 7})
         assert head_of(it.opened()).truncated == {"operation": OPERATION, "offset": 7, "epoch": 2, "records": 6}
         cutting = it.opened()
-    assert truncate(cutting, {0: 7}) == {0: Truncated(0, 8)}
+    assert truncate(cutting, {0: 7}) == {0: TruncatedPartition(0, 8)}
     assert done
-    assert truncate(it.opened(), {0: 7}) == {0: Truncated(0, 8)}
+    assert truncate(it.opened(), {0: 7}) == {0: TruncatedPartition(0, 8)}
     assert rows(it) == []
     is_sound(it)
 
@@ -477,11 +477,11 @@ def test_a_cut_that_died_is_ended_by_the_next_and_counts_the_same(at: int, *, pa
         assert found in (before, before[:at])
         seen_whole, seen_cut = seen_whole + (found == before), seen_cut + (found != before)
         assert not errors_of(left)
-        assert cut(left, at) == Truncated(at, 28 - at)
+        assert cut(left, at) == TruncatedPartition(at, 28 - at)
         assert rows(left) == before[:at]
         is_sound(left)
         mirror_more(left, 5)
-        assert cut(left, at) == Truncated(at, 28 - at)
+        assert cut(left, at) == TruncatedPartition(at, 28 - at)
         upload_all(left)
         assert rows(left)[:at] == before[:at]
         assert len(rows(left)) == at + 5
@@ -520,7 +520,7 @@ def test_a_cut_whose_answers_are_lost_is_done_once(at: int) -> None:
     joined(it)
     before = rows(it)
     lossy = it.opened(LossyStore(it.store), LossyStore(it.storage))
-    assert truncate(lossy, {0: at}, OPERATION) == {0: Truncated(at, 28 - at)}
+    assert truncate(lossy, {0: at}, OPERATION) == {0: TruncatedPartition(at, 28 - at)}
     assert rows(it) == before[:at]
     is_sound(it)
 
@@ -583,7 +583,7 @@ def test_a_log_that_is_cut_holds_what_it_held_below(
                 pass
         below = [row for row in before if row[0] < at]
         assert rows(it) in (before, below)
-        assert cut(it, asked, operation=operation) == Truncated(at, len(before) - len(below))
+        assert cut(it, asked, operation=operation) == TruncatedPartition(at, len(before) - len(below))
         assert rows(it) == below
         assert head_of(it.opened()).end == at
         if mirrored:
@@ -591,7 +591,7 @@ def test_a_log_that_is_cut_holds_what_it_held_below(
         after = rows(it)
         assert after[: len(below)] == below
         assert len(after) == len(below) + mirrored
-        assert cut(it, asked, operation=operation) == Truncated(at, len(before) - len(below))
+        assert cut(it, asked, operation=operation) == TruncatedPartition(at, len(before) - len(below))
         upkeep = it.opened().upkeep()
         for job in (upkeep.roll, upkeep.upload, upkeep.retain):
             assert not job().errors
@@ -636,7 +636,7 @@ def test_both_tiers_end_at_the_cut(at: int, *, pages: bool) -> None:
     assert (head_of(it.cluster).local_start, it.manifest().end) == (12, 24)
     before = rows(it)
     joined(it)
-    assert cut(it, at) == Truncated(at, 28 - at)
+    assert cut(it, at) == TruncatedPartition(at, 28 - at)
     assert rows(it) == before[:at]
     head, manifest = head_of(it.opened()), it.manifest()
     assert (head.end, head.local_start) == (at, min(at, 12))
@@ -645,7 +645,7 @@ def test_both_tiers_end_at_the_cut(at: int, *, pages: bool) -> None:
     assert not manifest.garbage
     is_sound(it)
     assert not faults(it)
-    assert cut(it, at) == Truncated(at, 28 - at)
+    assert cut(it, at) == TruncatedPartition(at, 28 - at)
     goes_on(it, at)
 
 
@@ -657,7 +657,7 @@ def test_what_is_remote_alone_is_cut_where_nothing_is_left_here() -> None:
     let_go(it, 5)
     before = rows(it)
     joined(it)
-    assert cut(it, 9) == Truncated(9, 15)
+    assert cut(it, 9) == TruncatedPartition(9, 15)
     assert rows(it) == before[:9]
     head = head_of(it.opened())
     assert (head.local_start, head.end, head.entries, head.pages) == (9, 9, (), ())
@@ -673,7 +673,7 @@ def test_a_cut_below_where_the_log_begins_leaves_nothing_and_the_log_goes_on_the
     start = head_of(it.cluster).start
     assert start > 8
     joined(it)
-    assert cut(it, at) == Truncated(at, 28 - max(start, at))
+    assert cut(it, at) == TruncatedPartition(at, 28 - max(start, at))
     head = head_of(it.opened())
     assert (head.start, head.end) == (min(start, at), at)
     is_sound(it)

@@ -22,7 +22,7 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import read_manifest
 from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, taken_of_caches, walk
 from reconciler.embedded.tiered.cache_files import (
-    Hydrated,
+    HydratedChunk,
     Rule,
     Span,
     Usage,
@@ -718,10 +718,10 @@ def test_each_dimension_is_trimmed_from_its_own_threshold_to_80_percent_of_it(
 # -- strategies
 
 
-def hydrated(*starts: int, shared: tuple[int, ...] = (), needed: dict[int, int] | None = None) -> list[Hydrated]:
+def hydrated(*starts: int, shared: tuple[int, ...] = (), needed: dict[int, int] | None = None) -> list[HydratedChunk]:
     """Return chunks, the later ones used later."""
     counts = needed or {}
-    return [Hydrated(start, 1000 + start, start in shared, counts.get(start, 0)) for start in starts]
+    return [HydratedChunk(start, 1000 + start, start in shared, counts.get(start, 0)) for start in starts]
 
 
 @pytest.mark.fact("F-R-048")

@@ -46,7 +46,7 @@ from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
     from reconciler.embedded.cluster import EmbeddedCluster
-    from reconciler.objectstore.base import ObjectStore, Stored
+    from reconciler.objectstore.base import ObjectStore, StoredObject
 
 GROUP, PLAIN = "shop:checkout", "reports"
 LOGGED = "reconciler.mounting"
@@ -344,7 +344,7 @@ class Unread(WrappedStore):
         super().__init__(inner)
         self._key = key
 
-    def get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> StoredObject | None:
         """Return any other object."""
         if key == self._key:
             raise RetryableError(f"{key}: no answer", hint="Try again.")

@@ -11,7 +11,7 @@ import pytest
 from reconciler.archives.archive import release
 from reconciler.archives.keys import mountable_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import Owning
+from reconciler.archives.ownership import OwnershipState
 from reconciler.archives.recoverable import located
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
@@ -249,7 +249,7 @@ def test_without_its_register_a_mounted_topic_is_its_that_topic_json_says(bucket
     west, east = bucket.west.cluster_id, bucket.east.cluster_id
     with pytest.raises(UserError, match=f"is owned by cluster {east}, not by {west}"):
         release(bucket.storage, place, west, now_ms=bucket.clock())
-    assert release(bucket.storage, place, east, now_ms=bucket.clock()).state is Owning.DETACHED
+    assert release(bucket.storage, place, east, now_ms=bucket.clock()).state is OwnershipState.DETACHED
     bucket.mounted(location, cluster="west")
 
 

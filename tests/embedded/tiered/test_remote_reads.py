@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import read_manifest
-from reconciler.archives.topic_manifest import Committed
+from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tiering_state import disabled
 from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.embedded.keys import head_key
@@ -171,7 +171,7 @@ def test_with_reads_off_the_log_begins_at_its_local_start_for_everybody() -> Non
     assert read(log, stop=30) == []
     assert list(log.extents(0, OffsetRange(0, 30))) == []
     assert log.offset_for_time(0, NOW) == 30
-    assert cluster.groups.fetch("g") == {(TOPIC, 0): Committed(30, "", NOW)}
+    assert cluster.groups.fetch("g") == {(TOPIC, 0): CommittedOffset(30, "", NOW)}
     (row,) = cluster.groups.describe("g").offsets
     assert (row.committed, row.start) == (30, 30)
     consumer = cluster.consumer(topics=[TOPIC])

@@ -11,9 +11,9 @@ import pytest
 
 from reconciler.archives.keys import index_key, location_prefix, topic_manifest_key
 from reconciler.archives.manifest import Garbage, ManifestSwap, manifest_register
-from reconciler.embedded.check.sweep import Swept
+from reconciler.embedded.check.sweep import SweepResult
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.tiered.idle_work import Housekeeping, IdleLimits, Tidying
+from reconciler.embedded.tiered.idle_work import HousekeepingTurn, IdleLimits, TierHousekeeping
 from reconciler.errors import UserError
 from reconciler.lifecycles import HousekeepingState
 from reconciler.objectstore.directory import DirectoryStore
@@ -41,7 +41,7 @@ def filled() -> Tiered:
     return it
 
 
-def sweep(it: Tiered, later_ms: int = LATER_MS) -> Swept:
+def sweep(it: Tiered, later_ms: int = LATER_MS) -> SweepResult:
     """Sweep both stores as they will be."""
     late: tuple[Any, Any] = LateStore(it.store, later_ms), LateStore(it.storage, later_ms)
     return it.opened(*late).sweep()
@@ -64,13 +64,13 @@ def test_only_what_no_manifest_names_goes_once_it_is_a_day_old() -> None:
     before, known = held(it.opened()), there(it)
     put(it, it.remote().place)
     others = put(it, it.remote().place, "notes.txt", "mine/0-1.parquet")
-    assert sweep(it, 0) == Swept()
-    assert sweep(it, DAY - 60_000) == Swept()
-    assert sweep(it) == Swept(objects=3, bytes=300)
+    assert sweep(it, 0) == SweepResult()
+    assert sweep(it, DAY - 60_000) == SweepResult()
+    assert sweep(it) == SweepResult(objects=3, bytes=300)
     assert there(it) - known >= set(others)
     assert known <= there(it)
     assert held(it.opened()) == before
-    assert sweep(it) == Swept()
+    assert sweep(it) == SweepResult()
 
 
 def test_the_age_is_told_by_the_storage_itself() -> None:
@@ -78,7 +78,7 @@ def test_the_age_is_told_by_the_storage_itself() -> None:
     put(it, it.remote().place)
     it.clock.now_ms += 100 * DAY
     late: Any = LateStore(it.store, LATER_MS)
-    assert it.opened(late).sweep() == Swept()
+    assert it.opened(late).sweep() == SweepResult()
 
 
 def test_a_manifest_or_page_that_cannot_be_read_stops_it_and_nothing_is_deleted() -> None:
@@ -111,7 +111,7 @@ def test_other_clusters_locations_are_never_touched() -> None:
     theirs = EmbeddedCluster.create(MemoryStore(), "somebody-else", now_ms=it.clock, new_id=ids(), storage=it.storage)
     theirs.alter_cluster({"cloud_storage_enabled": "true"})
     orphans = put(it, f"{location_prefix('somebody-else', 1)}00000")
-    assert sweep(it) == Swept()
+    assert sweep(it) == SweepResult()
     assert set(orphans) <= there(it)
 
 
@@ -124,7 +124,7 @@ def test_a_location_of_ours_that_another_cluster_owns_by_now_is_left_alone() -> 
     put(it, it.remote().place)
     put(it, f"{location_prefix(it.cluster.cluster_id, it.tiering().location.revision)}00007")
     before = there(it)
-    assert sweep(it) == Swept()
+    assert sweep(it) == SweepResult()
     assert there(it) == before
 
 
@@ -142,12 +142,12 @@ def test_objects_without_a_manifest_stay_where_anybody_knows_their_topic() -> No
     it = filled()
     it.storage.delete([it.remote().key])
     before = there(it)
-    assert sweep(it) == Swept()
+    assert sweep(it) == SweepResult()
     # The topic is gone, and described still: it could be recovered but for the manifest that is lost.
     it.cluster.alter_topic(TOPIC, {"remote.delete": "false"})
     revision = it.tiering().location.revision
     it.cluster.delete_topic(TOPIC)
-    assert sweep(it) == Swept()
+    assert sweep(it) == SweepResult()
     assert there(it) == before
     it.storage.delete([topic_manifest_key(it.cluster.cluster_id, revision)])
     assert sweep(it).objects == len(before) - 2
@@ -159,7 +159,7 @@ def test_what_a_deletion_never_named_is_swept_once_the_topic_is_gone() -> None:
     put(it, it.remote().place)
     it.cluster.delete_topic(TOPIC)
     assert len(there(it)) == 4
-    assert sweep(it, 0) == Swept()
+    assert sweep(it, 0) == SweepResult()
     assert sweep(it).objects == 3
     assert there(it) == {"storage.json"}
 
@@ -175,7 +175,7 @@ def test_garbage_that_somebody_left_goes_at_once() -> None:
         return replace(manifest, garbage=Garbage(manifest.garbage.pages, (left,)))
 
     ManifestSwap(it.storage, it.cluster.cluster_id, it.tiering())(it.remote(), with_garbage)
-    assert sweep(it, 0) == Swept()
+    assert sweep(it, 0) == SweepResult()
     assert lost[0] not in there(it)
     assert not it.manifest().garbage
     assert held(it.opened()) == before
@@ -223,13 +223,13 @@ class Kept:
     clock: Clock = field(default_factory=Clock)
     meter: RequestMeter = field(init=False)
     storage: MeteredStore = field(init=False)
-    keeping: Housekeeping = field(init=False)
+    keeping: TierHousekeeping = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin now."""
         self.meter = RequestMeter(self.clock)
         self.storage = MeteredStore(MemoryStore(), self.meter)
-        self.keeping = Housekeeping(self.meter, self.clock)
+        self.keeping = TierHousekeeping(self.meter, self.clock)
 
     def ask(self, requests: int) -> None:
         """Use object storage."""
@@ -370,7 +370,7 @@ def test_every_kind_of_request_is_counted_and_the_store_travels_without_its_mete
     assert isinstance(there, DirectoryStore)
 
 
-def jobs_at_interval(keeping: Housekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
+def jobs_at_interval(keeping: TierHousekeeping, cluster: EmbeddedCluster, *, is_asked: bool = False) -> Any:
     """Return the jobs of a pass of `run --interval`, which nobody waits for."""
     means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked)
     return jobs_of("west", cluster, means, keeping)
@@ -387,7 +387,7 @@ def fragmented() -> Tiered:
 @pytest.mark.fact("F-R-058")
 def test_a_pass_at_an_interval_merges_only_while_nobody_else_uses_object_storage() -> None:
     it = fragmented()
-    keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+    keeping = TierHousekeeping(RequestMeter(it.clock), it.clock)
     cluster = it.opened(storage=MeteredStore(it.storage, keeping.meter))
     assert cluster.storage is not None
     for _ in range(20):
@@ -404,7 +404,7 @@ def test_a_pass_at_an_interval_merges_only_while_nobody_else_uses_object_storage
 def test_a_pass_at_an_interval_merges_at_last_and_one_that_is_waited_for_at_once() -> None:
     for is_asked in (False, True):
         it = fragmented()
-        keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+        keeping = TierHousekeeping(RequestMeter(it.clock), it.clock)
         cluster = it.opened(storage=MeteredStore(it.storage, keeping.meter))
         assert cluster.storage is not None
         it.clock.now_ms += 0 if is_asked else 300_000
@@ -416,7 +416,7 @@ def test_a_pass_at_an_interval_merges_at_last_and_one_that_is_waited_for_at_once
 @pytest.mark.fact("F-R-058")
 def test_new_traffic_between_two_looks_leaves_the_rest_to_the_next_pass() -> None:
     it = fragmented()
-    keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+    keeping = TierHousekeeping(RequestMeter(it.clock), it.clock)
 
     def busy(what: str, key: str) -> None:
         if what == "put" and key.endswith(".parquet"):
@@ -424,7 +424,7 @@ def test_new_traffic_between_two_looks_leaves_the_rest_to_the_next_pass() -> Non
                 keeping.meter.note()
 
     watched = WatchedStore(it.storage, before=busy)
-    upkeep = replace(it.opened(storage=watched).upkeep(), tidying=Tidying(keeping, drains=False))
+    upkeep = replace(it.opened(storage=watched).upkeep(), tidying=HousekeepingTurn(keeping, drains=False))
     assert upkeep.merge().partitions == 1  # What was written is published: pausing wastes nothing.
     assert upkeep.merge().partitions == 0
     assert keeping.state is PAUSE
@@ -435,8 +435,8 @@ def test_what_lies_here_alone_is_compacted_whoever_uses_object_storage() -> None
     it = tiered(partitions=1, storage=None, cleanup_policy="compact", min_cleanable_dirty_ratio="0")
     it.fill(9)
     it.upload()
-    keeping = Housekeeping(RequestMeter(it.clock), it.clock)
+    keeping = TierHousekeeping(RequestMeter(it.clock), it.clock)
     for _ in range(20):
         keeping.meter.note()
-    upkeep = replace(it.cluster.upkeep(), tidying=Tidying(keeping, drains=False))
+    upkeep = replace(it.cluster.upkeep(), tidying=HousekeepingTurn(keeping, drains=False))
     assert upkeep.compact().partitions == 1

@@ -26,7 +26,7 @@ from reconciler.providers.secrets import patience_in
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, head_of, held, with_topic
 from tests.embedded.samples import ids
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
-from tests.servers.proxy import Broken, Fault, Lost, Mute, Proxy, Refused, Slow
+from tests.servers.proxy import Broken, FailedChore, Fault, Lost, Mute, Proxy, Slow
 from tests.servers.stores import fresh_store
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_a_topic_lives_on_two_tiers_and_goes_from_both(it: Tiered) -> None:
 
 
 PATIENCE = Patience(initial_backoff_ms=1, upload_ms=700, register_ms=700)
-BUSY = Refused(503, "SlowDown")
+BUSY = FailedChore(503, "SlowDown")
 
 
 @dataclass
@@ -169,7 +169,7 @@ JOBS: Mapping[str, Job] = {
 
 FAULTS: Mapping[str, tuple[Mapping[str, Fault], int]] = {
     "throttling": (dict.fromkeys(("PUT", "GET", "POST", "DELETE"), BUSY), 3),
-    "errors": (dict.fromkeys(("PUT", "GET", "POST", "DELETE"), Refused(500, "InternalError")), 1),
+    "errors": (dict.fromkeys(("PUT", "GET", "POST", "DELETE"), FailedChore(500, "InternalError")), 1),
     "time-outs": ({"PUT": Mute()}, 1),
     "slow answers": (dict.fromkeys(("PUT", "GET"), Slow(0.05)), 20),
     "lost answers": (dict.fromkeys(("PUT", "GET", "POST"), Lost()), 1),
@@ -268,7 +268,7 @@ def test_a_storage_that_stays_busy_from_any_write_on_leaves_a_job_for_the_next_r
 @pytest.mark.fact("F-R-054")
 def test_a_busy_storage_is_asked_again_after_pauses_from_100_ms_on(net: Net, s3_server: S3Server) -> None:
     times: list[float] = []
-    busy = Refused(503, "SlowDown", then=lambda: times.append(time.monotonic()))
+    busy = FailedChore(503, "SlowDown", then=lambda: times.append(time.monotonic()))
     net.proxy.on("PUT", busy, key="0-0-", times=4)
     settings = s3_server.settings(url=net.it.storage.url, endpoint=net.proxy.endpoint)
     _upload(net.it.opened(None, open_store(replace(settings, patience=patience_in({})))))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.location import Tiering
+from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.catalog.model import NamespaceEntry
 from reconciler.embedded.catalog.tiering_state import disabled, tiering_of
@@ -31,7 +31,7 @@ from tests.embedded.tiered.tiered_cluster import Tiered, put_remote, tiered, upl
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Draft
-    from reconciler.objectstore.base import Listed, ObjectStore
+    from reconciler.objectstore.base import ListedObject, ObjectStore
 
 
 OFF = {"remote.write": "false", "remote.read": "false"}
@@ -293,7 +293,7 @@ def test_at_each_step_a_change_that_carries_an_older_epoch_is_refused(changes: d
     topic_id, seen = it.cluster.topic(TOPIC).id, [it.tiering()]
     partition = Partition(TOPIC, topic_id, 0)
 
-    def swap(tiering: Tiering, uploaded_ms: int) -> bool:
+    def swap(tiering: TopicTiering, uploaded_ms: int) -> bool:
         late = ManifestSwap(it.storage, it.cluster.cluster_id, tiering)
         return late(it.remote(), lambda manifest: replace(manifest, uploaded_ms=uploaded_ms)) is not None
 
@@ -342,7 +342,7 @@ class StalledStore(WatchedStore):
         super().__init__(inner)
         self.meanwhile: Callable[[], None] | None = meanwhile
 
-    def list(self, prefix: str) -> Iterator[Listed]:
+    def list(self, prefix: str) -> Iterator[ListedObject]:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()

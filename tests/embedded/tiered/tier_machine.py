@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from reconciler.archives.keys import index_key, location_prefix
-from reconciler.archives.location import Tiering
+from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import (
     Manifest,
     ManifestSpill,
@@ -43,8 +43,8 @@ from reconciler.embedded.mounts.recovery import Recoveries
 from reconciler.embedded.segments.head import Head, swap_head
 from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
 from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
-from reconciler.embedded.tiered.topic_deletion import _Disabling
-from reconciler.embedded.tiered.upload import Upload, Uploaded, to_upload
+from reconciler.embedded.tiered.topic_deletion import _TopicDisablement
+from reconciler.embedded.tiered.upload import Upload, UploadBatch, to_upload
 from reconciler.errors import RetryableError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.memory import MemoryStore
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
     from reconciler.embedded.clients.topic_log import EmbeddedLog
     from reconciler.embedded.clients.transactional_producer import TransactionalProducer
-    from reconciler.embedded.segments.retention import Expired, Segment
+    from reconciler.embedded.segments.retention import ExpiryResult, Segment
     from reconciler.embedded.tiered.object_rewrites import RemoteRewrite
     from reconciler.objectstore.base import ObjectStore
 
@@ -164,7 +164,7 @@ class TieredModel:
             if before == bounds:
                 return bounds, found
 
-    def _look_at_manifest(self, number: int, head: Head | None, tiering: Tiering) -> None:
+    def _look_at_manifest(self, number: int, head: Head | None, tiering: TopicTiering) -> None:
         manifest = read_manifest(self.storage, remote_partition(tiering.location, number))
         if manifest is None:
             return
@@ -181,7 +181,7 @@ class TieredModel:
     def _state(self) -> TieringState:
         return self.tiering().state
 
-    def tiering(self) -> Tiering:
+    def tiering(self) -> TopicTiering:
         """Return what holds for the topic now."""
         found = tiering_of(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
         assert found is not None
@@ -536,7 +536,7 @@ class Broken:
 _put, _publish = Upload.put, Uploads.publish
 _expire, _evictable, _evict = TieredPartition.expire, remote_retention.evictable, remote_retention.evict
 _publish_remote, _write_merged, _finish = roll.publish_remote, Merge._write_merged, Recoveries._finish
-_read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _Disabling._raise_start
+_read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _TopicDisablement._raise_start
 
 _swap = ManifestSwap.__call__
 
@@ -544,7 +544,7 @@ _AHEAD: Final[dict[str, bytes]] = {}
 """Objects that are to be put when they are named."""
 
 
-def _puts_nothing_yet(self: Upload, *asked: Any) -> Uploaded:
+def _puts_nothing_yet(self: Upload, *asked: Any) -> UploadBatch:
     buffer = MemoryStore()
     found = _put(replace(self, storage=buffer), *asked)
     for key in found.keys:
@@ -554,7 +554,7 @@ def _puts_nothing_yet(self: Upload, *asked: Any) -> Uploaded:
     return found
 
 
-def _names_first(self: Uploads, found: Sequence[Uploaded], *, put_ms: int) -> Any:
+def _names_first(self: Uploads, found: Sequence[UploadBatch], *, put_ms: int) -> Any:
     gain = _publish(self, found, put_ms=put_ms)
     for one in found if gain is not None else ():
         for key in one.keys:
@@ -562,7 +562,7 @@ def _names_first(self: Uploads, found: Sequence[Uploaded], *, put_ms: int) -> An
     return gain
 
 
-def _head_first(self: Uploads, found: Sequence[Uploaded], *, put_ms: int) -> Any:
+def _head_first(self: Uploads, found: Sequence[UploadBatch], *, put_ms: int) -> Any:
     last = found[-1]
     manifest = read_manifest(self.remote.storage, remote_partition(last.tiering.location, last.partition.number))
     assert manifest is not None
@@ -587,14 +587,14 @@ def _evicts_before_the_swap(store: Any, partition: Any, segments: Sequence[Segme
     return _evict(store, partition, segments)
 
 
-def _expires_before_the_swap(self: TieredPartition, head: Head, manifest: Manifest, start: int) -> Expired | None:
+def _expires_before_the_swap(self: TieredPartition, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
     if self.remote is not None:
         gone = entries_within(self.remote.storage, manifest, OffsetRange(0, start))
         self.remote.storage.delete(objects_of(entry for entry in gone if entry.last < start))
     return _expire(self, head, manifest, start)
 
 
-def _manifest_first(self: TieredPartition, head: Head, _manifest: Manifest, start: int) -> Expired | None:
+def _manifest_first(self: TieredPartition, head: Head, _manifest: Manifest, start: int) -> ExpiryResult | None:
     if self.remote is not None:
         storage = self.remote.storage
         spill = ManifestSpill(storage, self.place, self.tiering.spill_bytes)
@@ -679,5 +679,7 @@ VARIANTS: Mapping[str, Broken] = {
         "upload beside a transaction", ((uploads, "to_upload", _unstable_too),)
     ),
     "a sweep waits for nobody": Broken(("upload", "sweep"), ((remote_sweep, "OLD_MS", -1),)),
-    "a disabling that deletes leaves the head": Broken("delete", ((_Disabling, "_raise_start", _leaves_the_head),)),
+    "a disabling that deletes leaves the head": Broken(
+        "delete", ((_TopicDisablement, "_raise_start", _leaves_the_head),)
+    ),
 }

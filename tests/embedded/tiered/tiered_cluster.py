@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reconciler.archives.keys import index_key, segment_key
-from reconciler.archives.location import Tiering
+from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import all_entries
 from reconciler.embedded.catalog.tiering_state import tiering_of
@@ -73,7 +73,7 @@ class Tiered:
             upkeep.roll()
         return upkeep.upload()
 
-    def tiering(self) -> Tiering:
+    def tiering(self) -> TopicTiering:
         """Return what holds for the topic now."""
         found = tiering_of(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
         assert found is not None

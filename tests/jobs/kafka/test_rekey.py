@@ -22,7 +22,7 @@ from reconciler.jobs.rekey import rekey
 from reconciler.providers.kafka.ledger import REKEYED, Ledger, message
 from reconciler.providers.kafka.ledger import TOPIC as LEDGER
 from reconciler.providers.kafka.records.copy_sink import Limits
-from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, Rekeyed
+from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink, RekeyedEntries
 from reconciler.records.log import OffsetRange, TopicLog, Written
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, append
@@ -230,7 +230,7 @@ def test_a_group_finds_a_place_that_skips_nothing_and_little_before_it(
     sink = replace(sink_of(place, source, target), target=place.sink(target).target)  # One transaction a partition.
     rekey(here(), source, sink, until=ends_of(source))
     ids = source.topic_id, place.log(target).topic_id
-    rows = Rekeyed.of(Ledger(place.settings, "east").read(REKEYED), target, ids)
+    rows = RekeyedEntries.of(Ledger(place.settings, "east").read(REKEYED), target, ids)
     before, after = rows_in(source), rows_in(place.log(target))
     ends = ends_of(place.log(target))
 

@@ -19,7 +19,7 @@ from tests.embedded.samples import ids
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.plan import PlanResult
     from tests.servers.kafka import Kafka
 
 SITES = """\
@@ -126,7 +126,7 @@ class Site:
     def planned(self) -> list[str]:
         return [action.id for action in self.plan().plan.actions]
 
-    def plan(self) -> Planned:
+    def plan(self) -> PlanResult:
         return self.bench.plan()
 
     def produce(self, records: int = RECORDS, *, first: int = 0) -> None:

@@ -27,7 +27,7 @@ from kafka.admin import ACLResourcePatternType as Pattern
 from examples.kafkajars import OLDER
 from reconciler.errors import UserError
 from reconciler.manifests.format import format_text
-from reconciler.operations.export import Exported, ExportOptions, export, parse_cluster
+from reconciler.operations.export import ExportOptions, ExportResult, export, parse_cluster
 from reconciler.operations.manifest_files import validate
 from reconciler.operations.steps.invocation import Select
 from tests.operations.test_state_edit import rm
@@ -117,7 +117,7 @@ def kafka_by_hand() -> Iterator[Kafka]:
         yield kafka
 
 
-def typed(kafka: Kafka, bench: Bench, out: Path, **options: Any) -> Exported:
+def typed(kafka: Kafka, bench: Bench, out: Path, **options: Any) -> ExportResult:
     """Export the broker into a folder that is a workspace then."""
     bare = parse_cluster("west", [kafka.bootstrap()], (), options.pop("separator", None), cwd=bench.folder, out=out)
     return export(bench.invocation, Select(), "west", ExportOptions(out=out, bare=bare, **options))

@@ -33,8 +33,8 @@ from tests.servers.kafkaproxy import (
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.operations.apply import Applied
-    from reconciler.operations.plan import Planned
+    from reconciler.operations.apply import ApplyOutcome
+    from reconciler.operations.plan import PlanResult
 
 pytestmark = pytest.mark.soak  # minutes: brokers are started, killed and asked by whole commands
 
@@ -75,10 +75,10 @@ class Shop:
             text = TOPIC.replace("NAME", name).replace("COUNT", str(partitions)).replace("AGE", age)
             self.bench.write(f"manifests/{name}.yaml", text.replace("PREFIX", self.prefix))
 
-    def apply(self, select: Select | None = None, *, before: Callable[[], None] = lambda: None) -> Applied:
+    def apply(self, select: Select | None = None, *, before: Callable[[], None] = lambda: None) -> ApplyOutcome:
         """Apply; `before` happens between the plan and the first change."""
 
-        def confirmed(_planned: Planned) -> bool:
+        def confirmed(_planned: PlanResult) -> bool:
             before()
             return True
 
@@ -197,7 +197,7 @@ def restarted(kafka: Kafka) -> Iterator[None]:
         kafka.restart()
 
 
-def raise_verdict(applied: Applied) -> None:
+def raise_verdict(applied: ApplyOutcome) -> None:
     """Raise why the first change failed, as is raised what ends an apply before it."""
     if applied.result is not None and applied.result.failed:
         raise applied.result.failed[0].error

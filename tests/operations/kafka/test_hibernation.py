@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from reconciler.applying.events import ActionDone, Recovered
+from reconciler.applying.events import ActionDone, RunRecovered
 from reconciler.errors import RetryableError, UserError
 from reconciler.operations.clusters.consume import ConsumeOptions, consume
 from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
-from reconciler.operations.clusters.mounts import ReleaseOf, Underway, release_topic
+from reconciler.operations.clusters.mounts import ClusterMigration, ReleaseRequest, release_topic
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.providers.kafka.admin import configure
@@ -161,7 +161,7 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     assert site.physical in site.kafka.names()
     monkeypatch.undo()
     (move,) = site.live.migrations.under_way()
-    assert not Underway("live", move).goes_on  # `run` does nothing for it
+    assert not ClusterMigration("live", move).goes_on  # `run` does nothing for it
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert site.live.migrations.under_way() == []
     site.apply()
@@ -228,7 +228,7 @@ def test_a_topic_that_woke_on_kafka_changes_clusters_in_one_plan_or_is_released_
     (refused,) = site.plan().plan.errors
     _, _, location, _, owner, _, allow = refused.hint.partition(": ")[2].split()[1:]
     reach = SiteOptions(invocation=site.bench.invocation, select=Select())
-    asked = ReleaseOf(location=location, owner=owner, allow=(allow,))
+    asked = ReleaseRequest(location=location, owner=owner, allow=(allow,))
     assert release_topic(reach, asked, confirm=lambda _: True, stop=Stop()).owner_name == "live"
     (held,) = site.plan().plan.held  # A place that a command gave stays until a command or the files change it.
     assert held.address == f"mounting/live/{site.topic}"
@@ -294,7 +294,7 @@ def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, 
     seen = []
 
     def report(event: object) -> None:
-        if isinstance(event, Recovered) or (isinstance(event, ActionDone) and event.id.startswith("mount:")):
+        if isinstance(event, RunRecovered) or (isinstance(event, ActionDone) and event.id.startswith("mount:")):
             seen.append(site.live.migrations.copies._own(site.physical))
 
     assert site.bench.apply(report=report).verdict is None

@@ -26,7 +26,7 @@ from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import TOPIC, Site, read_all
 
 if TYPE_CHECKING:
-    from reconciler.planning.plan import Finding
+    from reconciler.planning.plan import PlanFinding
 
 pytestmark = pytest.mark.thorough
 
@@ -55,7 +55,7 @@ def say(site: Site) -> None:
         assert monotonic() < deadline
 
 
-def sealed(warnings: Iterable[Finding]) -> set[str]:
+def sealed(warnings: Iterable[PlanFinding]) -> set[str]:
     """Return what is warned of as sealed; other tests leave topics on the same brokers."""
     return {str(each.address) for each in warnings if "it is sealed" in each.message}
 

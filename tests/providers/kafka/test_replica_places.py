@@ -14,7 +14,7 @@ from reconciler.providers.kafka.admin_requests import (
     FOLLOWERS,
     LEADERS,
     MARK,
-    Moving,
+    Reassignment,
     Replicas,
     _added,
     _start,
@@ -93,21 +93,21 @@ def test_of_fewer_replicas_those_in_sync_stay_then_racks_are_kept_then_leaders(
 
 
 def test_what_is_under_way_is_taken_back_or_goes_on() -> None:
-    held = Replicas((1, 2, 3), (1,), Moving(adding=(2, 3), removing=()))
+    held = Replicas((1, 2, 3), (1,), Reassignment(adding=(2, 3), removing=()))
     assert target(held, 1, Counter(), RACKS) is None
     assert target(held, 3, Counter(), RACKS) == [1, 2, 3]
     assert target(held, 2, Counter(), RACKS) == [1, 3]
 
 
 def test_a_broker_that_died_before_its_replica_came_is_replaced() -> None:
-    held = Replicas((1, 3), (1,), Moving(adding=(3,), removing=()))
+    held = Replicas((1, 3), (1,), Reassignment(adding=(3,), removing=()))
     alive = {broker: rack for broker, rack in RACKS.items() if broker != 3}
     assert target(held, 2, Counter(), alive) == [1, 4]
     assert target(held, 1, Counter(), alive) is None
 
 
 def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
-    held = Replicas((1, 2), (2,), Moving(adding=(), removing=(2,)))
+    held = Replicas((1, 2), (2,), Reassignment(adding=(), removing=(2,)))
     alive = {2: "a", 3: "b"}
     assert target(held, 1, Counter(), alive) == [2]
     assert target(held, 2, Counter(), alive) is None
@@ -118,10 +118,10 @@ def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
     [
         (Replicas((1, 2), (1,)), 2, True),
         (Replicas((1, 2), (1,)), 1, False),
-        (Replicas((4, 1, 2), (1, 2), Moving((4,), (1,))), 2, True),
-        (Replicas((9, 1, 2), (1, 2), Moving((9,), (1,))), 2, False),
-        (Replicas((1, 9), (1,), Moving((), (1,))), 1, False),
-        (Replicas((1, 2), (1,), Moving((2,), ())), 2, True),
+        (Replicas((4, 1, 2), (1, 2), Reassignment((4,), (1,))), 2, True),
+        (Replicas((9, 1, 2), (1, 2), Reassignment((9,), (1,))), 2, False),
+        (Replicas((1, 9), (1,), Reassignment((), (1,))), 1, False),
+        (Replicas((1, 2), (1,), Reassignment((2,), ())), 2, True),
     ],
     ids=["there", "too many", "moved by an operator", "to a dead broker", "to a dead replica", "coming"],
 )
@@ -148,7 +148,7 @@ def test_limits_are_added_behind_a_mark_to_those_of_an_operator(theirs: str | No
 
 
 def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
-    moving = {("orders", 1): Moving(adding=(), removing=(3,)), ("gone", 0): Moving((1,), ())}
+    moving = {("orders", 1): Reassignment(adding=(), removing=(3,)), ("gone", 0): Reassignment((1,), ())}
     found = under_way({"orders": seen((1, 2), (1, 2, 3))}, moving)
     assert found["orders"].replicas == ((1, 2), (1, 2))
     assert found["orders"].is_moving
@@ -161,7 +161,7 @@ def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     ids=["that may not be described", "that has grown since"],
 )
 def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicSeen) -> None:
-    assert under_way({"orders": shown}, {("orders", 1): Moving((3,), (1,))}) == {"orders": shown}
+    assert under_way({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
 
 
 class Controller(KafkaClient):
@@ -181,7 +181,7 @@ _PARTITION = SimpleNamespace(partition_index=0, adding_replicas=[2], removing_re
 
 def test_nothing_is_taken_to_move_where_that_may_not_be_seen() -> None:
     assert reassigning(Controller(31)) == {}
-    assert reassigning(Controller(0)) == {("orders", 0): Moving((2,), ())}
+    assert reassigning(Controller(0)) == {("orders", 0): Reassignment((2,), ())}
 
 
 @pytest.mark.parametrize("code", [7, 41])

@@ -17,7 +17,7 @@ from reconciler.providers.kafka.admin_requests import PendingChange
 from reconciler.providers.kafka.client import _topic
 from reconciler.providers.kafka.links.link_states import KeptMirror, laid_over, link_changes, mirror_changes
 from reconciler.providers.kafka.provider import ClusterObserver
-from reconciler.providers.kafka.translate import OWN, ConfigSeen, Naming, TopicSeen
+from reconciler.providers.kafka.translate import OWN, ClusterNaming, ConfigSeen, TopicSeen
 from reconciler.providers.models import check_unmoved
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address
@@ -101,7 +101,7 @@ def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> 
 
 def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> None:
     refused = Topic(error_code=29, name="orders", topic_id=UUID(int=0), is_internal=False, partitions=[])
-    look = ClusterObserver(cast("KafkaClient", None), "west", Naming(".", {}), Scope(), frozenset(), None)
+    look = ClusterObserver(cast("KafkaClient", None), "west", ClusterNaming(".", {}), Scope(), frozenset(), None)
     seen = dict(look.observed({"orders": _topic(refused)}, {}, []))[Address("topic/west/orders")]
     assert seen.hidden is not None
     assert seen.incarnation is None
@@ -111,7 +111,7 @@ def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
     link, entry = LinkEntry("id", "west", {"source": "west"}), MirrorEntry("id", "orders")
     entries = link_changes("dr", link) | mirror_changes("orders", KeptMirror("orders", "dr", "1", entry))
     topics = {"orders": TopicSeen("orders", "1", is_internal=False, replicas=((1,),), error=29)}
-    look = ClusterObserver(cast("KafkaClient", None), "east", Naming(".", {}), Scope(), frozenset(), None)
+    look = ClusterObserver(cast("KafkaClient", None), "east", ClusterNaming(".", {}), Scope(), frozenset(), None)
     before = dict(look.observed(topics, {}, []))
     found = laid_over(before, (cast("Entries", entries), topics, {}), "east", None)
     assert str(found[Address("mirror/east/orders")].hidden) == str(before[Address("topic/east/orders")].hidden)

@@ -24,7 +24,7 @@ from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsReq
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.translate import ConfigSeen, naming_of, placed
 from reconciler.providers.protocol import Edge
-from reconciler.resources.acls import Binding, NamespaceAcl, bindings_of_namespace, rule_at, rule_fields
+from reconciler.resources.acls import AccessBinding, NamespaceAcl, bindings_of_namespace, rule_at, rule_fields
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 
@@ -161,9 +161,9 @@ def test_what_threads_learn_at_once_is_known_afterwards() -> None:
 NAMES = naming_of(".", [address_of("namespace", "west", "pay"), address_of("topic", "west", "pay:orders")])
 
 
-def binding(resource: str = "groups", name: str = "pay.app", **changed: Any) -> Binding:
+def binding(resource: str = "groups", name: str = "pay.app", **changed: Any) -> AccessBinding:
     fields = {"is_prefix": False, "principal": "User:a", "host": "*", "operation": "read", "permission": "allow"}
-    return Binding(resource, name, **{**fields, **changed})
+    return AccessBinding(resource, name, **{**fields, **changed})
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def binding(resource: str = "groups", name: str = "pay.app", **changed: Any) -> 
     ],
     ids=str,
 )
-def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Binding) -> None:
+def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: AccessBinding) -> None:
     plain = [binding(), binding("topics", "pay.orders")]
     alone, both = (placed(some, NAMES, {"pay.orders"}) for some in (plain, [*plain, strange]))
     assert (both.namespaces, both.topics) == (alone.namespaces, alone.topics)
@@ -195,7 +195,7 @@ def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Bin
 
 @given(
     st.builds(
-        Binding,
+        AccessBinding,
         st.sampled_from(["topics", "groups", "transactional-ids", "user", "unknown-8"]),
         st.text("ab*.\n :", max_size=4).map("pay.".__add__),
         st.booleans(),
@@ -205,7 +205,7 @@ def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Bin
         st.sampled_from(["allow", "deny", "unknown-4"]),
     )
 )
-def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: Binding) -> None:
+def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: AccessBinding) -> None:
     found = placed([each], NAMES, {"pay.orders"})
     for rules in found.namespaces.values():
         (rule,) = (rule_at(path, operations) for path, operations in rule_fields(rules).items())

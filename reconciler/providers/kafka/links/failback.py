@@ -33,12 +33,12 @@ from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
 from reconciler.resources.measures import UndeletableError, check_approved, diverged_error
 from reconciler.resources.mirrors import (
     REVERSALS,
-    Diverged,
+    DivergedPartition,
     MirrorSeen,
     Operation,
     Peer,
     Stretch,
-    Truncated,
+    TruncatedPartition,
     joined,
     side_topic,
     under_way,
@@ -110,7 +110,7 @@ class Failback:
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[Diverged, ...]:
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         """Return what a topic has from some offsets on; a partition without records there is absent.
 
         Raises:
@@ -122,7 +122,7 @@ class Failback:
             self._check_deletable(full_name, topic)
         return found
 
-    def _diverged(self, topic: str, seen: TopicSeen, cuts: Mapping[int, int]) -> tuple[Diverged, ...]:
+    def _diverged(self, topic: str, seen: TopicSeen, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         places = [(topic, number) for number in range(len(seen.replicas)) if number in cuts]
         found = []
         for (_, number), at in sorted(bounds_of(self.site.client, places).items()):
@@ -131,7 +131,7 @@ class Failback:
                 found.append(self._counted(topic, number, start, at))
         return tuple(each for each in found if each.records)
 
-    def empty(self, mirror: MirrorSeen, operation: str) -> Mapping[int, Truncated]:
+    def empty(self, mirror: MirrorSeen, operation: str) -> Mapping[int, TruncatedPartition]:
         """Empty partitions with records that the mirror never got, as the operation says; return what went.
 
         Where nobody said what becomes of them, the topic is left as it was.
@@ -167,7 +167,7 @@ class Failback:
             self._keep(full_name, found, partitions=len(seen.replicas), link=link, operation=operation)
         self.may_go_on()
         delete_below(self.site.client, seen, {each.partition: each.stop for each in found})
-        return {each.partition: Truncated(each.stop, each.records) for each in found}
+        return {each.partition: TruncatedPartition(each.stop, each.records) for each in found}
 
     def stand(
         self,
@@ -232,7 +232,7 @@ class Failback:
         seals_of(self.site).take_off(seen.id)
         self.site.ledger.change(writer_of(link), decide)
 
-    def _counted(self, topic: str, number: int, start: int, at: Bounds) -> Diverged:
+    def _counted(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
         from reconciler.providers.kafka.records.record_log import Place, batches  # noqa: PLC0415 - brings Arrow
         from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
 
@@ -246,9 +246,11 @@ class Failback:
             if is_long:
                 records = at.stable - start
                 break
-        return Diverged(number, start, at.stable, records, since_ms)
+        return DivergedPartition(number, start, at.stable, records, since_ms)
 
-    def _keep(self, full_name: str, found: Iterable[Diverged], *, partitions: int, link: str, operation: str) -> None:
+    def _keep(
+        self, full_name: str, found: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
+    ) -> None:
         """Copy what diverged into a topic of its own, exactly once; goes on where a process before this one stopped."""
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above

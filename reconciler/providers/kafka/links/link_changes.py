@@ -123,7 +123,7 @@ def _initialised(client: KafkaClient, transactional_ids: list[str]) -> dict[str,
 
 
 @dataclass(frozen=True)
-class Changing:
+class LinkChanges:
     """Changes one destination's links and mirrors."""
 
     site: Site
@@ -337,7 +337,7 @@ class New:
 
 
 @dataclass(frozen=True)
-class Making:
+class MirrorCreation:
     """Makes and deletes mirrors of one destination."""
 
     site: Site

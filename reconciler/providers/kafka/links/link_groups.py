@@ -31,7 +31,7 @@ from reconciler.providers.kafka.translate import TopicSeen, bindings_of_topic, p
 from reconciler.resources.acls import (
     EVERYONE,
     OPERATIONS,
-    Binding,
+    AccessBinding,
     bindings_of_namespace,
     denial,
     denial_path,
@@ -296,7 +296,7 @@ def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
     )
 
 
-def _bindings(site: Site) -> list[Binding]:
+def _bindings(site: Site) -> list[AccessBinding]:
     bindings, code = read_bindings(site.client)
     if code:
         raise of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
@@ -354,9 +354,9 @@ def _places(site: Site, states: States, link: str, wanted: AccessRules, current:
     return places
 
 
-def _bindings_of_changes(site: Site, places: list[_Place], *, is_new: bool) -> set[Binding]:
+def _bindings_of_changes(site: Site, places: list[_Place], *, is_new: bool) -> set[AccessBinding]:
     """Return the bindings of changed rules, after the change or before it."""
-    bindings: set[Binding] = set()
+    bindings: set[AccessBinding] = set()
     for place in places:
         for path, after in place.changes.items():
             operations = after if is_new else place.there.get(path)
@@ -442,7 +442,7 @@ def _uncertain_mirrors(site: Site, mirrors: Mapping[str, KeptMirror], topics: Ma
     return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.unshown(absent).keys()
 
 
-def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[Binding]) -> tuple[str, ...]:
+def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[AccessBinding]) -> tuple[str, ...]:
     own = site.capabilities().access.principal
     if own is None:
         message = f"cluster {site.cluster}: as whom its brokers know the link cannot be told"
@@ -451,7 +451,7 @@ def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozense
 
 
 def deny(
-    site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[Binding] | None = None
+    site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
 ) -> int:
     """Deny writing to mirrors, by flat name, to exactly these principals; return the number of changed mirrors."""
     mirrors = {topic: mirror for topic, mirror in site.states().mirrors.items() if topic in wanted}
@@ -483,7 +483,7 @@ def lift(site: Site, mirrors: Mapping[str, KeptMirror]) -> None:
     _check(delete_bindings(site.client, gone) if gone else [], site)
 
 
-def _removed_denials(topic: str, mirror: KeptMirror, wanted: tuple[str, ...]) -> Iterator[Binding]:
+def _removed_denials(topic: str, mirror: KeptMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
     """Yield the denials to remove, except those synced from the mirror's source."""
     for who in mirror.denied:
         if who not in wanted and "write" not in mirror.entry.rules.get(denial_path(who), ()):

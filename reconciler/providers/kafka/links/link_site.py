@@ -16,12 +16,12 @@ from reconciler.providers.kafka.links.link_states import States, states_of
 from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, seals_in
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
-from reconciler.providers.kafka.translate import ConfigSeen, Naming, TopicSeen, is_internal
+from reconciler.providers.kafka.translate import ClusterNaming, ConfigSeen, TopicSeen, is_internal
 from reconciler.providers.protocol import Failed
-from reconciler.providers.protocol_links import Marked
+from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import address_of
 from reconciler.resources.kafka_configs import PASSING
-from reconciler.resources.mirrors import Offered, SourceTopic
+from reconciler.resources.mirrors import OfferedTopic, SourceTopic
 from reconciler.resources.topic import TopicSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Site:
     """Destination of links. Thread-safe."""
 
     client: KafkaClient
-    naming: Naming
+    naming: ClusterNaming
     ledger: Ledger
     now_ms: Callable[[], int]
     new_id: Callable[[], str]
@@ -207,7 +207,7 @@ def _values_set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     }
 
 
-def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offered]:
+def offered(site: Site, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
     """Return topics as a link sees them, by full name, with two requests and the ledger."""
     names = None if only is None else {site.naming.physical(name) for name in only}
     seen = site.client.topics(names)
@@ -215,15 +215,15 @@ def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offere
     live = site.states().live({name: entry.id for name, entry in visible.items()})
     topics = source_topics(site.client, visible, site.ledger)
     offers = {
-        site.naming.full_name(name): Offered(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
+        site.naming.full_name(name): OfferedTopic(topic, is_mirror=name in live.mirrors and live.mirrors[name].follows)
         for name, topic in topics.items()
     }
     hidden = {name for name, entry in seen.items() if entry.error == _UNAUTHORIZED} | visible.keys() - topics.keys()
-    unreadable = Offered(SourceTopic(partitions=0), is_readable=False)
+    unreadable = OfferedTopic(SourceTopic(partitions=0), is_readable=False)
     return offers | {site.naming.full_name(name): unreadable for name in sorted(hidden)}
 
 
-def marks(site: Site) -> dict[str, Marked]:
+def marks(site: Site) -> dict[str, TopicMark]:
     """Return all topics by full name with a mark per partition that changes with its records, in four requests.
 
     The mark of a leaderless partition differs from that of any copy; a copier of it looks, and fails alone.
@@ -237,7 +237,7 @@ def marks(site: Site) -> dict[str, Marked]:
         return _read_marks(site)
 
 
-def _read_marks(site: Site) -> dict[str, Marked]:
+def _read_marks(site: Site) -> dict[str, TopicMark]:
     visible = {name: entry for name, entry in site.seen().items() if not is_internal(entry)}
     places = [
         (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0
@@ -254,7 +254,7 @@ def _read_marks(site: Site) -> dict[str, Marked]:
         name: SourceTopic(partitions=len(entry.replicas), incarnation=entry.id) for name, entry in visible.items()
     }
     topics = shapes | source_topics(site.client, visible, site.ledger)
-    return {site.naming.full_name(name): Marked(topic, by_topic[name]) for name, topic in topics.items()}
+    return {site.naming.full_name(name): TopicMark(topic, by_topic[name]) for name, topic in topics.items()}
 
 
 def version(site: Site) -> str:

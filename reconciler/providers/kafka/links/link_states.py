@@ -16,14 +16,14 @@ from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import hidden_topic
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
-from reconciler.resources.acls import Binding, denial
+from reconciler.resources.acls import AccessBinding, denial
 from reconciler.resources.address import Address, address_of, kind_of
-from reconciler.resources.inventory import Capabilities, Following, LiveMirror, Observed, Resource, TopicShown
+from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
 from reconciler.resources.kafka_configs import PASSING
 from reconciler.resources.mirrors import (
     LinkEntry,
     MirrorEntry,
-    Named,
+    NamedObjects,
     Operation,
     SourceTopic,
     link_status,
@@ -95,7 +95,7 @@ class States:
     links: Mapping[str, LinkEntry]
     mirrors: Mapping[str, KeptMirror]
 
-    def found(self, kept: KeptMirror) -> Named | None:
+    def found(self, kept: KeptMirror) -> NamedObjects | None:
         """Return the link of a mirror with its name; `None`: it is gone."""
         link = self.links.get(kept.link)
         return (kept.link, link) if link is not None and link.id == kept.entry.link_id else None
@@ -236,7 +236,7 @@ def laid_over(
     found: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
     cluster: str,
     is_wanted: Callable[[str], bool] | None,
-    bindings: frozenset[Binding] = frozenset(),
+    bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
     """Return an inventory of topics with links and mirrors; what is a mirror is no topic in it.
 
@@ -262,7 +262,7 @@ def shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: st
     for topic, kept in states.mirrors.items():
         of = states.found(kept)
         if kept.follows and of is not None:
-            follows = Following(states.status(kept), of[0], f"{of[1].source_cluster}/{kept.entry.source}")
+            follows = FollowedSource(states.status(kept), of[0], f"{of[1].source_cluster}/{kept.entry.source}")
             address = address_of("mirror", cluster, kept.name)
             found[topic] = TopicShown(address, len(topics[topic].replicas), None, following=follows)
     return found
@@ -299,7 +299,7 @@ def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[s
     return found
 
 
-def denials_in(entries: Entries) -> frozenset[Binding]:
+def denials_in(entries: Entries) -> frozenset[AccessBinding]:
     """Return the access rules by which links keep writers out of mirrors; some may not be made yet, or be gone."""
     mirrors = states_of(entries).mirrors
     return frozenset(denial(topic, each) for topic, kept in mirrors.items() for each in kept.denied)
@@ -312,7 +312,7 @@ def observed_links(
     configs: Mapping[str, Mapping[str, str]],
     becomes: Callable[[str], Resource | None] = lambda _topic: None,
     *,
-    bindings: frozenset[Binding] = frozenset(),
+    bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
     """Return links and mirrors by their addresses, stopped ones too.
 

@@ -10,7 +10,7 @@ from typing import Final
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, progress_key, writer_of
 from reconciler.providers.kafka.links import link_groups, link_site
-from reconciler.providers.kafka.links.link_changes import Changing, Making, New
+from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation, New
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import (
     States,
@@ -28,7 +28,7 @@ from reconciler.resources.mirrors import (
     AccessRules,
     GroupOffsets,
     GroupOffsetsResult,
-    Offered,
+    OfferedTopic,
     SourceTopic,
     Trouble,
     auto_created,
@@ -49,7 +49,7 @@ class KafkaSyncs:
         """Return a word for all but records and groups."""
         return link_site.version(self.site)
 
-    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, Offered]:
+    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return topics as a link sees them: whoever we connect as reads them, whatever the link is called."""
         del principal
         return link_site.offered(self.site, only)
@@ -68,7 +68,7 @@ class KafkaSyncs:
 
     def meet(self, link: str, source_cluster_id: str) -> None:
         """Write down which cluster a link was made to."""
-        Changing(self.site).change_link(
+        LinkChanges(self.site).change_link(
             link, lambda here: here if here.source_cluster_id else replace(here, source_cluster_id=source_cluster_id)
         )
 
@@ -113,7 +113,7 @@ class KafkaSyncs:
         self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
         if kept.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation
-            Changing(self.site).change(name, kept.link, lambda entry: replace(entry, source_topic_id=known))
+            LinkChanges(self.site).change(name, kept.link, lambda entry: replace(entry, source_topic_id=known))
 
     def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Note what is wrong with mirrors, those of one link at once."""
@@ -149,7 +149,7 @@ class KafkaSyncs:
             for name, source in auto_created(found, wanted).items()
             if self.site.naming.physical(name) not in there
         }
-        made = Making(self.site).make(link, free)
+        made = MirrorCreation(self.site).make(link, free)
         return {name: each if isinstance(each, ReconcilerError) else None for name, each in made.items()}
 
     def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:

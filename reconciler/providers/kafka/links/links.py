@@ -26,7 +26,7 @@ from reconciler.providers.kafka.ledger import (
     writer_of,
 )
 from reconciler.providers.kafka.links import link_groups
-from reconciler.providers.kafka.links.link_changes import Changing, Making, New
+from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation, New
 from reconciler.providers.kafka.links.link_site import Site, make_ledger, marks
 from reconciler.providers.kafka.links.link_states import (
     KeptMirror,
@@ -48,13 +48,13 @@ from reconciler.providers.models import (
     source_taken,
 )
 from reconciler.providers.protocol import Done, Failed, Outcome
-from reconciler.providers.protocol_links import Marked
+from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.acls import DENIED, rule_at
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
     ONE_SIDED,
-    Diverged,
+    DivergedPartition,
     ForeignRecords,
     LinkEntry,
     LinkSeen,
@@ -63,7 +63,7 @@ from reconciler.resources.mirrors import (
     Operation,
     Position,
     TransitionRequest,
-    Truncated,
+    TruncatedPartition,
     altered_link,
     begun,
     check_own,
@@ -102,17 +102,17 @@ class KafkaLinks(MirrorBook):
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
         """Replace the entry of a mirror by one record of the ledger."""
-        Changing(self.site).change(full_name, self.mirror(full_name).link, decide)
+        LinkChanges(self.site).change(full_name, self.mirror(full_name).link, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
         """Replace the entry of a link by one record of the ledger."""
-        Changing(self.site).change_link(name, decide)
+        LinkChanges(self.site).change_link(name, decide)
 
     def now_ms(self) -> int:
         """Return the time by the clock of the caller."""
         return self.site.now_ms()
 
-    def marks(self) -> Mapping[str, Marked]:
+    def marks(self) -> Mapping[str, TopicMark]:
         """Return every topic, and what changes whenever one of its partitions does."""
         return marks(self.site)
 
@@ -252,11 +252,11 @@ class KafkaLinks(MirrorBook):
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
-    ) -> Mapping[int, Truncated]:
+    ) -> Mapping[int, TruncatedPartition]:
         """Empty partitions that have records their mirror never got: no broker cuts the end of a log."""
         return self._failback(may_go_on).empty(self.mirror(full_name), operation)
 
-    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[Diverged]:
+    def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
         """Return what a topic has that its mirror never got; its records are read."""
         return self._failback(go_on).diverged(full_name, cuts)
 
@@ -317,8 +317,8 @@ class KafkaLinks(MirrorBook):
 
         follow_starts(self.site, full_name, starts)
 
-    def _changing(self, may_go_on: Callable[[], None]) -> Changing:
-        return Changing(self.site, may_go_on)
+    def _changing(self, may_go_on: Callable[[], None]) -> LinkChanges:
+        return LinkChanges(self.site, may_go_on)
 
     def _failback(self, may_go_on: Callable[[], None]) -> Failback:
         from reconciler.providers.kafka.links.failback import Failback  # noqa: PLC0415 - only who fails back pays
@@ -392,7 +392,7 @@ def carried_out(site: Site, actions: Sequence[ControlAction], may_go_on: Callabl
     Raises:
         LeaseError: By `may_go_on`; what was begun is finished by the next process.
     """
-    carrying = _Carrying(site, may_go_on)
+    carrying = _LinkWorker(site, may_go_on)
     ordered = sorted(actions, key=lambda action: not isinstance(action, _FIRST))
     found: dict[str, str | ReconcilerError | None] = {}
     found |= carrying.transitions([each for each in ordered if isinstance(each, Transition)])
@@ -416,7 +416,7 @@ def _physical(site: Site, action: ControlAction) -> str | None:
     return site.naming.physical(full_name_of(action.address)) if is_mirror else None
 
 
-class _Carrying:
+class _LinkWorker:
     def __init__(self, site: Site, may_go_on: Callable[[], None]) -> None:
         self._site, self._may_go_on = site, may_go_on
 
@@ -433,7 +433,7 @@ class _Carrying:
                 found |= {action.id: cannot(action) for action in some.values()}
                 continue
             known = {name: of[name] for name in some if name in of}
-            outcomes = Changing(self._site, self._may_go_on).ask_once(known, verb)
+            outcomes = LinkChanges(self._site, self._may_go_on).ask_once(known, verb)
             for name, action in some.items():
                 message = f"topic {name} is not mirrored"
                 missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")
@@ -465,7 +465,7 @@ class _Carrying:
 
     def _made(self, link: str, wanted: dict[str, New]) -> dict[str, str | ReconcilerError]:
         try:
-            return Making(self._site, self._may_go_on).make(link, wanted)
+            return MirrorCreation(self._site, self._may_go_on).make(link, wanted)
         except ReconcilerError as error:
             return dict.fromkeys(wanted, error)
 
@@ -476,7 +476,7 @@ class _Carrying:
                 return self._make_link(link)
             case Update(after=MirrorLink() as link):
                 name = link.metadata.name
-                changing = Changing(self._site, self._may_go_on)
+                changing = LinkChanges(self._site, self._may_go_on)
                 return changing.change_link(
                     name, lambda entry: altered_link(name, entry, declared_after(entry.declared, action.changes))
                 ).id
@@ -485,10 +485,10 @@ class _Carrying:
             case Delete(before=MirrorLink() as link):
                 name = link.metadata.name
                 check_same_link(name, self._site.states().links.get(name), action.incarnation)
-                Making(self._site, self._may_go_on).delete_link(name)
+                MirrorCreation(self._site, self._may_go_on).delete_link(name)
                 return None
             case Delete(before=MirrorTopic() as mirror):
-                Making(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
+                MirrorCreation(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
                 return None
             case _:
                 raise cannot(action)

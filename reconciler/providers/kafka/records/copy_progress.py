@@ -66,7 +66,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class SourceSnapshot:
     """Source of a partition as seen before a round."""
 
     topic_id: str | None
@@ -78,7 +78,7 @@ class Followed:
 
 
 def advanced(
-    before: Progress, through: int, pieces: Iterable[Piece], source: Followed
+    before: Progress, through: int, pieces: Iterable[Piece], source: SourceSnapshot
 ) -> tuple[Progress, Sequence[Chunk]]:
     """Return the progress after a transaction, and the chunks of the map to write."""
     chunks = appended(before.last, pieces)

@@ -12,9 +12,9 @@ from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, starts_of
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import (
-    Followed,
     Ledgers,
     Progress,
+    SourceSnapshot,
     advanced,
     map_of,
     messages_of,
@@ -34,7 +34,7 @@ from reconciler.providers.kafka.records.record_batches import asking
 from reconciler.providers.kafka.security import as_admin
 from reconciler.records.log import (
     Bounds,
-    Copied,
+    CopyProgress,
     OffsetRange,
     SinkPosition,
     SourceSeen,
@@ -233,7 +233,7 @@ class CopySink:
         if self.on_complete is not None:
             self.on_complete()
 
-    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[Copied]:
+    def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy a range from where the previous copier stopped, and report each transaction.
 
         Copies nothing if the state of the mirror or its link was written after the driver read it.
@@ -281,10 +281,10 @@ class CopySink:
         check_current(target.topic, partition, progress.reached, seen)
         return progress
 
-    def _copied(self, transactions: Writer, work: Work, progress: Progress) -> Generator[Copied, None, int]:
+    def _copied(self, transactions: Writer, work: Work, progress: Progress) -> Generator[CopyProgress, None, int]:
         """Copy, and return the offset reached: the end, or records that need another way of writing."""
         partition, rest = work.partition, work.offsets
-        followed = Followed(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
+        followed = SourceSnapshot(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
         limits = self.target.limits
         records = taken = 0
         began = monotonic()
@@ -302,7 +302,7 @@ class CopySink:
             is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
             if is_full or transactions.is_calm:
                 progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, reached), work)
-                yield Copied(partition, reached, records, taken)
+                yield CopyProgress(partition, reached, records, taken)
                 if transactions.is_calm:
                     return reached
                 rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
@@ -311,11 +311,11 @@ class CopySink:
                 rest = OffsetRange(rest.start, reached)
         if rest.length:
             self._commit(transactions, (progress, followed), rest, work)
-            yield Copied(partition, rest.stop, records, taken)
+            yield CopyProgress(partition, rest.stop, records, taken)
         return rest.stop
 
     def _commit(
-        self, transactions: Writer, state: tuple[Progress, Followed], within: OffsetRange, work: Work
+        self, transactions: Writer, state: tuple[Progress, SourceSnapshot], within: OffsetRange, work: Work
     ) -> Progress:
         partition = work.partition
         sources, targets = transactions.settle()

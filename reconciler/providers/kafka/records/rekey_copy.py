@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, Tail, Value, entry_of, message
-from reconciler.providers.kafka.records.copy_progress import Followed
+from reconciler.providers.kafka.records.copy_progress import SourceSnapshot
 from reconciler.providers.kafka.records.copy_sink import Target, Way, Writer, transactions_of
 from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
 from reconciler.records.hashes import digest_of
@@ -62,7 +62,7 @@ def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bo
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class RekeyProgress:
     """Offsets that a target partition has reached in each source partition, and their leader epochs."""
 
     serial: int = 0
@@ -70,17 +70,17 @@ class Reached:
     through: Mapping[int, int] = field(default_factory=dict)
     epochs: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
-    def after(self, document: Value) -> Reached:
+    def after(self, document: Value) -> RekeyProgress:
         """Return the progress after the transaction that wrote this ledger entry."""
         through = {int(number): int(to) for number, to in document["through"].items()}
         epochs = {
             int(number): tuple((int(epoch), int(start)) for epoch, start in starts)
             for number, starts in document["epochs"].items()
         }
-        return Reached(self.serial + 1, {**self.through, **through}, {**self.epochs, **epochs})
+        return RekeyProgress(self.serial + 1, {**self.through, **through}, {**self.epochs, **epochs})
 
 
-_NOTHING: Final = Reached()
+_NOTHING: Final = RekeyProgress()
 _STRETCHES: Final = 100
 """Limit of stretches per transaction: a lagging group reads less than one of them again."""
 
@@ -94,7 +94,7 @@ class KafkaRekeySink:
     source_id: str | None
     """Id of the source topic; entries of other topics are ignored."""
     source: SourceSeen = field(default_factory=lambda: SourceSeen(None, {}))
-    known: Mapping[int, Reached] = field(default_factory=dict)
+    known: Mapping[int, RekeyProgress] = field(default_factory=dict)
     read_to: int = 0
 
     @property
@@ -134,9 +134,9 @@ class KafkaRekeySink:
     def written(self) -> Digest:
         """Return the digest of all records ever written."""
         entries = Ledger(self.target.settings, self.target.cluster).read(REKEYED)
-        return Rekeyed.of(entries, self.target.topic, self._ids).digest
+        return RekeyedEntries.of(entries, self.target.topic, self._ids).digest
 
-    def read_progress(self) -> tuple[dict[int, Reached], int]:
+    def read_progress(self) -> tuple[dict[int, RekeyProgress], int]:
         """Return the progress in the ledger by target partition, and the offset up to which it was read."""
         target = self.target
         tail, progress = Tail(target.settings, target.cluster, self.read_to), dict(self.known)
@@ -248,7 +248,7 @@ class _PartitionWriter:
             raise RetryableError(message, hint="Nothing of that was committed: run the same command again.")
         bounds = self._sink.source.bounds
         followed = {
-            number: Followed(self._sink.source_id, bounds.get(number, Bounds(0, 0, 0, 0))).epochs_below(to)
+            number: SourceSnapshot(self._sink.source_id, bounds.get(number, Bounds(0, 0, 0, 0))).epochs_below(to)
             for number, to in sorted(changed.items())
         }
         stretches = {
@@ -277,7 +277,7 @@ def thinned(stretches: Mapping[int, list[tuple[int, int]]], most: int = _STRETCH
 
 
 @dataclass(frozen=True)
-class Rekeyed:
+class RekeyedEntries:
     """Ledger entries of a topic written by key."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class Rekeyed:
     digest: Digest = field(default_factory=Digest)
 
     @classmethod
-    def of(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> Rekeyed:
+    def of(cls, entries: Entries, topic: str, ids: tuple[str | None, str | None]) -> RekeyedEntries:
         """Parse entries of kind `REKEYED`; `ids` are those of the source and of the topic."""
         stretches: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         digest = Digest()

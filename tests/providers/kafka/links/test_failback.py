@@ -29,7 +29,7 @@ from reconciler.providers.kafka.records.copy_transaction import Transactions
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Failed
-from reconciler.resources.acls import Binding, denial
+from reconciler.resources.acls import AccessBinding, denial
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import Operation, Stretch
@@ -717,7 +717,7 @@ def test_a_topic_that_becomes_a_protected_mirror_is_denied_to_writers_before_it_
     pair.copied()
     pair.driver.reverse("east", pair.name)
     client, app = pair.at["east"]._client, f"User:app-{kafka_prefix}"
-    create_bindings(client, [Binding("topics", pair.name, False, app, "*", "write", "allow")])  # noqa: FBT003 - it has a name there
+    create_bindings(client, [AccessBinding("topics", pair.name, False, app, "*", "write", "allow")])  # noqa: FBT003 - it has a name there
     denied: list[bool] = []
     whole = Seals.take_off
 

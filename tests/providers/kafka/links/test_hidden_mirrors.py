@@ -23,7 +23,7 @@ from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Edge, Failed, Scope
 from reconciler.providers.protocol_moves import MountJob
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.base import InNamespace
 from reconciler.resources.cluster import Cluster
@@ -70,11 +70,11 @@ def hidden(linked: Linked) -> Linked:
     return linked
 
 
-def rule(kind: str, name: str, operation: str, permission: str, *, is_prefix: bool = False) -> Binding:
-    return Binding(kind, name, is_prefix, ALICE, "*", operation, permission)
+def rule(kind: str, name: str, operation: str, permission: str, *, is_prefix: bool = False) -> AccessBinding:
+    return AccessBinding(kind, name, is_prefix, ALICE, "*", operation, permission)
 
 
-def bind(linked: Linked, *rules: Binding) -> None:
+def bind(linked: Linked, *rules: AccessBinding) -> None:
     assert not any(code for code, _ in create_bindings(linked.site.client, rules))
     linked.wait(lambda: set(rules) <= set(read_bindings(linked.site.client)[0]))
 
@@ -124,7 +124,7 @@ def unshown(linked: Linked) -> Iterator[Linked]:
     yield from without(linked, rule("cluster", "kafka-cluster", "describe", "deny"))
 
 
-def without(linked: Linked, denial: Binding) -> Iterator[Linked]:
+def without(linked: Linked, denial: AccessBinding) -> Iterator[Linked]:
     bind(linked, denial)
     yield linked
     delete_bindings(linked.site.client, [denial])

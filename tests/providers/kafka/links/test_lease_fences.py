@@ -14,7 +14,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.planning.actions import Create
 from reconciler.providers.kafka.ledger import PROGRESS, Ledger, copier_of, writer_of
-from reconciler.providers.kafka.links.link_changes import Changing, Making
+from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.records import copy_transaction as module
 from reconciler.resources.mirrors import SourceTopic
@@ -86,7 +86,7 @@ def test_a_copier_of_a_partition_that_came_during_a_failover_commits_nothing_aft
         copiers[0].produce(linked.mirror, b"late", partition=1)
         copiers[0].flush(30)
 
-    Changing(linked.other().site, grow).ask({linked.mirror: linked.link}, "failover")
+    LinkChanges(linked.other().site, grow).ask({linked.mirror: linked.link}, "failover")
     with pytest.raises(KafkaException):
         copiers[0].commit_transaction(30)
     assert linked.values(linked.mirror, partition=1) == []
@@ -108,7 +108,7 @@ def test_a_copier_is_shut_out_also_where_the_broker_that_is_asked_again_lags_beh
         if next(asked) == 1:
             monkeypatch.setattr(Site, "seen", lambda *_: {})
 
-    Changing(linked.other().site, lag).ask({linked.mirror: linked.link}, "failover")
+    LinkChanges(linked.other().site, lag).ask({linked.mirror: linked.link}, "failover")
     monkeypatch.undo()
     with pytest.raises(KafkaException):
         copier.commit_transaction(30)
@@ -156,7 +156,7 @@ def _killed_at(linked: Linked, write: int) -> None:
 
     names = {linked.mirror: linked.link}
     try:
-        Changing(linked.other().site, may_go_on).ask(names, "failover")
+        LinkChanges(linked.other().site, may_go_on).ask(names, "failover")
     except KilledError:
         return
     assert write > 3
@@ -187,13 +187,13 @@ def test_a_mirror_whose_maker_was_killed_after_its_topic_was_made_is_made_once(l
     linked.make_topic(topic, 1)
     linked.topic = topic
     creation = linked.creation()
-    real = Making._identified
-    Making._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
+    real = MirrorCreation._identified
+    MirrorCreation._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
     try:
         with pytest.raises(KilledError):
             list(linked.other().east.apply([creation]))
     finally:
-        Making._identified = real  # type: ignore[method-assign]
+        MirrorCreation._identified = real  # type: ignore[method-assign]
     assert linked.mirror in linked.site.seen()
     seen = linked.observe()
     assert linked.address not in seen
@@ -208,13 +208,13 @@ def test_a_mirror_whose_maker_was_killed_is_made_by_the_next_pass_and_its_topic_
     making = {"enabled": True, "filters": [{"name": kafka_prefix, "patternType": "prefixed"}]}
     linked = Linked.of(kafka_broker, kafka_prefix, partitions=1, autoCreate=making)
     wanted = {linked.topic: SourceTopic(partitions=1)}
-    real = Making._identified
-    Making._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
+    real = MirrorCreation._identified
+    MirrorCreation._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
     try:
         with pytest.raises(KilledError):
             linked.other().links.syncs.make_mirrors(linked.link, wanted)
     finally:
-        Making._identified = real  # type: ignore[method-assign]
+        MirrorCreation._identified = real  # type: ignore[method-assign]
     assert linked.mirror in linked.site.seen()
     assert linked.other().links.syncs.make_mirrors(linked.link, wanted) == {linked.mirror: None}
     assert linked.seen.status is _M.ACTIVE

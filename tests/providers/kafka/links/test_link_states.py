@@ -16,14 +16,14 @@ from reconciler.errors import UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
-from reconciler.operations.steps.link_sides import LinkSynced, Pace
+from reconciler.operations.steps.link_sides import LinkOutcome, Pace
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Create
 from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.kafka.client import create_bindings
 from reconciler.providers.protocol import Edge, Provider
-from reconciler.resources.acls import Binding
+from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirrors import AccessRules, MirrorSeen, Operation
@@ -60,12 +60,12 @@ class Driven:
         clock = count(NOW_MS)
         return LinkPass(EAST, self.providers, Pace(), lambda: next(clock))
 
-    def run(self) -> LinkSynced:
+    def run(self) -> LinkOutcome:
         """Do a pass, as `run` does."""
         found = {each.link: each for each in sync_links(self.over, self.driver()) if each.link == self.linked.link}
         return found[self.linked.link]
 
-    def bring(self) -> LinkSynced:
+    def bring(self) -> LinkOutcome:
         (found,) = bring_groups(self.over, [self.linked.link])
         return found
 
@@ -236,7 +236,7 @@ def test_access_rules_come_and_go_with_those_of_the_source(kafka_broker: Kafka, 
 
 
 def _bind(linked: Linked, principal: str) -> None:
-    binding = Binding("topics", linked.mirror, False, principal, "*", "read", "allow")  # noqa: FBT003 - it has a name
+    binding = AccessBinding("topics", linked.mirror, False, principal, "*", "read", "allow")  # noqa: FBT003 - it has a name
     create_bindings(linked.site.client, [binding])
     linked.wait(lambda: linked.mirror in linked.links.syncs.rules().topics)
 

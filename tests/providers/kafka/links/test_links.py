@@ -14,7 +14,7 @@ from reconciler.planning.diff.converge import UNSEAL
 from reconciler.providers.kafka import seal
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.links import link_changes
-from reconciler.providers.kafka.links.link_changes import Changing, Making
+from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.protocol import Done, Failed
@@ -339,7 +339,7 @@ def test_a_mirror_whose_maker_was_killed_is_made_though_its_source_has_changed_s
     is_ours: bool,  # noqa: FBT001 - the case
 ) -> None:
     with monkeypatch.context() as dying:
-        owner, step = (Making, "_identified") if is_ours else (Site, "make")
+        owner, step = (MirrorCreation, "_identified") if is_ours else (Site, "make")
         dying.setattr(owner, step, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             linked.apply(linked.creation())
@@ -382,7 +382,7 @@ def test_why_a_verb_is_refused_is_told_also_where_copiers_of_another_mirror_cann
     linked.make_mirror()
     silent = RetryableError("the coordinator does not answer", hint="Try again.")
     monkeypatch.setattr(link_changes, "fence", lambda *_: (_ for _ in ()).throw(silent))
-    found = Changing(linked.site).ask({linked.mirror: linked.link, "nothing": linked.link}, "pause")
+    found = LinkChanges(linked.site).ask({linked.mirror: linked.link, "nothing": linked.link}, "pause")
     assert found[linked.mirror] is silent
     assert "topic nothing is not mirrored" in str(found["nothing"])
 

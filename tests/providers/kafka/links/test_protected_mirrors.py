@@ -31,7 +31,7 @@ from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import mirror_changes, states_of
 from reconciler.providers.kafka.security import principal_of
 from reconciler.providers.kafka.translate import TopicSeen
-from reconciler.resources.acls import Binding, denial, denial_path
+from reconciler.resources.acls import AccessBinding, denial, denial_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.topic import Topic
@@ -49,27 +49,29 @@ class Guarded:
 
     def __init__(self, linked: Linked, prefix: str) -> None:
         self.linked, self.prefix = linked, prefix
-        self.made: list[Binding] = []
+        self.made: list[AccessBinding] = []
 
     def user(self, name: str) -> str:
         return f"User:{name}-{self.prefix}"
 
-    def allow(self, name: str, *, on: str | None = None, is_prefix: bool = False, operation: str = "write") -> Binding:
+    def allow(
+        self, name: str, *, on: str | None = None, is_prefix: bool = False, operation: str = "write"
+    ) -> AccessBinding:
         who = name if name.startswith("User:") else self.user(name)
-        made = Binding("topics", on or self.linked.mirror, is_prefix, who, "*", operation, "allow")
+        made = AccessBinding("topics", on or self.linked.mirror, is_prefix, who, "*", operation, "allow")
         self.make(made)
         return made
 
-    def make(self, *bindings: Binding) -> None:
+    def make(self, *bindings: AccessBinding) -> None:
         self.made += bindings
         assert not any(code for code, _ in create_bindings(self.linked.site.client, bindings))
         self.linked.wait(lambda: set(bindings) <= self.there())
 
-    def take(self, *bindings: Binding) -> None:
+    def take(self, *bindings: AccessBinding) -> None:
         delete_bindings(self.linked.site.client, bindings)
         self.linked.wait(lambda: not set(bindings) & self.there())
 
-    def there(self) -> set[Binding]:
+    def there(self) -> set[AccessBinding]:
         return set(read_bindings(self.linked.site.client)[0])
 
     def denied(self) -> set[str]:

@@ -6,12 +6,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from reconciler.providers.kafka.ledger import Key, Tail, map_key, message, progress_key
-from reconciler.providers.kafka.records.copy_progress import Followed, Ledgers, Progress, advanced, map_of, messages_of
+from reconciler.providers.kafka.records.copy_progress import (
+    Ledgers,
+    Progress,
+    SourceSnapshot,
+    advanced,
+    map_of,
+    messages_of,
+)
 from reconciler.records.log import Bounds
 from reconciler.records.offset_map import CHUNK_PIECES, Chunk, Piece
 
 TOPIC = "orders"
-SOURCE = Followed("source", Bounds(0, 0, 10_000, 10_000))
+SOURCE = SourceSnapshot("source", Bounds(0, 0, 10_000, 10_000))
 
 
 class Written:
