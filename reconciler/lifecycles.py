@@ -368,13 +368,13 @@ _PENDING: Final = (
     _Mirror.PENDING_STOPPED,
 )
 _REFUSE_SUSPENDED: Final = Refuse(
-    "A reversal of it is suspended: end it with state reversed, or give it up with failed-over."
+    "A reversal of it is suspended: end it with state reversed, or abandon it with failed-over."
 )
 _REFUSE_UNREACHABLE: Final = Refuse("Its source cannot be asked: use state failed-over.")
 _REFUSE_PENDING: Final = Refuse("Wait until it is ACTIVE or PAUSED.")
 _REFUSE_REGULAR: Final = Refuse("It is an ordinary topic: remove the entry, or delete the topic first.")
 _REFUSE_STOPPED: Final = Refuse(
-    "Restore it on the original source over a bidirectional link, or delete it and mirror afresh."
+    "Restore it on the original source over a bidirectional link, or delete it and mirror again."
 )
 
 _VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
@@ -384,7 +384,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
         _Mirror.LINK_PAUSED: InRole(),
         _Mirror.SOURCE_UNAVAILABLE: InRole(),
         _Mirror.LINK_FAILED: InRole(),
-        _Mirror.FAILED: Refuse("It will not recover: allow its deletion, then it is mirrored afresh."),
+        _Mirror.FAILED: Refuse("It will not recover: allow its deletion; then it is mirrored again."),
         **dict.fromkeys(_PENDING, Wait()),
         _Mirror.STOPPED: _REFUSE_STOPPED,
     },
@@ -394,7 +394,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
         _Mirror.LINK_PAUSED: InRole(),  # whether it is paused itself is visible only after its link is resumed
         _Mirror.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
         _Mirror.LINK_FAILED: Refuse("Mend its link first."),
-        _Mirror.FAILED: Refuse("It has failed for good and mirrors nothing."),
+        _Mirror.FAILED: Refuse("It has failed permanently and mirrors nothing."),
         **dict.fromkeys(_PENDING, Wait()),
         _Mirror.PENDING_SYNCHRONIZE: Ask(("pause",)),
         _Mirror.STOPPED: _REFUSE_STOPPED,
@@ -421,7 +421,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
         _Mirror.LINK_PAUSED: Refuse("Resume its link first."),
         _Mirror.SOURCE_UNAVAILABLE: Refuse("Both sides are needed to reverse; its source is unreachable."),
         _Mirror.LINK_FAILED: Refuse("Both sides are needed to reverse; mend its link first."),
-        _Mirror.FAILED: Refuse("It has failed for good; fail over, then restore."),
+        _Mirror.FAILED: Refuse("It has failed permanently; fail over, then restore."),
         **dict.fromkeys(_PENDING, _REFUSE_PENDING),
         _Mirror.PENDING_SYNCHRONIZE: Wait(),
         _Mirror.PENDING_STOPPED: Wait(),

@@ -79,7 +79,7 @@ def _working_folder() -> Path:
         return Path.cwd()
     except FileNotFoundError as error:
         raise UsageError(
-            "the folder this command runs in is gone", hint="Change into a folder that exists, or give --workspace"
+            "the folder this command runs in was deleted", hint="Change into a folder that exists, or give --workspace"
         ) from error
 
 
@@ -366,7 +366,7 @@ def _base_of(environ: Mapping[str, str]) -> str | None:
         event = json.loads(Path(environ["GITHUB_EVENT_PATH"]).read_bytes())
         return str(event["pull_request"]["base"]["sha"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        message = "this is a pull request, and the file of its event does not say what it is for"
+        message = "this is a pull request, and the file of its event does not name the pull request"
         raise UserError(message, hint="Set RECONCILER_BASE to the branch or commit it is for.") from error
 
 

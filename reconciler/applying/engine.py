@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 from zlib import crc32
 
 from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, Event, LeaseLost, Ran
-from reconciler.applying.ports import DataAction, Jobs, LeasePort, Moved, RunPorts
+from reconciler.applying.ports import DataAction, JobResult, Jobs, LeasePort, RunPorts
 from reconciler.errors import (
     BrokenInvariantError,
     IncompleteError,
@@ -152,16 +152,16 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
     return [found.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
 
 
-def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, Moved]:
+def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
     """Run a job, or drive a transition over two clusters, and return its outcome and what it moved."""
     try:
         turn.check()
         moved = jobs.run(job, say, turn.check)
         return Done(job.id, moved.incarnation, moved.physical_name), moved
     except ReconcilerError as error:
-        return Failed(job.id, error), Moved()
+        return Failed(job.id, error), JobResult()
     except Exception as error:  # noqa: BLE001 - as in a batch
-        return Failed(job.id, _unforeseen(error)), Moved()
+        return Failed(job.id, _unforeseen(error)), JobResult()
 
 
 def _no_answer() -> BrokenInvariantError:
@@ -173,7 +173,7 @@ def _unforeseen(error: Exception) -> ReconcilerError:
         missing.__cause__ = error
         return missing
     broken = BrokenInvariantError(
-        f"{type(error).__name__}: {error}", hint="Please report this, with the run's files; the rest goes on."
+        f"{type(error).__name__}: {error}", hint="Please report this, with the run's files; the other actions continue."
     )
     broken.__cause__ = error
     return broken
@@ -317,7 +317,7 @@ class Ledger:
             self._started[action.id] = now
             self.say(ActionStarted(action.id, action.address))
 
-    def finish(self, action: Action, outcome: Done, moved: Moved, now: float) -> None:
+    def finish(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
         """Fold a complete action into the record."""
         changes = after_action(action, outcome, self.record, self._run)
         learn(self.record, changes)
@@ -523,18 +523,18 @@ class Engine:
                 case _:
                     assert_never(outcome)
 
-    async def _outcomes(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:
+    async def _outcomes(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
         try:
             return await self._called(lane, batch)
         except StoppedError as error:
             self._ledger.unanswered += [action.id for action in batch if not is_job(lane)]
-            return [(action, Failed(action.id, error), Moved()) for action in batch]
+            return [(action, Failed(action.id, error), JobResult()) for action in batch]
 
-    async def _called(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, Moved]]:
+    async def _called(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
         effects, turn = self._means.effects, self._means.turn
         match lane:
             case "record":
-                return [(action, Done(action.id), Moved()) for action in batch]
+                return [(action, Done(action.id), JobResult()) for action in batch]
             case _ if is_job(lane):
                 job = cast("DataAction", batch[0])
                 outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
@@ -542,7 +542,7 @@ class Engine:
             case _:
                 provider = self._means.providers[cast("str", batch[0].cluster)]
                 outcomes = await effects.call(partial(do_batch, provider, cast("list[ControlAction]", batch), turn))
-                return [(action, outcome, Moved()) for action, outcome in zip(batch, outcomes, strict=True)]
+                return [(action, outcome, JobResult()) for action, outcome in zip(batch, outcomes, strict=True)]
 
     def _is_left(self, outcome: Outcome) -> bool:
         """Tell whether an action has not ended: it was not called, for the lease is lost, or was stopped half-way."""

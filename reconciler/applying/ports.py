@@ -21,7 +21,7 @@ DataAction: TypeAlias = RunJob | Transition
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class JobResult:
     """What a job moved."""
 
     records: int = 0
@@ -46,7 +46,7 @@ class Jobs(Protocol):
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
-    ) -> Moved:
+    ) -> JobResult:
         """Do a job, bringing source and sink together, or drive a transition to its end; return what was moved.
 
         `may_go_on` is asked before each step of a transition, and may raise.

@@ -110,7 +110,7 @@ class HalfWay:
         So nothing is in doubt: a plan finds it under way, and may ask for a failover, which waits for nobody.
         """
         if not (self.drives(action) or self.resumes):
-            found = "it is under way" if is_archived(action) else "it is under way: its mirror says where it stands"
+            found = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
             entries = [_refused(action, found, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
             await journal.append(entries)
             return entries
@@ -136,8 +136,8 @@ def _refused(action: Action, error: str, hint: str) -> Entry:
 
 def _not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
-        f"{action.id} is under way since the last run, and does not end: {error.message}",
-        hint=f"{ended_sentence(error.hint)} Nothing else was done. Go on with: reconciler apply --resume",
+        f"{action.id} has been in progress since the last run, and does not end: {error.message}",
+        hint=f"{ended_sentence(error.hint)} Nothing else was done. Continue with: reconciler apply --resume",
     )
 
 
@@ -289,7 +289,7 @@ class Recovery:
         if recorded.incarnation not in {None, identity.cluster_id}:
             raise UserError(
                 f"cluster {cluster} should be {recorded.incarnation}, but {identity.cluster_id} answers",
-                hint="Nothing was written. Correct the connection; `reconciler plan` says more.",
+                hint="Nothing was written. Correct the connection; `reconciler plan` has details.",
             )
 
     async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
@@ -362,7 +362,7 @@ def _told(action: str, found: Settlement) -> list[Entry]:
                 ActionRefused(
                     id=action,
                     error="it is hidden from the principal of reconciler, so its result is not known",
-                    hint="The next plan says which right is missing.",
+                    hint="The next plan names the missing right.",
                 )
             ]
         case "moving":
@@ -370,7 +370,7 @@ def _told(action: str, found: Settlement) -> list[Entry]:
                 ActionRefused(
                     id=action,
                     error="it is in progress: the platform still moves replicas",
-                    hint="It continues by itself; the next plan says what is left.",
+                    hint="It continues by itself; the next plan shows what is left.",
                 )
             ]
         case "absent" | "partial":
@@ -390,7 +390,7 @@ def _identified(provider: Provider) -> ClusterIdentity:
     identity = provider.identify()
     if identity is None:
         raise RetryableError(
-            "it is recorded, but nothing is there now",
+            "it is recorded, but its location is empty",
             hint="Check that its root is mounted and that the location in its manifest is right.",
         )
     return identity
@@ -402,8 +402,8 @@ def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -
     except RetryableError as error:
         names = f": {first_few([action.id for action in actions])}" if actions else ""
         raise IncompleteError(
-            f"actions are in doubt since the last run{names}; cluster {cluster} cannot be looked at: {error.message}",
-            hint=f"{error.hint} Then run: reconciler apply. To go on without it: --exclude '*/{cluster}/*'",
+            f"actions are in doubt since the last run{names}; cluster {cluster} cannot be read: {error.message}",
+            hint=f"{error.hint} Then run: reconciler apply. To continue without it: --exclude '*/{cluster}/*'",
         ) from error
 
 
@@ -411,5 +411,5 @@ def _given_up(action: Action) -> Entry:
     return ActionRefused(
         id=action.id,
         error="its cluster was left out or is no longer declared, so it was not read",
-        hint="The next plan of it says what is there.",
+        hint="The next plan shows what exists.",
     )

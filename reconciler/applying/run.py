@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunEnd:
     """How one run ends."""
 
     setting: Setting
@@ -94,7 +94,7 @@ class Ending:
         if self.setting.stop.is_requested:
             names = first_few([action.id for action in result.in_doubt])
             raise IncompleteError(
-                f"stopped, and the platform did not say whether these happened: {names}",
+                f"stopped, and the platform did not report whether these were done: {names}",
                 hint="The next run finds out: reconciler apply",
             )
         recovery = Recovery(self.lease, self.setting, gives_up=lambda _: False)
@@ -244,8 +244,8 @@ def _both(first: RunResult | None, second: RunResult | None) -> RunResult | None
 def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:
     names = first_few([action.id for action in waiting])
     return IncompleteError(
-        f"not answered, and not there: {names}. It may yet happen, so the run stays open",
-        hint="The next one looks again, and does what is missing: reconciler apply",
+        f"not answered, and not found: {names}. The platform may still do it, so the run stays open",
+        hint="The next run reads the clusters again, and does what is missing: reconciler apply",
     )
 
 
@@ -412,7 +412,7 @@ class Run:
         except StoppedError as error:
             raise InterruptedRunError(
                 "stopped before anything started: the state store does not answer",
-                hint=f"Nothing was changed. If it had just given run {claim.run} the lease, that one is free again "
+                hint=f"Nothing was changed. If it had just given run {claim.run} the lease, the lease expires "
                 f"{claim.terms.lease_s:.0f} s from now.",
             ) from error
 
@@ -454,7 +454,7 @@ class Run:
         journal = Journal(lease, self._effects, run)
         result = await self._do(lease, journal, todo, basis.snapshot.record)
         keeps_lease = not basis.is_again and self._has_to_look_again(result, basis.settled)
-        ending = Ending(self._setting, lease, journal, file)
+        ending = RunEnd(self._setting, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _let_go(self, basis: Basis) -> None:
@@ -555,8 +555,8 @@ def _not_begun(hint: str) -> InterruptedRunError:
 
 def _not_looked_again() -> IncompleteError:
     return IncompleteError(
-        "stopped: the plan is done, but what the run before had left in doubt was not looked at once more",
-        hint="Look with: reconciler plan",
+        "stopped: the plan is done, but what the run before left in doubt was not checked again",
+        hint="Check with: reconciler plan",
     )
 
 
@@ -564,6 +564,6 @@ def _refused_again(error: ReconcilerError) -> IncompleteError:
     """Return what is said of a second look that failed: what was done before it stays done."""
     why = error.message.removeprefix("nothing was done: ")
     return IncompleteError(
-        f"the plan is done, but what the run before had left in doubt was not gone on with: {why}",
-        hint=f"{ended_sentence(error.hint)} Look with: reconciler plan",
+        f"the plan is done, but what the run before left in doubt was not continued: {why}",
+        hint=f"{ended_sentence(error.hint)} Check with: reconciler plan",
     )

@@ -322,7 +322,7 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
         if current is not None:
             check_handover_owner(f"topic {place}", current.owner, archive.owner)
             if current.owner == NOBODY or current.location != place:
-                message = f"at {place} in {archive.storage.url} lies topic {current.location}, detached"
+                message = f"at {place} in {archive.storage.url} is the topic {current.location}, detached"
                 raise UserError(message, hint="See whose it is: reconciler mount list. Nothing was changed.")
         return None if current == described else described
 

@@ -48,7 +48,7 @@ def missing_offsets(
 
     `end`: the object is a manifest that exists and names nothing from that offset on.
     """
-    what = f"what lies at offsets {first} to {last}"
+    what = f"the records at offsets {first} to {last}"
     error = missing(store, key, what)
     if end is not None:
         message = f"{what} cannot be read: {key} in {store.url} ends at offset {end}: it is an older copy"

@@ -212,7 +212,7 @@ def check_owned(
     """
     check_claimable(location, ownership, cluster_id, claim or "")
     if ownership is not None and ownership.state is OwnershipState.DETACHED:
-        message = f"{location} was released, or given back: the claim of this cluster is gone"
+        message = f"{location} was released: the claim of this cluster no longer exists"
         raise OwnershipLostError(message, hint="Mount it again, if it is still detached: reconciler mount list")
 
 
@@ -329,7 +329,7 @@ def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str
     has = first if ownership is None else ownership.owner
     if ownership is not None and ownership.state is OwnershipState.DETACHED:
         message = f"{location} is detached: no cluster owns it"
-        raise UserError(message, hint="Mount it where it is wanted; there is nothing to release.")
+        raise UserError(message, hint="Mount it on any cluster; there is nothing to release.")
     if has != owner:
         message = f"{location} is owned by cluster {has}, not by {owner}"
         raise UserError(message, hint=f"If that is the cluster that will not come back: --owner {has}")

@@ -64,7 +64,7 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
     if lost:
         message = f"{topic.location} is not whole, what it names is lost: {listed_losses(lost)}"
         hint = (
-            "Restore it from a version or copy of the bucket, and try again: nothing is made of a part of a topic. To "
+            "Restore it from a version or copy of the bucket, and try again: a topic is not recovered in part. To "
             f"read what is left, declare a Topic with readReplicaOf: {topic.location} on another embedded cluster, "
             "apply it, then: reconciler topic consume ADDRESS --skip-missing"
         )
@@ -91,7 +91,7 @@ def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable
             f"{storage.url} has no {partition.key}, but {len(ranges)} segments of that partition, offsets "
             f"{ranges[0][0]} to {last}: without it reconciler cannot tell which of them are valid"
         )
-        hint = f"Restore {partition.key} from a version or copy of the bucket. Nothing of the partition was taken."
+        hint = f"Restore {partition.key} from a version or copy of the bucket. Nothing of the partition was recovered."
         raise UserError(message, hint=hint)
 
 
@@ -216,13 +216,13 @@ def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
     if topic is None:
         lost = topic_manifest_key(location.cluster_id, location.revision)
         hint = (
-            "See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER. Where its partitions "
-            "lie there, restore that object from a version or copy of the bucket."
+            "See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER. If its partitions are "
+            "there, restore that object from a version or copy of the bucket."
         )
         raise UserError(f"there is no topic at {location} in {storage.url}: {lost} is not there", hint=hint)
     name = topic.location.topic
     if location.topic not in {name, split_name(name)[1]}:
-        message = f"at {location} in {storage.url} lies topic {name}"
+        message = f"at {location} in {storage.url} is the topic {name}"
         raise UserError(message, hint=f"Write {topic.location}, or correct the cluster id and revision.")
     return topic
 
@@ -281,7 +281,7 @@ def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: s
     if ownership is not None and ownership.state is not OwnershipState.DETACHED and ownership.owner != cluster_id:
         message = f"{location} is mounted on cluster {ownership.owner}"
         hint = (
-            "Mirror it from there, or unmount it there first. Where that cluster, or its topic, is gone for good: "
+            "Mirror it from there, or unmount it there first. Where that cluster, or its topic, is lost permanently: "
             f"reconciler mount release {location} --owner {ownership.owner} --allow release:{location}"
         )
         raise UserError(message, hint=hint)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-APART: Final = "Give objectStorage a location of its own, beside the roots of clusters, never in or around one."
+APART: Final = "Give objectStorage its own location, outside every cluster's root and not above one."
 _FOLDER: Final = "file://"
 _MARK: Final = b'"reconciler.cluster/'
 _LISTED_KEYS: Final = 1000
@@ -39,7 +39,8 @@ def check_place(storage: ObjectStore, root: str | None = None) -> None:
     """
     if root is not None and root.startswith(_FOLDER) and is_overlapping(root, storage.url):
         raise UserError(
-            f"{storage.url} and the root of the cluster, {root}, are one place or lie in each other", hint=APART
+            f"{storage.url} and the root of the cluster, {root}, are the same location or one contains the other",
+            hint=APART,
         )
     if storage.get(CLUSTER) is not None:
         raise UserError(f"{storage.url} is the root of a cluster: it holds {CLUSTER}", hint=APART)
@@ -125,7 +126,7 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
         check_not_lost(storage, expected)
     if expected is not None and storage_id != expected:
         what = "holds nothing of it" if storage_id is None else f"is object storage {storage_id}"
-        message = f"{storage.url} {what}: this cluster's topics lie in object storage {expected}"
+        message = f"{storage.url} {what}: this cluster's topics are stored in object storage {expected}"
         raise UserError(message, hint="Set objectStorage back: topics do not move between buckets.")
 
 
@@ -160,7 +161,7 @@ def check_given(storage: ObjectStore | None, bound: str | None) -> None:
         UserError: It is bound to one, and none is configured.
     """
     if storage is None and bound is not None:
-        message = f"what is remote lies in object storage {bound}, and the cluster is opened without one"
+        message = f"remote segments are in object storage {bound}, and the cluster is opened without one"
         raise UserError(message, hint="Declare objectStorage of the cluster as it was.")
 
 
@@ -169,13 +170,13 @@ def _holds_topics(storage: ObjectStore) -> bool:
 
 
 def _lost(storage: ObjectStore, expected: str | None) -> UserError:
-    bound = "" if expected is None else f": this cluster's topics lie in object storage {expected}"
+    bound = "" if expected is None else f": this cluster's topics are stored in object storage {expected}"
     content = orjson.dumps({"format": _FORMAT, "id": expected or "ID"}).decode()
     if expected is None:
         more = "with the ID that plans of the clusters bound to it name; where none is left, any new one"
     else:
         more = "if that is it; otherwise set objectStorage back"
     return UserError(
-        f"{storage.url} has no {STORAGE}, though remote objects of topics lie there{bound}",
+        f"{storage.url} has no {STORAGE}, though remote objects of topics are there{bound}",
         hint=f"Restore {STORAGE}, or write {content} there, {more}.",
     )

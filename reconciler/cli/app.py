@@ -67,19 +67,19 @@ _TOPIC: Final = (
 )
 
 _CLUSTER: Final = (
-    _command("Commands", "check", "every register and object looked at; --repair where it is safe", "inspect"),
+    _command("Commands", "check", "check every register and object; --repair where it is safe", "inspect"),
 )
 
 _GROUP: Final = (
     _command("Commands", "list", "consumer groups", "group"),
     _command("Commands", "describe", "one group: committed offsets, lag, whether it is reading", "group"),
-    _command("Commands", "reset", "set where a group goes on reading", "group"),
+    _command("Commands", "reset", "set the offsets of a group", "group"),
     _command("Commands", "delete", "forget a group, or what it has of one topic", "group"),
 )
 
 _MOUNT: Final = (
     _command("Commands", "list", "what can be mounted, is mounted or on its way, and whose it is", "mount"),
-    _command("Commands", "status", "mounts and unmounts under way: how far, what they wait for", "mount"),
+    _command("Commands", "status", "mounts and unmounts in progress, and what they wait for", "mount"),
     _command("Commands", "cancel", "stop one that has begun, and undo what it did", "mount"),
     _command("Commands", "delete", "drop the record of one that is planned or cancelled", "mount"),
     _command("Commands", "release", "take a topic from an owner that will not come back", "mount"),
@@ -89,14 +89,14 @@ _MIRROR: Final = (
     _command("Commands", "create", "make mirrors over a link now; for emergencies", "mirror"),
     _command("Commands", "delete", "delete mirrors now, with their records; for emergencies", "mirror"),
     _command("Commands", "list", "mirrors, their states and lags", "mirror"),
-    _command("Commands", "describe", "mirrors by partition, what is wrong, what may be asked", "mirror"),
+    _command("Commands", "describe", "mirrors by partition, problems, allowed commands", "mirror"),
     _command("Commands", "errors", "what is wrong with links, tasks, mirrors and transitions", "mirror"),
     _command("Commands", "pause", "stop fetching", "mirror"),
-    _command("Commands", "resume", "go on fetching", "mirror"),
+    _command("Commands", "resume", "resume fetching", "mirror"),
     _command("Commands", "promote", "make topics of mirrors, without loss; for migrations", "mirror"),
     _command("Commands", "failover", "make topics of mirrors at once; for disasters", "mirror"),
     _command("Commands", "reverse", "let mirror and source change roles, without loss", "mirror"),
-    _command("Commands", "restore", "make the original source a mirror of what was its own", "mirror"),
+    _command("Commands", "restore", "make the original source a mirror of its former mirror", "mirror"),
 )
 
 _LINK: Final = (
@@ -107,7 +107,7 @@ _LINK: Final = (
     ),
     _command("Commands", "alter", "change fields of links now; for emergencies", "mirror", group="link"),
     _command("Commands", "pause", "stop all mirrors of links from fetching", "mirror", group="link"),
-    _command("Commands", "resume", "let paused links go on", "mirror", group="link"),
+    _command("Commands", "resume", "resume paused links", "mirror", group="link"),
     _command(
         "Commands", "delete", "delete links whose mirrors are stopped; --force stops them", "mirror", group="link"
     ),
@@ -117,12 +117,12 @@ _STATE: Final = (
     _command("Commands", "list", "what this workspace owns", "state"),
     _command("Commands", "show", "one resource as it was last applied", "state"),
     _command("Commands", "history", "the state's snapshots, newest first", "state"),
-    _command("Commands", "diff", "what two states say differently", "state"),
+    _command("Commands", "diff", "differences between two states", "state"),
     _command("Commands", "rollback-plan", "a plan back to what was applied as an earlier state", "state"),
     _command("Commands", "mv", "record a resource under another address", "state", "move"),
     _command("Commands", "rm", "stop owning, change nothing", "state", "forget"),
     _command("Commands", "unlock", "take the lease from a run that died", "state", "force-unlock"),
-    _command("Commands", "repair", "make a lost or damaged lockfile anew", "state"),
+    _command("Commands", "repair", "rebuild a lost or damaged lockfile", "state"),
 )
 
 COMMANDS: Final = (
@@ -130,7 +130,7 @@ COMMANDS: Final = (
     _command("Write", "validate", "check the manifests, without any cluster", "manifests"),
     _command("Write", "fmt", "put manifests into canonical form", "manifests"),
     _command("Write", "export", "manifests of what a cluster has, or of what can be recovered", "manifests"),
-    _command("Write", "import", "manifests of what other tools' files say", "manifests"),
+    _command("Write", "import", "manifests from other tools' files", "manifests"),
     _command("Write", "schema", "JSON Schema of manifests and outputs, for editors", "manifests"),
     _command("Change", "plan", "show what would change; changes nothing", "plan_apply"),
     _command("Change", "apply", "plan, confirm, do", "plan_apply"),
@@ -143,13 +143,13 @@ COMMANDS: Final = (
     _command("Look", "verify", "compare two topic logs record for record", "inspect"),
     _command("Report", "comment", "write a result into its pull request, in place of the last one", "comment"),
     Entry("cluster", "look after embedded clusters", "Clusters", entries=_CLUSTER),
-    Entry("namespace", "look at namespaces, make, move and delete them", "Clusters", entries=_NAMESPACE),
-    Entry("topic", "look at topics, feed and read them", "Clusters", entries=_TOPIC),
-    Entry("mirror", "look at mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
-    Entry("link", "look at links, and act on them in an emergency", "Clusters", entries=_LINK),
-    Entry("mount", "look at mountable topics and what is on its way", "Clusters", entries=_MOUNT),
-    Entry("group", "look at consumer groups, set them back", "Clusters", entries=_GROUP),
-    Entry("state", "look at the state, go back to an earlier one, mend it", "Clusters", entries=_STATE),
+    Entry("namespace", "list, create, move and delete namespaces", "Clusters", entries=_NAMESPACE),
+    Entry("topic", "list topics, write and read records", "Clusters", entries=_TOPIC),
+    Entry("mirror", "list mirrors, and act on them in an emergency", "Clusters", entries=_MIRROR),
+    Entry("link", "list links, and act on them in an emergency", "Clusters", entries=_LINK),
+    Entry("mount", "list mountable topics and migrations", "Clusters", entries=_MOUNT),
+    Entry("group", "list consumer groups, reset their offsets", "Clusters", entries=_GROUP),
+    Entry("state", "show the state, go back to an earlier one, repair it", "Clusters", entries=_STATE),
 )
 
 
@@ -235,7 +235,7 @@ def _load(entry: Entry) -> Command:
 
 def _unknown(name: str, known: list[str]) -> str:
     near = nearest(name, known)
-    return f"There is no command '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
+    return f"No such command: '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
 def _show_version(is_requested: bool) -> None:

@@ -175,8 +175,8 @@ EXPLANATIONS: Final = (
         "E002",
         r"the lease is held by",
         "Another run is applying",
-        "One run at a time may change what a workspace declares. The message says who holds the lease "
-        "and since when. A run that is alive renews its lease every 15 seconds. A dead one's ends after "
+        "One run at a time may change what a workspace declares. The message names the holder of the lease and since "
+        "when. A run that is alive renews its lease every 15 seconds. A dead one's ends after "
         "90 seconds, and a waiting apply takes over by itself. `--lock-timeout 10m` waits longer. To "
         "free the lease of a run that you know is dead: `reconciler state unlock RUN`. What that run had "
         "begun is looked up and finished by the next apply.",
@@ -214,7 +214,7 @@ EXPLANATIONS: Final = (
         "A cluster that was there is gone",
         "The state says that this cluster existed, and its folder or bucket is empty now. It is not "
         "created again, for that would hide a loss. Check that the disk is mounted and the location in "
-        "the manifest is right. If the cluster is gone for good: take it and all on it out of the files, "
+        "the manifest is right. If the cluster is lost permanently: take it and all on it out of the files, "
         "and apply. That only forgets them.",
     ),
     Explanation(
@@ -293,13 +293,13 @@ EXPLANATIONS: Final = (
         "E016",
         r"would be fewer",
         "Partitions cannot be taken away",
-        "No platform takes partitions from a topic, since records lie in them. Set the number back. On "
+        "No platform removes partitions from a topic, because they hold records. Set the number back. On "
         "Kafka a topic of another name can have fewer: declare it with `movedFrom` naming the old one, "
         "and the plan copies the records.",
     ),
     Explanation(
         "E017",
-        r"lockfile\.json is gone",
+        r"lockfile\.json is missing",
         "The state is lost",
         "`lockfile.json` is missing while other files of the state are there. To begin with an empty state "
         "would forget what you own, so nothing is done. Restore the file from a version of the bucket, or rebuild it "
@@ -373,19 +373,19 @@ EXPLANATIONS: Final = (
     ),
     Explanation(
         "E027",
-        r"takes and gives no records: migration",
+        r"cannot be written or read: migration",
         "The topic is being mounted or unmounted",
-        "While a topic is attached or detached it takes and gives no records. `reconciler mount status` "
-        "says how far it is, and what may be asked of it. Where the process died, `reconciler run "
+        "While a topic is mounted or unmounted, its records cannot be written or read. `reconciler mount status` "
+        "shows its progress and what may be done. Where the process died, `reconciler run "
         "--once` continues it.",
     ),
     Explanation(
         "E028",
-        r"actions are in doubt since the last run|is under way since the last run",
+        r"actions are in doubt since the last run|has been in progress since the last run",
         "An earlier run left something open",
         "A run ended before it knew how an action had ended. Before anything else is done, the next run "
-        "looks at the clusters to find out. Here it could not. The hint says what is missing, and how to "
-        "continue.",
+        "looks at the clusters to find out. Here it could not. The hint names what is missing, and how to continue."
+        "",
     ),
     Explanation(
         "E029",

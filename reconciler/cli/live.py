@@ -121,7 +121,7 @@ class LiveTable:
         for row, texts in zip(rows, cells, strict=False):
             view.add_row(Text(f"  {visible(row.id)}"), *map(Text, texts))
         if len(rows) > most:
-            view.add_row(Text(f"  and {count_text(len(rows) - most)} more under way"))
+            view.add_row(Text(f"  and {count_text(len(rows) - most)} more in progress"))
         return view
 
     def _counts(self, now: float) -> str:

@@ -63,7 +63,9 @@ class MetricsFile:
             metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
             put_metrics(self._path, metrics_body(self._path, metrics))
         except ReconcilerError as error:
-            self.trouble = PartialError("metrics are missing", hint="What was done stands. The reason is shown above.")
+            self.trouble = PartialError(
+                "metrics are missing", hint="The run itself is complete. The reason is shown above."
+            )
             err().show([line(Span("Error: ", Tone.DANGER), f"{error.message}. {error.hint}")])
 
 

@@ -85,7 +85,7 @@ class Place:
         str | None,
         Option(
             metavar="HOST",
-            help="With --principal: where from. Else only rules for all hosts count.",
+            help="Client host, with --principal. Without it only rules for all hosts apply.",
             show_default=False,
         ),
     ] = None
@@ -265,7 +265,7 @@ class FromState:
 
     state: Annotated[
         str | None,
-        Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
+        Option(metavar="URL", help="URL of the state, instead of a workspace.", show_default=False),
     ] = None
 
     def typed(self) -> TypedOptions:
@@ -284,7 +284,7 @@ class ByState(FromState):
     """The same, where the state also says which clusters these should be."""
 
     no_state: Annotated[
-        bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
+        bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def reach(self, files: Files, place: Place) -> SiteOptions:
@@ -310,7 +310,7 @@ class ByStateAndFilter:
         ),
     ] = None
     no_state: Annotated[
-        bool, Option("--no-state", help="Go on where the state, which says which cluster this is, cannot be read.")
+        bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def typed(self) -> TypedOptions:
@@ -334,7 +334,10 @@ class ByStateAndFilter:
 
 Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mount status` shows it.")]
 Cluster = Annotated[
-    str | None, Option("--cluster", metavar="NAME", help="Whose migration; each counts its own.", show_default=False)
+    str | None,
+    Option(
+        "--cluster", metavar="NAME", help="Cluster of the migration; each cluster has its own ids.", show_default=False
+    ),
 ]
 
 
@@ -353,7 +356,7 @@ class AtForge:
         Option("--repository", metavar="OWNER/NAME", help="By default the one of this run.", show_default=False),
     ] = None
     timeout: Annotated[
-        str, Option("--timeout", metavar="TIME", help="For all that is asked of the forge, with what it asks to wait.")
+        str, Option("--timeout", metavar="TIME", help="Limit for all requests to the forge, waiting included.")
     ] = "2m"
     allow_http: Annotated[
         bool, Option("--allow-http", help="Send secrets unencrypted to other hosts than this one.")
@@ -449,7 +452,7 @@ class ActOptions:
 
     state: Annotated[
         str | None,
-        Option(metavar="URL", help="Where the state is, in place of a workspace.", show_default=False),
+        Option(metavar="URL", help="URL of the state, instead of a workspace.", show_default=False),
     ] = None
     no_state: Annotated[bool, Option("--no-state", help="Act without the state; the next plan finds it.")] = False
     at: Annotated[
@@ -457,7 +460,7 @@ class ActOptions:
         Option(
             "--cluster",
             metavar="NAME=URL|FILE",
-            help="Where a cluster is, in place of a workspace: the URL of an embedded one, or a file with its "
+            help="Location of a cluster, instead of a workspace: the URL of an embedded one, or a file with its "
             "manifest; with --no-state.",
             show_default=False,
         ),

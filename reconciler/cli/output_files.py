@@ -80,8 +80,8 @@ def check_name(option: str, path: Path) -> None:
         )
     if str(path) == "-":
         raise UsageError(
-            f"{option} is a file, and '-' is none",
-            hint="Leave it out and give --format json: that is printed. What is applied later has to be a file.",
+            f"{option} is a file, not '-'",
+            hint="Leave it out and give --format json: that is printed. A plan to apply later must be a file.",
         )
 
 
@@ -93,7 +93,7 @@ def _check_place(option: str, path: Path) -> None:
     _check_owner(option, path, target.parents, "Name a file elsewhere. Nothing was done.")
     is_ours = any((folder / WORKSPACE_FILE).is_file() for folder in target.parents)
     if target.name == WORKSPACE_FILE or (is_ours and target.suffix in _MANIFESTS):
-        message = f"{option} {path} has the name of a manifest, and lies in a workspace"
+        message = f"{option} {path} has the name of a manifest, and is in a workspace"
         raise UsageError(message, hint="Name a file that does not end in .yaml or .yml. Nothing was done.")
 
 
@@ -101,9 +101,9 @@ def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) ->
     """Refuse what lies in a folder of a state, a cluster or a repository."""
     for folder in folders:
         if folder.name == _STATES or any((folder / name).is_file() for name in _STATE):
-            raise UsageError(f"{option} {path} lies in {folder}, which holds a state or a cluster", hint=hint)
+            raise UsageError(f"{option} {path} is in {folder}, which holds a state or a cluster", hint=hint)
         if folder.name == _REPOSITORY:
-            raise UsageError(f"{option} {path} lies in a git repository's own folder", hint=hint)
+            raise UsageError(f"{option} {path} is in the .git folder of a repository", hint=hint)
 
 
 def _check_held(option: str, path: Path, kind: Kind) -> None:

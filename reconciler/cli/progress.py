@@ -74,17 +74,17 @@ _BETWEEN_LINES_S: Final = 5.0
 
 
 @dataclass(slots=True)
-class Ending:
+class FinishedRun:
     """How a run ended, once it has."""
 
     summary: Summary | None = None
 
 
 @contextmanager
-def reporter(form: Literal["text", "json"], ending: Ending | None = None) -> Iterator[Callable[[Event], None]]:
+def reporter(form: Literal["text", "json"], ending: FinishedRun | None = None) -> Iterator[Callable[[Event], None]]:
     """Give a function that takes a run's events, from any thread; `ending` is told how it ended."""
     lock = threading.Lock()
-    ending = ending or Ending()
+    ending = ending or FinishedRun()
     if form == "json":
         yield _serial(_as_json, lock, ending)
     elif speaks():
@@ -99,7 +99,7 @@ def reporter(form: Literal["text", "json"], ending: Ending | None = None) -> Ite
         yield _serial(Lines(is_timed=pipeline() is not None).take, lock, ending)
 
 
-def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Ending) -> Callable[[Event], None]:
+def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: FinishedRun) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         with lock:
             take(event)

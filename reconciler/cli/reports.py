@@ -93,7 +93,7 @@ def _remarks(error: BaseException, command: Command, invocation: Invocation, env
 
 def plan_failed(why: str, invocation: Invocation, environment: str | None) -> str:
     """Return the comment that a plan could not be made, as another program says."""
-    error = UsageError(one_line(why) or "it is not known why", hint="The log of the job says more.")
+    error = UsageError(one_line(why) or "it is not known why", hint="The log of the job has details.")
     return remarks_markdown(_remarks(error, "plan", invocation, environment))
 
 
@@ -170,7 +170,7 @@ def remarks_markdown(remarks: Remarks) -> str:
     title = title_of(remarks).format(code(name))
     marker = Marker(remarks.command, remarks.workspace, remarks.environment, items=len(remarks.rows))
     head = [marker.line, f"### {title}", ""]
-    end = ["", f"<sub>made by reconciler {code(remarks.tool)}</sub>"]
+    end = ["", f"<sub>created by reconciler {code(remarks.tool)}</sub>"]
     if not remarks.rows:
         return "\n".join([*head[:-1], *end]) + "\n"
     head += [f"**{counted(len(remarks.rows), 'problem')}**", "", "| where | what |", "| --- | --- |"]
@@ -414,7 +414,7 @@ def _value(value: str | int | bool) -> str:
 _SAID: Final[dict[Did, str]] = {
     "opened": "Opened an issue",
     "updated": "Updated the issue",
-    "unchanged": "The issue says this already",
+    "unchanged": "The issue is up to date",
     "closed": "Closed the issue",
     "none": "No issue is open",
 }

@@ -52,7 +52,7 @@ def ask(question: str) -> bool:
     try:
         with signals.asking():
             screen.show([line(Span(question, Tone.STRONG))])
-            screen.write(text_of([line("Only 'yes' goes on: ")]).rstrip("\n") + " ")
+            screen.write(text_of([line("Type 'yes' to continue: ")]).rstrip("\n") + " ")
             while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
                 pass
             answer = sys.stdin.readline()
@@ -84,7 +84,7 @@ def require_someone_to_ask(instead: str) -> None:
         UsageError: Standard input is no terminal.
     """
     if not stdin_is_terminal():
-        raise UsageError("there is no terminal to confirm on, so nothing was done", hint=instead)
+        raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 
 
 def show_planned(planned: PlanResult, form: Form) -> None:
@@ -254,7 +254,7 @@ class ApplyMode:
             "--pull-request",
             metavar="URL",
             envvar="RECONCILER_PULL_REQUEST",
-            help="Where it was approved; it is kept with the run.",
+            help="Where it was approved; it is stored with the run.",
             show_default=False,
         ),
     ] = None
@@ -300,11 +300,11 @@ def carry_out(
         if not is_approved:
             require_someone_to_ask(instead)
         seconds("--lock-timeout", doing.lock_timeout)
-        from reconciler.cli.progress import Ending, reporter
+        from reconciler.cli.progress import FinishedRun, reporter
         from reconciler.operations.apply import Hooks
         from reconciler.operations.steps.runner import Stop
 
-        stop, ending = Stop(), Ending()
+        stop, ending = Stop(), FinishedRun()
         try:
             with (
                 signals.stopping(stop, patience_s=signals.RUN_S),

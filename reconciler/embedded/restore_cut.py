@@ -212,7 +212,7 @@ def truncate_topic(
     topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
     if topic.follows is None:
         message = f"topic {full_name} is not cut: producers may write to it"
-        raise UserError(message, hint="The restore was failed over meanwhile: look at the mirror again.")
+        raise UserError(message, hint="The restore was failed over in the meantime: read the mirror again.")
     check_given(cluster.storage, bound)
     if cluster.storage is not None and bound is not None and topic.tiering is not None:
         check_storage(cluster.storage, bound)
@@ -268,14 +268,14 @@ class TopicCut:
                 return None
             if head.writer != self.writer:
                 message = f"{partition} is not cut: {head.writer} may write to it now, not {self.writer}"
-                raise UserError(message, hint="The restore was failed over meanwhile: look at the mirror again.")
+                raise UserError(message, hint="The restore was failed over in the meantime: read the mirror again.")
             epoch = 1 + (0 if held is None else held.epoch)
             return self._cut_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
         held = register.update(changed, mark=fresh_mark(), raises_epoch=True)
         truncation.clear(is_done=is_done)
         if held is None:
-            raise RetryableError(f"{partition} was deleted meanwhile", hint="Look at the mirror again.")
+            raise RetryableError(f"{partition} was deleted in the meantime", hint="Read the mirror again.")
         return parse_head(self.store, register.key, held.value)
 
     def _is_cut(self, head: Head) -> bool:
@@ -330,7 +330,7 @@ class TopicCut:
             if is_there or read_manifest(swap.storage, place) is None:
                 return
         message = f"{partition}: its remote part could not be cut: its tiering is being switched"
-        raise RetryableError(message, hint="`run` finishes that; the restore goes on after it.")
+        raise RetryableError(message, hint="`run` finishes that; then the restore continues.")
 
     def _remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
         """Return the swap of a partition's manifest by its current tiering; `None` if it was never tiered."""

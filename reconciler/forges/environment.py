@@ -110,21 +110,21 @@ def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) ->
     names = _NAMES[kind]
     api = (_value(environ, names.api) or names.public).rstrip("/")
     if not api:
-        message = f"the environment does not say where {names.title} is"
+        message = f"the environment does not set where {names.title} is"
         raise UsageError(message, hint=f"Set {names.api[0]} to its API, as https://{kind}.example.com/api/v1")
     _check_address(api, first_few(names.api, 1), allows_http=request.allows_http)
     repository = request.repository or _value(environ, names.repository)
     if not repository:
-        message = "the environment does not say which repository is meant"
+        message = "the environment does not name a repository"
         raise UsageError(message, hint=f"Give --repository OWNER/NAME, or set {names.repository[0]}.")
     if not _REPOSITORY.fullmatch(repository) or {".", ".."} & set(repository.split("/")):
-        raise UsageError(f"'{repository}' is no repository", hint="Write it as --repository OWNER/NAME")
+        raise UsageError(f"'{repository}' is not a repository", hint="Write it as --repository OWNER/NAME")
     name = next((variable for variable in names.token if environ.get(variable, "").strip()), None)
     if name is None:
         raise UserError(f"there is no token for {names.title}: {names.token[0]} is not set", hint=names.token_hint)
     token = environ[name].strip()
     if not _TOKEN.fullmatch(token):
-        raise UserError(f"what {name} holds is no token: it has spaces or line ends", hint=names.token_hint)
+        raise UserError(f"what {name} holds is not a token: it has spaces or line ends", hint=names.token_hint)
     trusted = environ.get("SSL_CERT_FILE") or None, environ.get("SSL_CERT_DIR") or None
     return ForgeSettings(kind, api, repository, token, name, tool, request.timeout_s, *trusted)
 
@@ -166,7 +166,7 @@ def _kind_of(environ: Mapping[str, str]) -> Kind:
         return "gitea"
     if environ.get("GITHUB_ACTIONS") or environ.get("GITHUB_API_URL") or environ.get("GITHUB_REPOSITORY"):
         return "github"
-    message = "the environment does not say which forge is meant: this is no pipeline of GitHub, GitLab or Gitea"
+    message = "the forge is unknown: this is not a pipeline of GitHub, GitLab or Gitea"
     raise UsageError(message, hint="Give --forge github, gitlab or gitea, with --repository and --pull-request.")
 
 

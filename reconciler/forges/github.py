@@ -201,7 +201,7 @@ class GitHub(SharedApi):
         if any(problem.get("type") in {"FORBIDDEN", "INSUFFICIENT_SCOPES"} for problem in wrong):
             raise NotAuthorizedError(f"GitHub does not let this token {what}: {reasons}", hint=_ADVICE.rights)
         raise UserError(
-            f"GitHub refuses to {what}: {reasons}", hint="Read what it says, then run the same command again."
+            f"GitHub refuses to {what}: {reasons}", hint="Read the answer, then run the same command again."
         )
 
 

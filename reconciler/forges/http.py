@@ -41,7 +41,7 @@ _SAID: Final = 500
 _A_MINUTE_S: Final = 60.0
 """Pause after a secondary limit of GitHub without a time."""
 
-_CHECK: Final = "Check the address of the API, and what stands between."
+_CHECK: Final = "Check the address of the API, and any proxy in between."
 _BUSY: Final = frozenset({502, 503, 504})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _MOVED_AS_IT_IS: Final = frozenset({307, 308})
@@ -205,13 +205,13 @@ class Api:
             except httpx.RequestError as error:
                 self._check_trust(error)
                 is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-                problem = f"{self._where} gives no answer: {self._one_line(str(error)) or type(error).__name__}"
+                problem = f"{self._where} does not answer: {self._one_line(str(error)) or type(error).__name__}"
                 if is_sent and not is_repeatable:
                     raise self._unanswered(problem, what) from error
                 self._pause(tries, problem, what, error)
                 continue
             except httpx.InvalidURL as error:
-                message = f"{self._where} names an address that is none: {self._one_line(str(error))}"
+                message = f"{self._where} names an invalid address: {self._one_line(str(error))}"
                 raise UserError(message, hint=_CHECK) from error
             trouble = self._advice.trouble_of(answer) if httpx.codes.is_success(answer.status) else None
             pause_s = self._pause_of(answer, is_limited=trouble == "limit")
@@ -266,7 +266,7 @@ class Api:
         try:
             place = urljoin(url, answer.headers.get("Location", ""))
         except ValueError as error:
-            raise UserError(f"{self._where} sends on to an address that is none", hint=_CHECK) from error
+            raise UserError(f"{self._where} redirects to an invalid address", hint=_CHECK) from error
         if method != "GET" and answer.status not in _MOVED_AS_IT_IS:
             message = f"{self._where} says that {self._settings.repository} has moved"
             raise UserError(message, hint="Give its new name with --repository.")
@@ -334,7 +334,7 @@ class Api:
                 return RetryableError(f"{title} answers {status} to a request to {what}{because}", hint=hint)
             case _:
                 message = f"{title} refuses to {what} ({status}){because}"
-                return UserError(message, hint="Read what it says, then change the text or the repository's settings.")
+                return UserError(message, hint="Read the answer, then change the text or the repository's settings.")
 
     def _unanswered(self, problem: str, what: str) -> UnansweredError:
         message = f"{problem}. Whether it could {what} is not known"

@@ -38,7 +38,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
             answer = httpx.post(url, json={"text": text}, headers=headers, timeout=_SECONDS, follow_redirects=False)
         except (httpx.RequestError, httpx.InvalidURL) as error:
             problem: ReconcilerError = RetryableError(
-                f"the webhook in {name} gives no answer ({type(error).__name__})", hint="Run the same command again."
+                f"the webhook in {name} does not answer ({type(error).__name__})", hint="Run the same command again."
             )
             is_final = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL)
         else:

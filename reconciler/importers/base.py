@@ -115,7 +115,7 @@ class Reading:
     """Other files next to them."""
 
 
-UNKNOWN = "is no field that is known here"
+UNKNOWN = "is an unknown field"
 
 
 class Fields:
@@ -380,7 +380,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
 
 def refused(problems: Iterable[Problem]) -> ManifestError:
     """Return the error of unreadable files."""
-    return ManifestError(tuple(problems), hint="Nothing was written: mend the files, or name others.")
+    return ManifestError(tuple(problems), hint="Nothing was written: correct the files, or name others.")
 
 
 def merged(content: Any) -> Any:
@@ -410,7 +410,7 @@ def _bases(merge: Any) -> dict[str, Any]:
 def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
     is_template = any(mark in raw for mark in _TEMPLATES)
     for problem in problems:
-        hint = "It looks like a template: render it first, and import what that gives" if is_template else problem.hint
+        hint = "It looks like a template: render it first, and import the result" if is_template else problem.hint
         yield problem._replace(hint=hint)
 
 
@@ -436,9 +436,9 @@ class Target:
 NO_CREDENTIALS: Final = "users and their passwords are not managed here, and secrets are never copied"
 NO_CLIENT_QUOTA: Final = "quotas of users and clients are not managed here; they stay on the cluster as they are"
 NO_TEXT: Final = "manifests have no field for it"
-OF_THE_TOOL: Final = "it belongs to the other tool, and nothing here asks for it"
-PLACEMENT: Final = "on which brokers replicas lie is the cluster's to decide; it stays as it is"
-NOT_KAFKA: Final = "it is none of Kafka's topics or access rules"
+OF_THE_TOOL: Final = "it belongs to the other tool, and is not needed here"
+PLACEMENT: Final = "the cluster decides on which brokers replicas are; it stays as it is"
+NOT_KAFKA: Final = "it is not a Kafka topic or access rule"
 
 
 EVERYTHING: Final = "*"
@@ -479,7 +479,7 @@ class SaidRule:
         permission = (self.permission or "allow").lower()
         name = self.name or (CLUSTER_NAME if resource == "cluster" else None)
         if resource is None:
-            at.lost("", f"{self.resource or 'nothing'!r} is no kind of thing that access rules are about")
+            at.lost("", f"{self.resource or 'nothing'!r} is not a resource type of access rules")
         elif is_prefix is None:
             hint = "Name the topics one by one, or a prefix that ends with the separator of namespaces."
             at.lost("", f"a pattern of the kind {self.pattern!r} has no place here", hint)
@@ -506,7 +506,7 @@ class SaidRule:
         for text in self.operations:
             word = operation_word(text)
             if word is None:
-                at.lost("", f"{text!r} is no operation: there are {one_of(_OPERATIONS)}")
+                at.lost("", f"{text!r} is not an operation; operations: {one_of(_OPERATIONS)}")
             else:
                 yield word
 

@@ -21,7 +21,7 @@ from reconciler.importers.base import (
 _GROUP: Final = "jikkou.io/"
 _LIST: Final = "List"
 _IGNORED: Final = ("jikkou.io/ignore", "jikkou.io/delete")
-_OF_LIST: Final = "it is said of the list, and only what an item says of itself is read"
+_OF_LIST: Final = "it is set on the list; only settings of items are read"
 _BOOKKEEPING: Final = (
     "jikkou.io/resource-location",
     "jikkou.io/items-count",
@@ -98,7 +98,7 @@ def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None
         return
     spec = fields.inside("spec")
     if spec is None:
-        fields.lost("spec", "a topic without a spec says nothing")
+        fields.lost("spec", "a topic without a spec has no settings")
         return
     configs: dict[str, Said] = {}
     for name in spec.texts("configMapRefs"):

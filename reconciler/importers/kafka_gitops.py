@@ -148,7 +148,7 @@ def _of_service(service: Fields, name: str, *, describes: bool) -> Iterator[Rule
             yield from _connect_rules(service, name, group, describes=describes)
         case _:
             service.lost(
-                "type", f"{kind!r} is no kind of service", "There are application, kafka-connect, kafka-streams."
+                "type", f"{kind!r} is not a kind of service", "There are application, kafka-connect, kafka-streams."
             )
 
 
@@ -193,7 +193,7 @@ def _take_users(state: Fields) -> Iterator[tuple[str, str]]:
             if role.lower() in _ROLES:
                 _add(user, principal, _ROLES[role.lower()])
             else:
-                user.lost("roles", f"{role!r} is no role", f"There are {', '.join(sorted(_ROLES))}.")
+                user.lost("roles", f"{role!r} is not a role", f"There are {', '.join(sorted(_ROLES))}.")
         user.rest()
 
 

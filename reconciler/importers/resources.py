@@ -44,7 +44,7 @@ def named_topics(imported: Iterable[FoundTopic], lost: list[NotImported]) -> dic
         first = topics.setdefault(topic.name, topic)
         if first is not topic:
             why = f"a topic of this name is declared already, at {first.place}; this one is left out"
-            hint = "" if _is_same(first, topic) else "They say different things: keep the one that is right."
+            hint = "" if _is_same(first, topic) else "They differ: keep the correct one."
             lost.append(NotImported(topic.place, _subject(topic), "", why, hint))
     return topics
 
@@ -82,11 +82,13 @@ def _why_not(imported: FoundTopic) -> tuple[str, str] | None:
     if is_internal(imported.name):
         return INTERNAL, ""
     if imported.partitions is not None and imported.partitions < 1:
-        why = f"{imported.partitions} is no number of partitions, so it is left out: the broker's default would decide"
+        why = (
+            f"{imported.partitions} is not a number of partitions, so it is left out: the broker's default would decide"
+        )
         return why, "Add the number and import again, or export the cluster itself."
     if imported.partitions is None:
         why = "the number of partitions is missing, so the topic is left out: the broker's default would decide"
-        return why, "Say it there and import again, or export the cluster itself."
+        return why, "Add it there and import again, or export the cluster itself."
     return None
 
 

@@ -207,10 +207,10 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
     chosen = plain or (listeners[0] if listeners else None)
     if chosen is not None and chosen is not plain:
         hint = f"Write {SECURITY} of the Cluster by hand."
-        chosen.lost("", "how to log in, and whom to trust, lies in Kubernetes secrets", hint)
+        chosen.lost("", "how to log in, and which authority to trust, is in Kubernetes secrets", hint)
     address, cluster_id = _status(fields, chosen)
     if address is None and chosen is not None and chosen.text("type") in _BY_STATUS:
-        chosen.unsaid("type", "where it is reached only the status says, and it is not here", _WHERE)
+        chosen.unsaid("type", "its address is only in the status, which is missing here", _WHERE)
         return
     if address is None:
         home = metadata.text("namespace")

@@ -41,8 +41,8 @@ _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Z
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
 """Resource types of other providers that declare such things."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
-_PULL: Final = "Where there are several clusters, import what this writes: terraform state pull > terraform.tfstate"
-_PULL_ANEW: Final = "Write it anew: terraform state pull > terraform.tfstate"
+_PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
+_PULL_ANEW: Final = "Write it again: terraform state pull > terraform.tfstate"
 _EXPORT: Final = "Write what the cluster has: reconciler export"
 
 
@@ -67,7 +67,7 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:
-        message = f"{label_of(declared[0], cwd)} declares what Terraform works out, and there is no state beside it"
+        message = f"{label_of(declared[0], cwd)} declares what Terraform works out, and there is no state next to it"
         hint = "Run there: terraform state pull > terraform.tfstate (or terraform show -json > terraform.json)"
         raise UserError(message, hint=f"{hint}. Then import that file.")
     states: dict[str, str] = {}
@@ -141,7 +141,7 @@ def _content(raw: bytes, label: str) -> dict[str, Any]:
         raise refused([Problem(label, line, getattr(error, "colno", None), "", message, _PULL_ANEW)]) from error
     if not isinstance(content, dict) or not _is_state(raw):
         hint = "Name a terraform.tfstate, or what `terraform show -json` printed"
-        raise refused([Problem(label, None, None, "", "is no state of Terraform", hint)])
+        raise refused([Problem(label, None, None, "", "is not a Terraform state", hint)])
     if "resource_changes" in content or "planned_values" in content:
         hint = "Name what `terraform show -json` prints without the name of a plan: the state"
         raise refused([Problem(label, None, None, "", "is a plan of Terraform, no state", hint)])

@@ -103,7 +103,7 @@ def _copy_and_compare(
 
 def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
     if job.engine.is_stopped():
-        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
+        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
     comparison = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
     wrong = [part for part in comparison.partitions if {"partition", "records", "digest"} & set(part.differences)]
     if wrong:
@@ -128,7 +128,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
     if opened:
         named = ", ".join(map(str, opened))
         message = f"{job.name}: transactions are open on partitions {named}: what they wrote is not archived"
-        raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then go on.")
+        raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
 # Offsets of the restored topic are its own: only records and their order are compared.
@@ -156,7 +156,7 @@ def restore(job: RestoreJob) -> Copy:
     """
     copied = mirror(job.engine, job.source, job.sink, progress=job.progress)
     if job.engine.is_stopped():
-        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
+        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
     _compare_restored(job)
     return copied
 
@@ -169,7 +169,7 @@ def _compare_restored(job: RestoreJob) -> None:
     wrong = verify_renumbered(job.engine, job.copy, job.source, whole_spans(theirs, ours)).differing
     if wrong:
         named = ", ".join(str(part.partition) for part in wrong)
-        message = f"{job.name}: what was restored differs from what lies in object storage in partitions {named}"
+        message = f"{job.name}: the restored topic differs from object storage in partitions {named}"
         hint = "A producer may have written to it. Cancel the mount, which deletes it here, and mount it again."
         raise UserError(message, hint=hint)
 

@@ -73,7 +73,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         cleaning = task.cleaning(chore)
         if cleaning is None:
             return []
-        with stage.described(session, "reconciler: upkeep"):
+        with stage.described(session, "reconciler: maintenance"):
             return [Pass(session, task, chore, *cleaning).rewritten(engine.used)]
     except ReconcilerError as error:
         # A cancelled stage looks like a failed one.

@@ -354,7 +354,7 @@ def _copy_until(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
 
 def _compare_copy(job: TopicCopyJob) -> None:
     if job.engine.is_stopped():
-        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it goes on.")
+        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
     wrong = (
         _digest_difference(job, job.sink) if isinstance(job.sink, RekeySink) else _differing_partitions(job, job.sink)
     )

@@ -70,7 +70,7 @@ def failed(what: str, error: Exception) -> ReconcilerError:
         kind = getattr(errors, name, UserError)
         kind_of_error = RetryableError if issubclass(kind, RetryableError) else UserError
         return kind_of_error(f"{what} failed: {message}", hint=f"{hint}.")
-    hint = "Run the same command again: it goes on from what is there. Should it fail again, look at Spark's own log."
+    hint = "Run the same command again: it continues. If it fails again, read Spark's own log."
     return RetryableError(f"{what} failed in Spark: {_reason(text)}", hint=hint)
 
 

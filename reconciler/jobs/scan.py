@@ -86,7 +86,7 @@ def _check_columns(names: Sequence[str]) -> None:
             hint = did_you_mean(nearest(name, COLUMNS), otherwise=f"Columns: {', '.join(COLUMNS)}.")
             raise UserError(f"{NAME} has no column {name!r}", hint=hint)
         if name in names[:index]:
-            raise UserError(f"column {name} is asked for twice", hint="Name each column once.")
+            raise UserError(f"column {name} is requested twice", hint="Name each column once.")
 
 
 def check_schema(schema: StructType) -> None:
@@ -100,7 +100,7 @@ def check_schema(schema: StructType) -> None:
             hint = f"Write {wanted.name} {column.sql} in .schema(…), or cast the column after loading."
             raise UserError(message, hint=hint)
         if not column.is_never_null and not _may_be_null(wanted):
-            message = f"column {wanted.name} of {NAME} may hold nulls, and the schema that is given says not null"
+            message = f"column {wanted.name} of {NAME} may hold nulls, and the schema declares it not null"
             hint = (
                 f"Write {wanted.name} {column.sql} in .schema(…); of another frame, .schema(frame.schema.toNullable())."
             )
@@ -377,7 +377,7 @@ class Losses:
             UserError: There are some, and the options do not ignore them.
         """
         if lost and self.is_error:
-            hint = "To read the rest all the same, set the option failOnDataLoss to false."
+            hint = "To read the rest anyway, set the option failOnDataLoss to false."
             raise UserError(f"{self.topic}, {'; '.join(lost)}", hint=hint)
         for text in lost:
             _LOGGER.warning("%s, %s; the rest is read (failOnDataLoss is false)", self.topic, text)
@@ -385,7 +385,7 @@ class Losses:
 
 def starts_beyond(partition: int, start: int, end: int) -> str:
     """Return the text for a start that is not written yet."""
-    return f"partition {partition}: it ends at offset {end}, before the start {start} that is asked for"
+    return f"partition {partition}: it ends at offset {end}, before the start {start} that was requested"
 
 
 def removed(partition: int, begin: int, stop: int) -> str:

@@ -52,13 +52,13 @@ def check_java(environ: Mapping[str, str]) -> None:
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
     if java is None or shutil.which(java) is None:
-        where = f"JAVA_HOME is {home}, and there is no bin/java in it" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME is {home}, and it has no bin/java" if home else "java is not on the PATH"
         raise MissingSparkError(
             f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {where}", hint=_install_hint(path)
         )
     version = _java_version(java, environ)
     if version is None:
-        raise MissingSparkError(f"{java} does not run: it does not say its version", hint=_install_hint(path))
+        raise MissingSparkError(f"{java} does not run: it does not print its version", hint=_install_hint(path))
     if version < OLDEST:
         message = f"Data jobs run on Spark, which needs Java {OLDEST} or newer: {java} is Java {version}"
         raise MissingSparkError(message, hint=_install_hint(path))

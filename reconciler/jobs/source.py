@@ -225,7 +225,7 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
             hint = (
                 "It is another topic, or was created or mounted again. Use another checkpointLocation. A topic that "
-                f"was mounted, or is the mirror of the other, has the same offsets: go on with startingOffsets {at}"
+                f"was mounted, or is the mirror of the other, has the same offsets: continue with startingOffsets {at}"
             )
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
         return offsets
@@ -265,7 +265,7 @@ def _readable_ranges(
     for partition, end in sorted(ends.items()):
         begin, partition_bounds = begins.get(partition, 0), bounds.get(partition)
         if partition_bounds is None:
-            lost.append(f"partition {partition}: it is gone, with all offsets from {begin}")
+            lost.append(f"partition {partition}: it was deleted, with all offsets from {begin}")
             continue
         if partition_bounds.end < max(begin, end):
             lost.append(
@@ -381,7 +381,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if query is None:
-            message = "Spark does not say which query this is"
+            message = "Spark does not name the query"
             raise UserError(message, hint="Streams into topic-log need PySpark 4.2 or newer.")
         return StagedBatch(_stage(self._sink, iterator), query)
 
@@ -420,7 +420,7 @@ def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) 
     staged = [item for item in messages if isinstance(item, kind)]
     if len(staged) < len(messages):
         left = len(messages) - len(staged)
-        message = f"{left} of {len(messages)} tasks did not say what they staged, so nothing was written"
+        message = f"{left} of {len(messages)} tasks did not report what they staged, so nothing was written"
         hint = "Executors may run another version of reconciler: send them the package of the driver, then try again."
         raise UserError(message, hint=hint)
     return staged

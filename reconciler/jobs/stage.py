@@ -282,7 +282,7 @@ class Tasks:
 
 def left_out(what: str) -> IncompleteError:
     """Return the error for work that was stopped."""
-    hint = "Run the same command again: it goes on from what is there."
+    hint = "Run the same command again: it continues."
     return IncompleteError(f"{what} was stopped before its end", hint=hint)
 
 
@@ -312,7 +312,7 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
         ReconcilerError: A task was refused, or Spark gave up.
     """
     tasks = Tasks(engine)
-    with tasks.over(sum(piece.bytes for piece in work), "reconciler: upkeep"):
+    with tasks.over(sum(piece.bytes for piece in work), "reconciler: maintenance"):
         for taken in rounds(work, tasks.budget):
             if engine.is_stopped():
                 raise stopped()
@@ -326,4 +326,4 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
 
 def stopped() -> IncompleteError:
     """Return the error for stopped upkeep."""
-    return IncompleteError("upkeep was stopped; what is published stays", hint="The next run continues it.")
+    return IncompleteError("maintenance was stopped; what is published stays", hint="The next run continues it.")

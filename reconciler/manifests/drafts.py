@@ -16,7 +16,7 @@ from reconciler.resources.base import Complaint
 from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.workspace import Workspace
 
-_TWICE = f"Keep one of the two; what an environment says differently belongs below {OVERLAYS}/"
+_TWICE = f"Keep one of the two; what differs in an environment belongs below {OVERLAYS}/"
 
 
 class DraftCollector:
@@ -49,7 +49,7 @@ class DraftCollector:
             drops = is_deletion(draft.content, complaints)
             if address in self._overlays:
                 other = self._overlays[address][0].places[0]
-                message = f"the overlay says something about {address} already, at {other}"
+                message = f"the overlay already has {address} already, at {other}"
                 complaints.append(Complaint(message, "Put both into one document", ("metadata", "name")))
             self._findings.complain_all(draft.places, complaints)
             self._overlays.setdefault(address, (draft, drops))
@@ -93,7 +93,7 @@ class DraftCollector:
             self.declared.add(address)
         resource, complaints = read(draft)
         if isinstance(resource, Workspace):
-            message = f"a Workspace stands only in {WORKSPACE_FILE} at the top"
+            message = f"a Workspace may only be in {WORKSPACE_FILE} at the top"
             complaints.append(Complaint(message, "Move it there; other workspaces have their own folders", ("kind",)))
         elif resource is not None:
             self.desired[resource.address] = DeclaredResource(resource, str(draft.places[-1]))
@@ -155,7 +155,7 @@ def _document(folder: Path, findings: Findings) -> Document | None:
         findings.problems.append(Problem(WORKSPACE_FILE, None, None, "", "declares no Workspace", hint))
     for document in parsed.documents[1:]:
         message = "holds one document, the Workspace, and this is another"
-        hint = "Move it to a file of its own below spec.manifests"
+        hint = "Move it to its own file below spec.manifests"
         findings.problems.append(Problem(WORKSPACE_FILE, document.line, 1, "", message, hint))
     return parsed.documents[0] if parsed.documents else None
 

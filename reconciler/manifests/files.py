@@ -80,7 +80,7 @@ def is_outside(path: Path, within: Path | None) -> bool:
 
 def outside(label: str) -> Problem:
     """Return the problem of a file outside the repository of a pull request."""
-    message = "lies outside of the repository, and a pull request reads nothing there"
+    message = "is outside the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
 
 

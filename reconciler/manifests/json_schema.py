@@ -51,7 +51,7 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **identity("manifest"),
         "title": "Manifest",
-        "description": "Any document of a workspace; `kind` says which.",
+        "description": "Any document of a workspace; `kind` names its type.",
         "type": "object",
         "required": ["apiVersion", "kind"],
         "properties": {

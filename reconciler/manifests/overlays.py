@@ -187,7 +187,7 @@ class Substitution:
             case dict():
                 for key in content:
                     if "${" in key:
-                        self._complain((*path, key), "a variable cannot stand in a key", "Write the key out")
+                        self._complain((*path, key), "a variable cannot be part of a key", "Write the key out")
                 return {key: self.of(value, (*path, key)) for key, value in content.items()}
             case list():
                 return [self.of(value, (*path, index)) for index, value in enumerate(content)]

@@ -255,7 +255,7 @@ def _check_prefixes(links: Mapping[Address, MirrorLink], gathering: DraftCollect
         if other != address:
             where = findings.where(gathering.places[other], _PREFIX)
             message = f"{other} has the prefix {link.spec.prefix!r} already, at {where}"
-            hint = "Choose another prefix: each link of a cluster has one of its own"
+            hint = "Choose another prefix: each link of a cluster needs its own"
             findings.complain(gathering.places[address], Complaint(message, hint, _PREFIX))
 
 
@@ -296,7 +296,7 @@ def _check_directions(
         if is_back and two_way and source.link == mirror.link and address > source.address:
             where = findings.where(above[1], above[2])
             message = f"{source.address} is declared at {where}, and mirrors what this entry makes"
-            hint = "A topic has one entry: keep one of the two; state reversed says that the roles are swapped"
+            hint = "A topic has one entry: keep one of the two; state reversed means that the roles are swapped"
             findings.complain(places, Complaint(message, hint, at))
         elif circle := _circle(mirror, entries):
             message = f"it mirrors itself in a circle: {' → '.join(circle)}"

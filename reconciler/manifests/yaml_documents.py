@@ -73,7 +73,7 @@ def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
         case yaml.MarkedYAMLError():
             mark = error.problem_mark or error.context_mark
             if _character(raw, mark, -1) + _character(raw, mark) == "${":
-                return _at(file, mark, "${…} stands here without quotes", 'Within { } and [ ] write it as "${…}"')
+                return _at(file, mark, "${…} is written here without quotes", 'Within { } and [ ] write it as "${…}"')
             return _at(file, mark, *_reworded(error, _character(raw, mark)))
         case _:
             return Problem(file, None, None, "", f"is not YAML: {error}", _CHECK)
@@ -89,7 +89,7 @@ _CHECK: Final = "Check quotes, brackets and indentation just before this place"
 _REWORDED: Final = (
     (
         "mapping values are not allowed",
-        "a ': ' stands where no key can",
+        "a ': ' is where no key can be",
         "Quote the text, or correct the indentation",
     ),
     (
@@ -102,7 +102,7 @@ _REWORDED: Final = (
     ("did not find expected alphabetic", "a * or & that names nothing", "Quote the text that begins with * or &"),
     ("unknown escape character", "a \\ that escapes nothing", "Write \\\\, or use single quotes"),
     ("did not find expected", "the structure breaks here", _CHECK),
-    ("block sequence entries are not allowed", "a '- ' stands where no list can", "Put it on a line of its own"),
+    ("block sequence entries are not allowed", "a '- ' is where no list can be", "Put it on its own line"),
 )
 
 
@@ -110,7 +110,7 @@ def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
     what = (error.problem or error.context or "cannot be read").strip()
     if "cannot start any token" in what:
         if character == "\t":
-            return "a tab stands where YAML wants spaces", "Indent with spaces"
+            return "a tab is where YAML needs spaces", "Indent with spaces"
         return f"{character} cannot begin a text", "Quote the text"
     began = error.context_mark
     inside = ""
@@ -299,7 +299,7 @@ class _Builder:
         self._aliased += nodes
         if self._aliased > MAX_ALIASED:
             raise RefusedYamlError(
-                f"aliases stand for more than {MAX_ALIASED:,} values", event.start_mark, hint="Write them out"
+                f"aliases expand to more than {MAX_ALIASED:,} values", event.start_mark, hint="Write them out"
             )
         self._count(nodes, event)
         self._check_depth(_depth(value), event)

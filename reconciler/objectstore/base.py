@@ -205,7 +205,7 @@ def check_texts(*values: object) -> None:
         TypeError: Names the value.
     """
     if not {str}.issuperset(map(type, values)):
-        raise TypeError(f"{next(value for value in values if type(value) is not str)!r:.50} is no text")
+        raise TypeError(f"{next(value for value in values if type(value) is not str)!r:.50} is not text")
 
 
 def _check_object(value: Any, shape: dict[Any, Any], at: str) -> None:

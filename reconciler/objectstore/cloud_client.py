@@ -147,7 +147,7 @@ def translate_error(error: Exception, doing: StoreOperation, url: str) -> Reconc
     if status in _BUSY_STATUSES:
         return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_RERUN}")
     if status == _CONFLICT:
-        return RetryableError(f"{where}: other writers are in the way ({code})", hint=f"Wait a little. {_RERUN}")
+        return RetryableError(f"{where}: other writers interfere ({code})", hint=f"Wait a little. {_RERUN}")
     if status == _TOO_LARGE:
         return StoreRefusedError(f"{where}: the object is too large for this store", hint="Write less at once.")
     if status == _FULL:
@@ -212,7 +212,7 @@ def _is_certificate_error(error: Exception) -> bool:
 def _message_of(error: Exception) -> str:
     match = _MESSAGE.search(_text_of(error))
     message = html.unescape(match[1] or match[2] or "") if match else ""
-    return one_line(message or "no reason given").rstrip(". ")[:300]
+    return one_line(message or "no reason was reported").rstrip(". ")[:300]
 
 
 def _text_of(error: Exception) -> str:
@@ -350,7 +350,7 @@ def _read_credentials(path: str, url: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
         message = f"cannot reach {url}: the credentials file {path} cannot be read: {why}"
         raise UserError(message, hint="Correct GOOGLE_APPLICATION_CREDENTIALS.") from error
 

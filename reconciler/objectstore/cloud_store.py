@@ -108,7 +108,7 @@ class CloudStore:
             if answer.status_code >= _SERVER_ERROR:
                 answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            message = f"cannot read {self.url}: it does not say what time it is"
+            message = f"cannot read {self.url}: it does not report the time"
             raise RetryableError(
                 message, hint="Check the endpoint and the network. Run the same command again."
             ) from error
@@ -219,7 +219,7 @@ class CloudStore:
     def _version(self, metadata: Any) -> Version:
         version = metadata["version" if self._place.scheme == "gs" else "e_tag"]
         if not version:
-            message = f"{self.url} does not say which version of an object it has"
+            message = f"{self.url} does not report the version of an object"
             raise UserError(message, hint="Conditional writes need that: this store cannot keep a state or a cluster.")
         return Version(version)
 

@@ -290,7 +290,7 @@ def error_from_os_error(error: OSError, doing: str, path: str) -> ReconcilerErro
         return UserError(f"{where}: the file system is read-only", hint="Mount it for writing, or name another place.")
     if code in _IN_THE_WAY:
         return UserError(
-            f"{where}: a file stands where a folder should be, or a folder where a file should be",
+            f"{where}: a file is where a folder should be, or a folder where a file should be",
             hint="Move it away, or name another place.",
         )
     if code in _CANNOT_LOCK:
@@ -300,7 +300,7 @@ def error_from_os_error(error: OSError, doing: str, path: str) -> ReconcilerErro
         )
     if code == errno.EXDEV:
         return UserError(
-            f"{where}: its folder and its root lie on different file systems",
+            f"{where}: its folder and its root are on different file systems",
             hint="Mount one file system at the root, and nothing below it: objects are renamed into place.",
         )
     if code in _BAD_NAME:

@@ -132,7 +132,7 @@ def error_from_answer(error: ClientError, doing: StoreOperation, url: str) -> Re
     if code in _BUSY:
         return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_RERUN}")
     if code in _IN_THE_WAY:
-        return RetryableError(f"{where}: other writers are in the way ({code})", hint=f"Wait a little. {_RERUN}")
+        return RetryableError(f"{where}: other writers interfere ({code})", hint=f"Wait a little. {_RERUN}")
     if code in _WRONG_REGION:
         return _wrong_region_error(error, where)
     if code in _TOO_LARGE:
@@ -154,7 +154,7 @@ def _wrong_region_error(error: ClientError, where: str) -> ReconcilerError:
 
 def _other_error(error: ClientError, doing: StoreOperation, where: str) -> ReconcilerError:
     code = code_of(error)
-    reason = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason given")).rstrip(". ")
+    reason = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason was reported")).rstrip(". ")
     if code.startswith("KMS."):
         return StoreRefusedError(
             f"{where}: {reason} ({code})", hint="Check the key, and that these credentials may use it."

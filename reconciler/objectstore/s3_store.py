@@ -488,7 +488,7 @@ class S3Store:
             return
         if key is not None:
             self.delete([key])
-        message = f"{self.url} did not encrypt under key {options['SSEKMSKeyId']}: it takes no notice of keys"
+        message = f"{self.url} did not encrypt under key {options['SSEKMSKeyId']}: it ignores keys"
         raise UserError(message, hint="Use a store with SSE-KMS, or take the key out of the location or namespace.")
 
 

@@ -95,7 +95,7 @@ class StoreSettings:
             raise UserError(message, hint="Write file://folder or file:///folder.")
         absolute = os.path.abspath(folder / path)  # noqa: PTH100 - Path.resolve would also follow links
         if in_utf8(absolute) != absolute:
-            message = f"{self.url!r} lies at {in_utf8(absolute)}, and that name is not UTF-8"
+            message = f"{self.url!r} is at {in_utf8(absolute)}, and that name is not UTF-8"
             raise UserError(message, hint="Rename the folder: the state and the clusters keep their locations as text.")
         return replace(self, url=_FILE + absolute)
 

@@ -464,7 +464,7 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
         BlockedError: `allow` does not name a delete; nothing was done.
     """
     if select.changed_since is not None:
-        message = "--changed-since cannot be combined with destroy: no file says what it would remove"
+        message = "--changed-since cannot be combined with destroy: no file names what it would remove"
         raise UsageError(
             message, hint="Name each of what is to go: reconciler destroy --target ADDR. Nothing was done."
         )

@@ -122,7 +122,7 @@ def keep(
             if tries.is_over:
                 raise
         if tries.is_over:
-            message = f"{what} does not stay: it is gone each time it was written"
+            message = f"{what} does not stay: it was deleted after each write"
             raise RetryableError(message, hint="See who deletes it, then run the same command again.")
         tries.wait()
         items = again()
@@ -186,7 +186,7 @@ def approved_request(
         if not counting:
             reasons = (
                 "; ".join(_rejected_approvals(approvals, request, comment))
-                or "there is no approval of anybody who may write"
+                or "there is no approval by a user who may write"
             )
             message = f"pull request {request.number} is not approved as it is now: {reasons}"
             raise BlockedError(message, hint=f"Have it approved, then run this again: {request.url}")
@@ -203,7 +203,7 @@ def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) ->
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"
     if commit is None:
-        raise UsageError("the environment does not say which pull request was approved", hint=hint)
+        raise UsageError("the environment does not name the approved pull request", hint=hint)
     merged = forge.merged_with(commit)
     if len(merged) == 1:
         return merged[0]

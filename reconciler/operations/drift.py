@@ -334,7 +334,7 @@ def _drift_item(finding: DriftFinding) -> DriftItem:
     return DriftItem(
         "drift" if finding.path else "missing",
         finding.address,
-        f"{_field(finding)} was changed on the cluster" if finding.path else "is gone from the cluster",
+        f"{_field(finding)} was changed on the cluster" if finding.path else "is deleted from the cluster",
         finding.fingerprint,
         path=finding.path,
         recorded=finding.recorded,
@@ -349,7 +349,7 @@ def _field(finding: DriftFinding) -> str:
 
 
 def _agreed_item(finding: DriftFinding) -> DriftItem:
-    message = f"{finding.path} was changed on the cluster, and the files say the same: apply remembers it"
+    message = f"{finding.path} was changed on the cluster, and the files have the same value: apply records it"
     mark = fingerprint_of("pending", finding.address, plain(finding.observed), finding.path)
     return DriftItem("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
 
@@ -467,7 +467,7 @@ class DriftResult:
 
 
 def _sealed_finding(waiting: UnfinishedTransition) -> PlanFinding:
-    message = f"it is half-way ({waiting.state}): it takes no records until that is finished"
+    message = f"it is unfinished ({waiting.state}): it accepts no records until that is finished"
     return PlanFinding(waiting.address, None, message, "Finish it with: reconciler run --once --only mirror")
 
 
@@ -637,20 +637,20 @@ def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
     refused = {*(error.address for error in plan.errors), *(finding.address for finding in plan.drift if finding.stays)}
     back = [item for item in moved if item.path not in {"incarnation", OWNER, FOREIGN}]
     if any(item.address in refused for item in moved):
-        return f"Not all of it can be set back: `reconciler plan` says why. Or {_ACCEPTING}"
+        return f"Not all of it can be reverted: `reconciler plan` has the reasons. Or {_ACCEPTING}"
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
     if lost := [item.address for item in moved if item.path == OWNER]:
         return f"Take it back with: reconciler apply {taking(lost)}. Or take it out of the files"
     if any(item.path == FOREIGN for item in moved):
-        return "Keep others out (`protect: acl` in the link). To be rid of the records, delete the mirror, and apply."
+        return "Keep others out (`protect: acl` in the link). To remove the records, delete the mirror, and apply."
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
 
 
 def _other_ways(fails: Sequence[DriftItem]) -> Iterator[str]:
     ways: dict[DriftClass, str] = {
-        "in doubt": "Find out what happened, and go on from there: reconciler apply",
-        "pending": "Do what the files say: reconciler apply",
+        "in doubt": "Find out what happened, and continue: reconciler apply",
+        "pending": "Revert to the files: reconciler apply",
         "blocked": "See what would allow it: reconciler plan",
         "unmanaged": f"Leave it as it is, or {_ACCEPTING}",
     }

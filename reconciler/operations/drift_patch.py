@@ -77,7 +77,7 @@ def accept_unmanaged(
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
         link = f": accept link/{resource.cluster}/{resource.link}" if isinstance(resource, MirrorTopic) else ""
-        message = f"it has no manifest of its own{link}"
+        message = f"it has no own manifest{link}"
         raise ElsewhereError(message)
     if isinstance(resource, Topic):
         configs = {**dict.fromkeys(inherited, DEFAULT), **resource.spec.configs}
@@ -110,7 +110,7 @@ def accept_elsewhere(manifests: Manifests, mounted: MountedElsewhere) -> None:
         ElsewhereError: Its cluster is not declared, or there is no folder for it.
     """
     if mounted.topic is None:
-        message = f"it is mounted as {mounted}, which is no cluster of the files: its manifest belongs there"
+        message = f"it is mounted as {mounted}, which is not a declared cluster: its manifest belongs there"
         raise ElsewhereError(message)
     _write_mounting(manifests, mounted.topic, "mounted", f'  source: "{mounted.location}"')
 
@@ -398,7 +398,7 @@ class _PatchBuilder:
                 message = "a run was interrupted there: `reconciler apply` settles it, then look again"
                 raise ElsewhereError(message)
             case "pending" if item.path:
-                message = f"the files say {item.path} so already: `reconciler apply` remembers it"
+                message = f"the files say {item.path} already: `reconciler apply` records it"
                 raise OfFilesError(message)
             case "pending" | "blocked":
                 message = "the files changed, not the cluster: apply that, or take it back"

@@ -54,7 +54,7 @@ def parse_cluster(
     """
     if not servers:
         if security or separator:
-            hint = "Add --bootstrap-server, or say it in the manifest of the Cluster."
+            hint = "Add --bootstrap-server, or set it in the manifest of the Cluster."
             raise UsageError("options for the connection are only for a cluster that no manifest declares", hint=hint)
         return None
     fields = dict(_field(text, cwd, out) for text in security)
@@ -201,7 +201,7 @@ class ExportResult:
         """Error that sets the exit code: something was left out, or nothing exists."""
         if self.left_out:
             count = len(self.left_out)
-            return PartialError(f"{count} left out of the export", hint="The reason is shown for each of them.")
+            return PartialError(f"{count} left out of the export", hint="Each has its reason above.")
         if not self.addresses:
             where = "object storage" if self.is_archived else f"cluster {self.cluster}"
             return UserError(f"{where} has nothing to export", hint="Nothing was written.")
@@ -212,7 +212,7 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
     """Write manifests of a cluster's resources, or of those that object storage can recover."""
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
-        raise UsageError("--cluster-id chooses among what lies in object storage", hint=hint)
+        raise UsageError("--cluster-id chooses among the clusters in object storage", hint=hint)
     if options.bare is not None:
         return _export_bare(open_bare(invocation, options.bare, is_reader=True), options.bare, options)
     work = open_work(invocation, select, is_reader=True)
@@ -221,7 +221,7 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 
 def _export_archived(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
     if work.invocation.principal is not None:
-        raise UserError("what lies in object storage is the super user's to read", hint="Leave --principal out.")
+        raise UserError("only the super user may read what is in object storage", hint="Leave --principal out.")
     stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _own_id(work, cluster))
     if stored is None:
         message = f"{cluster_address(cluster)}: its platform stores no whole cluster in object storage"

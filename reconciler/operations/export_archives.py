@@ -30,8 +30,8 @@ _SHOWN_PARTITIONS: Final = 10
 NEVER_KEPT: Final = (
     "Records that were not uploaded: the open segment of each partition, and all of topics that are not tiered.",
     "Sequence numbers of producers: one that sends again what it sent before the loss may write it twice.",
-    "Transactions that were open, and transactional ids. One that was committed is there as far as it was uploaded.",
-    "Migrations, and what was going on with mirrors: live mirrors are copied from their sources again.",
+    "Transactions that were open, and transactional ids. A committed one is complete up to the last upload.",
+    "Migrations, and transitions of mirrors: live mirrors are copied from their sources again.",
     "What groups committed after their part was written: they read again from what it has.",
 )
 """What a lost cluster does not recover; part of every report."""
@@ -136,7 +136,7 @@ class _ManifestBuilder:
         if known is not None and known in self.inventory:
             return  # a live mirror: its link copies it again
         if self._metadata.has("topics") and known is None and _revision_of(newest.location) <= self._metadata.revision:
-            hint = f"Where it is wanted: recoverFrom: {newest.location}"
+            hint = f"To recover it: recoverFrom: {newest.location}"
             message = f"topic {newest.full_name} was deleted from the cluster, and its records were kept"
             self.unsaid += [LeftOut(key, UserError(message, hint=hint)) for key, _ in versions]
             return
@@ -178,8 +178,8 @@ class _ManifestBuilder:
     def add_unsaid(self) -> None:
         for name, value in sorted(self._metadata.properties.items()):
             if name not in self._properties:
-                message = f"the property {name} was {value}, and the manifest of the Cluster does not say it"
-                hint = "Write it under properties of the Cluster, where it is to hold again."
+                message = f"the property {name} was {value}, and the manifest of the Cluster does not set it"
+                hint = "Write it under properties of the Cluster, to apply it again."
                 self.unsaid.append(LeftOut(cluster_address(self._cluster), UserError(message, hint=hint)))
 
     def groups(self) -> Iterator[GroupReturn]:

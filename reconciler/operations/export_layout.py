@@ -69,7 +69,7 @@ def document_text(resource: Resource, inventory: Inventory) -> str:
         case Cluster():
             metadata, spec = {"name": resource.metadata.name}, _cluster_fields(resource)
         case Mounting() | MirrorTopic():
-            message = f"{resource.address} is declared by others"
+            message = f"{resource.address} is declared by another workspace"
             raise ValueError(message)
         case _:
             assert_never(resource)
@@ -420,7 +420,7 @@ def _to_namespace(prefix: str, separator: str) -> str:
 
 
 _RESOURCES: Final = frozenset({"topics", "groups", "transactional-ids"})
-STAYS: Final = "It stays as it is: no plan touches what the files do not say."
+STAYS: Final = "It stays as it is: plans do not change what the files do not declare."
 
 NameSet: TypeAlias = frozenset[str]
 
@@ -487,7 +487,7 @@ def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabi
     if not namespace or not name:
         return _explain_no_namespace(binding, spaces.separator)
     if ("*" in name[:-1]) or (name.endswith("*") and not binding.is_prefix):
-        return f"{name!r} is no name and no beginning of one"
+        return f"{name!r} is neither a name nor a prefix"
     if binding.resource == "topics" and not binding.is_prefix and can_be_declared(binding):
         return "it is about one topic, which is not there"
     try:
@@ -501,11 +501,13 @@ def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabi
 
 def _explain_no_namespace(binding: AccessBinding, separator: str) -> str:
     if binding.name == "*" and not binding.is_prefix:
-        return f"a rule for all {binding.resource} of a cluster has no place: rules stand at topics and namespaces"
+        return (
+            f"a rule for all {binding.resource} of a cluster cannot be declared: rules belong to topics and namespaces"
+        )
     if binding.is_prefix and separator not in binding.name:
-        return f"the prefix does not end with the separator {separator!r}, so it is no namespace"
+        return f"the prefix does not end with the separator {separator!r}, so it is not a namespace"
     if binding.resource != "topics" and not binding.is_prefix:
-        return f"rules for {binding.resource} stand at a namespace, and this name is in none"
+        return f"rules for {binding.resource} belong to a namespace, and this name is in none"
     return "it is about no topic that is there, and about no namespace"
 
 
@@ -790,4 +792,4 @@ def _check_free(folder: Path, paths: dict[Path, str], *, is_forced: bool) -> Non
         raise UserError(f"{existing} is there already", hint="Nothing was written. Name another folder.")
     if not is_forced and folder.exists() and any(path.name != _REPOSITORY for path in folder.iterdir()):
         message = f"{folder} is not empty"
-        raise UserError(message, hint="Nothing was written. Name another folder, or write beside it with --force.")
+        raise UserError(message, hint="Nothing was written. Name another folder, or add files to it with --force.")

@@ -366,7 +366,7 @@ def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]
         left, sign, right = text.rpartition("=")
         if not sign and len(several) > 1:
             example = f"--cluster {several[0]}={text}"
-            raise UsageError(f"the files speak of {', '.join(several)}", hint=f"Say which of them it is: {example}")
+            raise UsageError(f"the files speak of {', '.join(several)}", hint=f"Name one of them: {example}")
         left = "" if left == _UNNAMED and left not in theirs and "" in theirs else left
         if sign and left not in theirs:
             hint = f"They speak of {', '.join(several)}." if several else f"They name none: --cluster {right}"
@@ -459,12 +459,10 @@ class ImportResult:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
                 message = f"all that {where} declare was left out"
-                return UserError(message, hint="Nothing was written. The reason is shown for each of them.")
+                return UserError(message, hint="Nothing was written. Each has its reason above.")
             return UserError(f"{where} have nothing to import", hint="Nothing was written.")
         if self.left_out:
-            return PartialError(
-                f"{len(self.left_out)} left out of the import", hint="The reason is shown for each of them."
-            )
+            return PartialError(f"{len(self.left_out)} left out of the import", hint="Each has its reason above.")
         return None
 
 
@@ -562,7 +560,7 @@ def _check_brokers_known(composed: ImportedResources, targets: Mapping[str, Targ
         options = " ".join(f"--bootstrap-server {'' if is_only else f'{name}='}HOST:PORT" for name in missing)
         hint = f"Add {options}; or leave --init out, and declare the cluster yourself."
         named = f"cluster {missing[0]}" if len(missing) == 1 else f"clusters {', '.join(missing)}"
-        raise UserError(f"the files do not say where the brokers of {named} are", hint=hint)
+        raise UserError(f"the files do not have the brokers of {named} are", hint=hint)
 
 
 def _build_notes(

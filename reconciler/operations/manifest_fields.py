@@ -100,7 +100,7 @@ class Manifests:
             why = "the namespace below it needs it"
             if kind_of(owner) == "link":
                 why = "it is the other half of a bidirectional link; accept that link"
-            raise ElsewhereError(f"it is declared by no document of its own: {why}")
+            raise ElsewhereError(f"it has no own document: {why}")
         base = places[-1]
         spot = Spot(base, self._open_file(base), () if owner == address else self._entry_position(address, owner, base))
         self._check_overlays(owner, places, (*spot.within, *path))
@@ -141,7 +141,7 @@ class Manifests:
             is_overlay = Path(place.file).parts[:1] == (OVERLAYS,)
             if is_overlay and (len(places) == 1 or self._sets(place, path)):
                 what = path_text(path) if path else str(owner)
-                raise ElsewhereError(f"the overlay of this environment says {what}: change it there, {place}")
+                raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
     def _sets(self, place: Place, path: FieldPath) -> bool:
         """Report whether a document sets a path, something below it, or a parent as a whole."""
@@ -169,7 +169,7 @@ class Manifests:
         path = (self.loaded.folder / place.file).resolve()
         folder = self.loaded.folder.resolve()
         if not path.is_relative_to(folder):
-            raise ByHandError(place, "its file lies outside the workspace")
+            raise ByHandError(place, "its file is outside the workspace")
         label = label_of(path, folder)
         if label not in self.files:
             try:
@@ -225,7 +225,7 @@ def format_config(key: str, stored: str, like: Any = None) -> Any:
     try:
         canonical_value(key, stored)
     except ValueError as error:
-        message = f"{CONFIGS}{key}: no manifest can say it: {refused_value(stored, error)}"
+        message = f"{CONFIGS}{key}: no manifest can express it: {refused_value(stored, error)}"
         raise ElsewhereError(message) from error
     return stored
 
@@ -353,7 +353,7 @@ def _accept_rule(
     parts = [_part_paths(address, rule, operations) for rule in spot.value_at(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
-        raise ByHandError(spot.place, "no rule there says just that")
+        raise ByHandError(spot.place, "no single rule there declares it")
     whole = next((position for position in places if len(parts[position]) == 1), None)
     file, number = spot.file, spot.place.number
     with file.together():

@@ -187,7 +187,7 @@ _TOPIC_FIELDS: Final = (
     ("bytes", "bytes", "Bytes of the topic in object storage."),
     ("segments", "segments", "Segments of the topic in object storage."),
     ("pending_deletion", "segments_pending_deletion", "Segments that are marked and not deleted yet."),
-    ("log_bytes", "cloud_log_size", "Bytes of the whole log, what lies in both tiers counted once."),
+    ("log_bytes", "cloud_log_size", "Bytes of the whole log, records in both tiers counted once."),
     ("pending_bytes", "pending_bytes", "Bytes of the topic that are still to be uploaded."),
     ("lag", "read_replica_offset_lag", "Offsets uploaded by the source of a read replica that it does not show yet."),
 )
@@ -345,7 +345,7 @@ def _job_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     took = Metric("job_last_run_duration_seconds", "How long the job took.")
     good = Metric("job_last_run_success", "Whether all of it was done.")
     done = Metric("job_last_run_done", "What the job did, in units: objects swept, partitions rolled, topics deleted.")
-    size = Metric("job_last_run_bytes", "Stored bytes the job removed, wrote anew or copied.")
+    size = Metric("job_last_run_bytes", "Stored bytes the job removed, rewrote or copied.")
     for (job, cluster), outcomes in sorted(_group_by_job(upkeep).items()):
         labels = {"job": job, "cluster": cluster}
         when.add(now_ms / 1000, **labels)

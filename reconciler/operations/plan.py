@@ -298,9 +298,9 @@ def verdict_of(
     if result.not_started and result.is_stopped:
         return IncompleteError(
             f"stopped: {_describe_rest(result)}",
-            hint="Find out and go on with: reconciler apply --resume"
+            hint="Find out and continue with: reconciler apply --resume"
             if result.unanswered
-            else "Go on with: reconciler apply --resume",
+            else "Continue with: reconciler apply --resume",
         )
     if result.failed:
         first = result.failed[0]
@@ -315,7 +315,7 @@ def verdict_of(
         left, cause = counted(len(result.skipped), "action was", "actions were", grouping=""), result.skipped[0].because
         return PartialError(
             f"{left} not run: a dependency timed out and was later found to have succeeded; the first needs {cause}",
-            hint="Go on with: reconciler apply",
+            hint="Continue with: reconciler apply",
         )
     return None
 

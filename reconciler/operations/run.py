@@ -82,7 +82,7 @@ def run_every(
 def _open_site(reach: SiteOptions) -> Site:
     """Open the workspace. Jobs delete and rewrite records regardless of ACLs, so only the super user may run them."""
     if reach.invocation.principal is not None:
-        raise UserError("upkeep is done by the super user", hint="Leave --principal out.")
+        raise UserError("maintenance is done by the super user", hint="Leave --principal out.")
     return reach.site()
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
-from reconciler.jobs.verify import verify as compare_logs
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
 from reconciler.operations.steps.jobs import SparkJobs
@@ -184,6 +183,8 @@ class _LogComparer:
     """Foreign records of all mirrors of a link; `None`: query each mirror."""
 
     def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> TopicComparison:
+        from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
+
         site, engine = self.site, self.engine
         theirs = _source_address(site, mirror) if mirror is not None else topic_address(right or "")
         logs = provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
@@ -225,7 +226,7 @@ def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> 
         raise
     known = None if mirror is None else mirror.source_topic_id
     if known is not None and topic_id is not None and topic_id != known:
-        message = f"{theirs} was created again: it has id {topic_id}, and the mirror was made from {known}"
+        message = f"{theirs} was created again: it has id {topic_id}, and the mirror was created from {known}"
         hint = "Nothing of the two is mixed. To mirror the new one, delete the mirror, and apply"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
     return log
@@ -307,7 +308,7 @@ def _read_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, S
 
 def _missing_topic(link: Address, name: str) -> NotCompared:
     address = address_of("mirror", cluster_of(link) or "", name)
-    message = f"its topic is gone from cluster {cluster_of(link)}, or another one has its name"
+    message = f"its topic was deleted from cluster {cluster_of(link)}, or another one has its name"
     return NotCompared(
         address, UserError(message, hint="See it with: reconciler drift. Make it again: reconciler apply")
     )
@@ -387,8 +388,8 @@ def _foreign_error(mirror: Address, source: Address, foreign: Sequence[ForeignRe
 
 
 STAYS: Final = (
-    "Keep others out (`protect: acl` in the link). The records stay until the mirror is made anew: "
-    "delete it, and apply."
+    "Keep others out (`protect: acl` in the link). The records stay until the mirror is created again: delete it, and "
+    "apply."
 )
 
 

@@ -231,7 +231,7 @@ def cycle_error(ring: Sequence[str]) -> PlanFinding:
     return PlanFinding(
         None,
         None,
-        f"these wait for each other, so none can come first: {' → '.join(ring)}",
+        f"these depend on each other in a circle: {' → '.join(ring)}",
         "Apply them in two steps: take one of them out of the files for now.",
     )
 

@@ -189,7 +189,7 @@ def _why_text(why: Why, change: Difference) -> str:
         case Why.GROUND if change.fields:
             return "what it changes has changed on the cluster since it was approved"
         case Why.GROUND:
-            return "it was deleted and made again on the cluster since it was approved"
+            return "it was deleted and created again on the cluster since it was approved"
         case Why.RISK:
             return f"its risk was {change.approved_risk} when it was approved, and is {change.risk} now"
         case Why.LOSS:

@@ -265,7 +265,7 @@ def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
         if (name, value) not in known:
             values = sorted(other for label, other in known if label == name)
             near = nearest(value, values) if values else nearest(name, {label for label, _ in known})
-            hint = did_you_mean(near, otherwise="Labels stand in metadata.labels.")
+            hint = did_you_mean(near, otherwise="Labels are in metadata.labels.")
             yield PlanFinding(None, None, f"nothing has the label {name}={value}", hint)
 
 
@@ -276,7 +276,7 @@ def _unselected_roles(situation: Situation) -> Iterator[PlanFinding]:
         if not topics or situation.is_chosen(entry) or _any_matches(excludes, [entry, *changed]):
             continue
         item = situation.wanted[entry]
-        message = f"its role changes {', '.join(topics)}, and is not planned: it is no target"
+        message = f"its role changes {', '.join(topics)}, and is not planned: it is not a target"
         yield PlanFinding(entry, item.source, message, f"To plan it as well: --target {entry}", item.marks)
 
 

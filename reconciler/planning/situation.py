@@ -149,7 +149,7 @@ class Situation:
             return None
         return (
             f"{address} is owned by {owner}",
-            "Change it in that workspace. In an emergency: --no-state asks no owner.",
+            "Change it in that workspace. In an emergency: --no-state does not check owners.",
         )
 
     @cached_property

@@ -31,7 +31,7 @@ def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Moun
 def goes_on_by_hand(direction: Direction, *topics: Address) -> str:
     """Return what a prepared migration waits for if a command began it."""
     verb = "mount" if direction == "inbound" else "unmount"
-    return f"it continues when it is asked to: reconciler topic {verb} --finish {' '.join(topics)}"
+    return f"continue it with: reconciler topic {verb} --finish {' '.join(topics)}"
 
 
 def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:

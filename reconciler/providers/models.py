@@ -136,7 +136,7 @@ def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
         message = (
             f"link {name} of cluster {cluster} was declared elsewhere, where {spec.source} is the name of its source"
         )
-        hint = "A link keeps the name of its source: call clusters the same in every workspace that has links of one."
+        hint = "A link keeps the name of its source: use the same cluster names in every workspace."
         raise UserError(message, hint=hint)
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
 
@@ -215,7 +215,7 @@ ENCRYPTION: Final = "encryption.kmsKeyId"
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class FieldChanges:
     """The fields of a topic, namespace or mirror that change; `None` takes a value away."""
 
     configs: Mapping[str, str | None]
@@ -228,7 +228,7 @@ class Moved:
     """Access rules by their paths: the operations there are to be; `None` takes one away."""
 
 
-def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Moved:
+def moved(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
     """Read the changes of a topic, namespace or mirror.
 
     Raises:
@@ -256,7 +256,7 @@ def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Move
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
-    return Moved(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
+    return FieldChanges(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
 
 
 def check_unmoved(

@@ -90,7 +90,7 @@ def _of_file(path: Path) -> str:
             raw = file.read(_MAX_BYTES + 1)
         text = raw.decode()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not UTF-8 text"
         hint = "A manifest reads a secret from it: check the path and its permissions"
         raise UserError(f"the secret's file {path} cannot be read: {why}", hint=hint) from error
     if len(raw) > _MAX_BYTES:

@@ -282,7 +282,7 @@ def _texts(times: pa.Array) -> pa.Array:
     """
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
-        message = "a time lies beyond the year 32767"
+        message = "a time is after the year 32767"
         raise ValueError(message)
     return texts
 
@@ -435,7 +435,7 @@ class _BatchBuilder:
             ) from None
         key = self._cell(number, row, self.fields.key, "--key-field")
         if isinstance(key, float) and abs(key) >= _LONGEST_KEY:
-            message = f"{self.source}: line {number}: {self.fields.key}: a number of more digits than a key keeps"
+            message = f"{self.source}: line {number}: {self.fields.key}: a number with too many digits for a key"
             raise UserError(message, hint="Two of them would be one key. Write it as text, in quotes.")
         self.keys.append(None if key is None else key_bytes(key))
         self.times.append(self._cell(number, row, self.fields.timestamp, "--timestamp-field"))

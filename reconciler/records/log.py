@@ -489,7 +489,7 @@ def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
 # an offset, begun at the same place, are equal below it.
 
 
-_HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and make it again."
+_HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."
 
 
 def check_followed(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:

@@ -133,7 +133,7 @@ def check_full_name(full_name: str) -> str:
     check_namespace(namespace)
     check_topic_name(name)
     if colon and not namespace:
-        message = "not a name: nothing stands before its ':'"
+        message = "not a name: it has nothing before ':'"
         raise ValueError(message)
     if len(full_name) > MAX_NAME:
         message = f"namespace and topic together are longer than {MAX_NAME} characters"
@@ -161,8 +161,8 @@ def check_location_or_name(text: str) -> str:
     """Return `text` if it is a location, or a topic's name without its namespace."""
     if ":" in text and "/" not in text:
         message = (
-            "not a topic name: it is looked for in the mounting's own namespace and stands without it; "
-            "of a topic of another write the location, <topic>/<cluster-uuid>/<revision>"
+            "not a topic name: write it without its namespace, which is the mounting's own; for a topic of another "
+            "namespace write the location, <topic>/<cluster-uuid>/<revision>"
         )
         raise ValueError(message)
     return check_topic_location(text) if "/" in text else check_topic_name(text)

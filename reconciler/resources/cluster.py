@@ -247,7 +247,7 @@ class SecuritySpec(Model):
         }[self.mechanism if is_sasl else None]
         for name, value in needed.items():
             if value is None:
-                yield f"is required with {self.mechanism}", "Add it beside `mechanism`", (name,)
+                yield f"is required with {self.mechanism}", "Add it next to `mechanism`", (name,)
 
 
 class BrokersConnection(Connection):
@@ -361,7 +361,7 @@ class UploadSpec(Model):
     def _in_seconds(cls, ms: int | None) -> int | None:
         if ms is not None and (ms <= 0 or ms % 1_000):
             hint = "Write 90s or 1h. Leave it out, and only closed segments are uploaded"
-            raise refusal(Complaint("is no number of whole seconds, of which platforms want at least one", hint))
+            raise refusal(Complaint("is not a whole number of seconds, at least one", hint))
         return ms
 
 
@@ -385,7 +385,7 @@ class CacheSpec(Model):
     """The chunk cache in front of remote reads. Of several limits the smallest wins."""
 
     directory: str | None = Field(
-        default=None, description="Where it lies, a full path.", examples=["/var/cache/topics"]
+        default=None, description="Its location, a full path.", examples=["/var/cache/topics"]
     )
     bytes: SizeBytes | None = Field(default=None, description="Its largest size.", examples=["20GiB"])
     percent: Percent | None = Field(default=None, description="Its largest share of the disk.", examples=[20])
@@ -490,7 +490,7 @@ class ClusterSpec(Model):
         examples=["s3://topics"],
     )
     tiering: MachineryTiering | None = Field(
-        default=None, description="Tiering as far as it is the cluster's.", examples=[{"upload": {"maxInterval": "1h"}}]
+        default=None, description="Tiering settings of the cluster.", examples=[{"upload": {"maxInterval": "1h"}}]
     )
     embedded: EmbeddedConnection | None = Field(
         default=None, description="With provider embedded.", examples=[{"root": "file://.clusters/west"}]

@@ -31,7 +31,7 @@ _SWITCHES: Final = (
         "cloud_storage_enable_compacted_topic_reupload",
         "boolean",
         "true",
-        description="Upload what was compacted once more.",
+        description="Upload segments again after compaction.",
     ),
     ConfigKey(
         METADATA_UPLOADS,
@@ -87,7 +87,7 @@ _UPLOAD: Final = (
         "duration",
         "60000",
         minimum=0,
-        description="How often the share of uploads is set anew.",
+        description="How often the share of uploads is recomputed.",
     ),
     ConfigKey(
         "cloud_storage_upload_ctrl_p_coeff",
@@ -108,7 +108,7 @@ _UPLOAD: Final = (
         "duration",
         "3600000",
         minimum=1,
-        description="How often what is not in segments is looked at, and kept in object storage where it changed.",
+        description="How often cluster metadata is checked, and uploaded if it changed.",
     ),
     ConfigKey(
         _PAGE,
@@ -130,7 +130,7 @@ _REPLICAS: Final = (
 )
 
 _CACHE: Final = (
-    ConfigKey("cloud_storage_cache_directory", "string", description="Where the cache lies, a full path."),
+    ConfigKey("cloud_storage_cache_directory", "string", description="Location of the cache, a full path."),
     ConfigKey(
         "cloud_storage_cache_size", "size", "0", minimum=0, description="Largest size of the cache; 0: no limit."
     ),
@@ -150,7 +150,7 @@ _CACHE: Final = (
         "duration",
         "30000",
         minimum=1,
-        description="How often it is looked at.",
+        description="How often it is checked.",
     ),
     ConfigKey(
         "cloud_storage_cache_trim_carryover_bytes",
@@ -252,7 +252,7 @@ _LOCAL: Final = (
         description="The same in percent of the disk; unset: what cache and reservation leave.",
     ),
     ConfigKey(
-        "retention_local_trim_interval", "duration", "30000", minimum=1, description="How often that is looked at."
+        "retention_local_trim_interval", "duration", "30000", minimum=1, description="How often that is checked."
     ),
     ConfigKey(
         "disk_reservation_percent", "double", "20", minimum=0, maximum=100, description="Left free for everything else."
@@ -356,7 +356,7 @@ EMBEDDED_PROPERTIES: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 REFERENCES: Final = frozenset(name for name, key in EMBEDDED_PROPERTIES.items() if key.type == "reference")
 """Those that name a secret, which is never written out."""
 
-_PLACE: Final = "objectStorage says where the object storage is"
+_PLACE: Final = "objectStorage sets the location"
 
 MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -366,7 +366,7 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "cloud_storage_api_endpoint_port": (_PLACE, "Write it into `endpoint` of objectStorage: https://host:port."),
         "cloud_storage_disable_tls": (_PLACE, "Write `endpoint` of objectStorage with http:// or https://."),
         "cloud_storage_url_style": (_PLACE, "Write `forcePathStyle` of objectStorage."),
-        "cloud_storage_backend": (_PLACE, "The URL of objectStorage says it: s3://, gs:// or az://."),
+        "cloud_storage_backend": (_PLACE, "The URL of objectStorage has it: s3://, gs:// or az://."),
         "cloud_storage_azure_container": (_PLACE, "Write it into the URL of objectStorage: az://container/prefix."),
         "cloud_storage_azure_adls_endpoint": (_PLACE, "Write `endpoint` of objectStorage: https://host."),
         "cloud_storage_azure_adls_port": (_PLACE, "Write it into `endpoint` of objectStorage: https://host:port."),
@@ -382,7 +382,10 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             f"Remove it; keys may be named by {ACCESS_KEY} and {SECRET_KEY}.",
         ),
         "cloud_storage_reconciliation_interval_ms": (
-            "it says how often brokers agree on which of them uploads what; here any process may upload any partition",
+            (
+                "it sets how often brokers agree on who uploads what; on embedded clusters any process may upload any "
+                "partition"
+            ),
             "Remove it; how often uploads are looked for is `reconciler run --interval`.",
         ),
         "cloud_storage_cache_num_buckets": (

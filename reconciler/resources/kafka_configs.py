@@ -84,14 +84,14 @@ _RECORDS: Final = (
         "duration",
         "3600000",
         minimum=0,
-        description="How far in the future a record's timestamp may lie.",
+        description="How far in the future a record's timestamp may be.",
     ),
     ConfigKey(
         "message.timestamp.before.max.ms",
         "duration",
         _FOR_EVER,
         minimum=0,
-        description="How far in the past a record's timestamp may lie.",
+        description="How far in the past a record's timestamp may be.",
     ),
     ConfigKey(
         "message.timestamp.difference.max.ms",
@@ -119,7 +119,7 @@ _RECORDS: Final = (
 
 _FILES: Final = (
     ConfigKey(
-        "file.delete.delay.ms", "duration", "60000", minimum=0, description="How long a removed file still lies there."
+        "file.delete.delay.ms", "duration", "60000", minimum=0, description="How long a removed file is still stored."
     ),
     ConfigKey("flush.messages", "integer", _FOR_EVER, minimum=1, description="Records between two flushes to disk."),
     ConfigKey("flush.ms", "duration", _FOR_EVER, minimum=0, description="Time between two flushes to disk."),

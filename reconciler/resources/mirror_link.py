@@ -359,7 +359,7 @@ class MirrorLinkSpec(Model):
         default=300_000, description="After this long without success a mirror is FAILED.", examples=["5m"]
     )
     auto_create: AutoCreateSpec | None = Field(
-        default=None, description="Mirrors made by the link itself.", examples=[{"enabled": False}]
+        default=None, description="Mirrors created by the link itself.", examples=[{"enabled": False}]
     )
     consumer_offset_sync: ConsumerOffsetSyncSpec | None = Field(
         default=None, description="Consumer groups that follow their topics.", examples=[{"enabled": False}]
@@ -451,7 +451,7 @@ class MirrorLinkSpec(Model):
         if is_never_mirrored(source):
             yield Complaint(
                 f"{source} is the platform's own: it is never mirrored",
-                hint="Remove the entry: each cluster keeps such topics for itself",
+                hint="Remove the entry: each cluster manages such topics itself",
                 at=at,
             )
         name = len(self.prefix) + len(source)

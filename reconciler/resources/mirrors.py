@@ -630,8 +630,8 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: Tra
     end = MIRROR.follow(MirrorStatus(mirror.state), to)
     is_shut = current.ends is not None and not request.is_given_up
     if mirror.state == _M.PENDING_SYNCHRONIZE and end is _M.ACTIVE and is_shut:
-        message = f"mirror {full_name} is {mirror.state}, and its source is shut: its reversal cannot be taken back"
-        raise UserError(message, hint="Go on with: reconciler run --once --only mirror")
+        message = f"mirror {full_name} is {mirror.state}, and its source is sealed: its reversal cannot be undone"
+        raise UserError(message, hint="Continue with: reconciler run --once --only mirror")
     after = replace(mirror, state=end.value, since_ms=request.now_ms, trouble=None)
     if end is _M.STOPPED:
         after = replace(after, stopped_by=current.verb)
@@ -751,7 +751,7 @@ def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> N
         StalePlanError: The link has another id.
     """
     if link is not None and link_id not in {None, link.id}:
-        raise StalePlanError(f"link {name} was deleted and created again since it was looked at", hint="Plan again.")
+        raise StalePlanError(f"link {name} was deleted and created again after it was read", hint="Plan again.")
 
 
 def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
@@ -763,7 +763,7 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
     if source.incarnation is None or mirror.source_topic_id in {None, source.incarnation}:
         return
     message = f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
-    hint = "Delete the mirror and make it again to copy the new topic."
+    hint = "Delete the mirror and create it again to copy the new topic."
     raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
@@ -805,7 +805,7 @@ def check_mirrored(full_name: str, source: str, named_link: NamedObjects) -> Non
     """
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
-        raise UserError(message, hint="Leave it out: each cluster keeps its own.")
+        raise UserError(message, hint="Leave it out: each cluster has its own.")
     wanted = mirror_name(source, named_link[1])
     if full_name != wanted:
         message = f"a mirror of {source} over link {named_link[0]} is called {wanted}, and not {full_name}"

@@ -74,8 +74,8 @@ class Mounting(Model):
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Mounting"] = Field(default="Mounting", description="What this document declares.")
-    metadata: InNamespace = Field(description="Its name and where it lives.")
-    spec: MountingSpec = Field(description="Where the topic shall be.")
+    metadata: InNamespace = Field(description="Its name and cluster.")
+    spec: MountingSpec = Field(description="Whether the topic is attached or detached.")
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Mounting:
@@ -269,7 +269,7 @@ class Migration:
 def way_to_free(release: str, *, is_mounted: bool) -> str:
     """Return the hint for a topic that another cluster has or is mounting; `release` is the last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
-    return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is gone for good: {release}"
+    return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is lost permanently: {release}"
 
 
 Phase: TypeAlias = Literal["whole", "prepare", "finish"]

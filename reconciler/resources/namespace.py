@@ -73,7 +73,7 @@ class Namespace(Model):
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Namespace"] = Field(default="Namespace", description="What this document declares.")
-    metadata: OfNamespace = Field(description="Its name and where it lives.")
+    metadata: OfNamespace = Field(description="Its name and cluster.")
     spec: NamespaceSpec = Field(default_factory=NamespaceSpec, description="What everything in it inherits.")
 
     @model_validator(mode="after")

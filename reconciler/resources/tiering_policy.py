@@ -64,7 +64,7 @@ class TieringPolicy(Model):
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["TieringPolicy"] = Field(default="TieringPolicy", description="What this document declares.")
     metadata: NameOnly = Field(description="Its name.")
-    spec: TieringPolicySpec = Field(description="What it says; what is absent is left to the platform.")
+    spec: TieringPolicySpec = Field(description="Its settings; the platform decides what is absent.")
 
     @property
     def address(self) -> Address:
@@ -105,7 +105,7 @@ _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "remote.log.delete.on.disable": ("remote.log.disable.policy",),
 }
 """Kafka's config → Redpanda's configs with the same meaning, over which it wins within one tier."""
-_DEFAULT: Final = "nothing says otherwise: the default"
+_DEFAULT: Final = "not set: the default"
 _TOTAL_MS: Final = 7 * 24 * 60 * 60 * 1000
 _LOCAL_MS: Final = 24 * 60 * 60 * 1000
 

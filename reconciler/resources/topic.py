@@ -94,7 +94,7 @@ class Topic(Model):
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Topic"] = Field(default="Topic", description="What this document declares.")
-    metadata: InNamespace = Field(description="Its name and where it lives.")
+    metadata: InNamespace = Field(description="Its name and cluster.")
     spec: TopicSpec = Field(description="What it shall be.")
 
     @model_validator(mode="after")

@@ -213,9 +213,7 @@ class Guards(Model):
     rules: Many[Rule] = Field(
         default=(),
         description="Conventions.",
-        examples=[
-            [{"match": "topic/*", "require": {"labels": ["team"]}, "message": "Every topic says which team owns it"}]
-        ],
+        examples=[[{"match": "topic/*", "require": {"labels": ["team"]}, "message": "Every topic names its team"}]],
     )
 
 
@@ -274,7 +272,7 @@ class SparkSpec(Model):
     @classmethod
     def _check_master(cls, master: str) -> str:
         if not _MASTER.fullmatch(master):
-            what = f"{master!r} is no Spark master"
+            what = f"{master!r} is not a Spark master"
             raise refusal(Complaint(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port"))
         return master
 
@@ -307,7 +305,7 @@ class SparkSpec(Model):
         named = next((name for name in ("spark.master", "spark.remote") if name in self.conf), None)
         if named is not None:
             field = named.removeprefix("spark.")
-            raise refusal(Complaint(f"is said by spec.spark.{field}", f"Write {field}: there", ("conf", named)))
+            raise refusal(Complaint(f"is set by spec.spark.{field}", f"Write {field}: there", ("conf", named)))
         return self
 
     @property
@@ -348,7 +346,7 @@ class WorkspaceSpec(Model):
 
     state: Location = Field(
         default_factory=lambda: LocationSpec(url="file://.reconciler"),
-        description="Where the state lives: who is applying, what we own.",
+        description="Where the state is stored: the lease, and what the workspace owns.",
         examples=["file://.reconciler", {"url": "s3://bucket/prefix", "region": "eu-west-1"}],
     )
     manifests: Many[str] = Field(

@@ -74,7 +74,7 @@ def _escape_character(match: re.Match[str]) -> str:
 
 _SENTENCES: Final[Mapping[str, str]] = {
     "missing": "is missing",
-    "extra_forbidden": "is no field of it",
+    "extra_forbidden": "is not one of its fields",
     "model_type": "is not an object",
     "model_attributes_type": "is not an object",
     "dict_type": "is not an object",
@@ -91,7 +91,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "greater_than": "is not greater than {gt}",
     "literal_error": "is not {expected}",
     "union_tag_invalid": "is of none of the kinds there are",
-    "union_tag_not_found": "does not say of which kind it is",
+    "union_tag_not_found": "has no kind",
     "refused": "{message}",
     "value_error": "{error}",
 }

@@ -253,7 +253,7 @@ class ThreadEffects:
 
 def _stopped_error() -> StoppedError:
     return StoppedError(
-        "stopped, and something that was under way gave no answer in time",
+        "stopped, and an operation in progress did not finish in time",
         hint="The state store or a cluster is slow to answer.",
     )
 

@@ -181,7 +181,7 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
     if remains.is_nothing:
         return Symptoms()
     if remains.stored is None:
-        return Symptoms((f"{store.url}/{KEY} is gone, and what lies beside it is not",))
+        return Symptoms((f"{store.url}/{KEY} is missing, and the files next to it are not",))
     try:
         lockfile = parse_lockfile(remains.stored, store.url).lockfile
     except NewerFormatError:

@@ -213,7 +213,7 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
             raise UserError(
                 f"{store.url}/{journal_key(run, position)} is missing, and later entries of that journal are there",
                 hint="Restore the file from a backup or the bucket's versions. Without it reconciler cannot tell what "
-                "that run did; `reconciler state repair` says what is known.",
+                "that run did; `reconciler state repair` shows what is known.",
             )
     pages = [_read_page(store, run, seq) for seq in seqs[:-1]]
     last = _last_page(store, run, seqs[-1]) if seqs else None
@@ -396,7 +396,7 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
 def _damaged(store: ObjectStore, key: str, why: str) -> UserError:
     return UserError(
         f"{store.url}/{key} cannot be read: {why}",
-        hint="Nothing was changed. Restore it from a backup or the bucket's versions; `reconciler state repair` says "
+        hint="Nothing was changed. Restore it from a backup or the bucket's versions; `reconciler state repair` shows "
         "what is known without it.",
     )
 
@@ -580,7 +580,7 @@ def require_run(store: ObjectStore, run: str) -> RunFile:
     file = read_run(store, run)
     if file is None or file.run != run:
         raise UserError(
-            f"{store.url}/{run_key(run)} is missing or cannot be read, and the lockfile says that this run is open",
+            f"{store.url}/{run_key(run)} is missing or cannot be read, and the lockfile has that this run is open",
             hint="Restore the file from a backup or the bucket's versions; `reconciler state repair` "
             "continues without it.",
         )
@@ -597,7 +597,7 @@ def _create_file(store: ObjectStore, key: str, body: bytes) -> None:
             create(store, key, body)
         except LostRaceError as error:
             message = f"{store.url}/{key} exists already"
-            raise UserError(message, hint="Every run has an id of its own: run the command again.") from error
+            raise UserError(message, hint="Every run has its own id: run the command again.") from error
         except RetryableError:
             # After a lost answer the retry finds our own body, or writes it once.
             if not left:
@@ -705,7 +705,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
         raise UserError(
             f"{store.url}: the files of run {file.run} do not belong to this state: it began on #{file.base_serial}, "
             f"and the state is #{lockfile.serial}",
-            hint="Files of two states were mixed. `reconciler state repair` says what fits.",
+            hint="Files of two states were mixed. `reconciler state repair` shows which files belong together.",
         )
     return read_unfinished(store, file)
 
@@ -733,8 +733,8 @@ def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
         raise UserError(
             f"the journal of run {written.run} is cut short: it does not know of {lost[0]}, which was done"
             + (f", and of {len(lost) - 1} more" if lost[1:] else ""),
-            hint="Restore what is missing from a backup or the bucket's versions; `reconciler state repair` goes on "
-            "without.",
+            hint="Restore what is missing from a backup or the bucket's versions; `reconciler state repair` continues "
+            "without it.",
         )
 
 
@@ -790,8 +790,8 @@ def check_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
     if outdated is not None:
         raise UserError(
             outdated,
-            hint="An old one would forget what was applied since. Restore the newest version of it, or make it anew "
-            "from what is beside it: reconciler state repair",
+            hint="An old one would forget what was applied since. Restore the newest version of it, or rebuild it "
+            "from the files next to it: reconciler state repair",
         )
 
 

@@ -89,7 +89,8 @@ def lost_lease_error(current: Read | None, url: str) -> LeaseError:
     """Return the error for a lease that another process took, or whose lockfile is gone."""
     if current is None:
         return LeaseError(
-            f"{url}/{KEY} is gone while we held its lease", hint="Restore it from a backup or the bucket's versions."
+            f"{url}/{KEY} was deleted while this run held its lease",
+            hint="Restore it from a backup or the bucket's versions.",
         )
     lease = current.lockfile.lease
     who = f"{lease.who}, run {lease.run}" if lease.status == "held" else "someone who has finished since"
@@ -150,7 +151,7 @@ class Lease:
             LeaseError: It was freed, taken over, or not renewed for too long: write nothing more.
         """
         if self._is_free:
-            raise LeaseError("the lease was freed", hint="What was still under way is found by the next run.")
+            raise LeaseError("the lease was freed", hint="The next run finds what was still in progress.")
         if self._lost is None and self._age() >= self.terms.give_up_s:
             why = f" ({self._trouble})" if self._trouble else ""
             note(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))
@@ -250,7 +251,7 @@ class Lease:
 
     def _not_freed_hint(self) -> str:
         return (
-            f"The lease could not be given back: it is free {self.terms.lease_s:.0f} s from now, or at once with: "
+            f"The lease could not be released: it expires {self.terms.lease_s:.0f} s from now, or at once with: "
             f"reconciler state unlock {self.run}"
         )
 

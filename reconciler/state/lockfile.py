@@ -187,10 +187,10 @@ def check_owner(actual: Owner, owner: Owner, url: str) -> None:
 
 
 def _lost(store: ObjectStore, why: str = "") -> UserError:
-    beside = why or f"{STATE_PREFIX} or {RUNS_PREFIX} beside it is not"
+    beside = why or f"{STATE_PREFIX} or {RUNS_PREFIX} next to it is not"
     return UserError(
-        f"{store.url}: {KEY} is gone, but {beside}: the state is lost, not new",
-        hint=f"Restore {KEY} from a backup or the bucket's versions, or rebuild it from what is beside it: "
+        f"{store.url}: {KEY} is missing, but {beside}: the state is lost, not new",
+        hint=f"Restore {KEY} from a backup or the bucket's versions, or rebuild it from the files next to it: "
         "reconciler state repair",
     )
 
@@ -198,8 +198,8 @@ def _lost(store: ObjectStore, why: str = "") -> UserError:
 def _damaged(url: str, why: str) -> UserError:
     return UserError(
         f"{url}/{KEY} cannot be read: {why}",
-        hint="Nothing was changed. Restore it from a backup or the bucket's versions, or rebuild it from what is "
-        "beside it: reconciler state repair",
+        hint="Nothing was changed. Restore it from a backup or the bucket's versions, or rebuild it from the files "
+        "next to it: reconciler state repair",
     )
 
 

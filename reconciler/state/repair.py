@@ -180,7 +180,7 @@ def _pick_committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
 
 def _ambiguous_error(serial: int, named: Iterable[str]) -> UserError:
     return UserError(
-        f"state #{serial} was written twice, and nothing says which was committed: {', '.join(sorted(named))}",
+        f"state #{serial} was written twice, and it is unknown which was committed: {', '.join(sorted(named))}",
         hint="Name the one to continue from: reconciler state repair --snapshot KEY",
     )
 
@@ -373,7 +373,8 @@ def _alive_error(lockfile: Lockfile) -> LeaseError:
 
 _COPY_KEY: Final = "lockfile.damaged-{}.json"
 _MOVE_AWAY_HINT: Final = (
-    f"Where only {KEY} is the other one's, move it away and rebuild it from what is beside it: reconciler state repair"
+    f"If only {KEY} belongs to the other state, move it away and rebuild it from the files next to it: "
+    "reconciler state repair"
 )
 
 
@@ -533,7 +534,7 @@ class _RepairPlanner:
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
         if named is not None and (last is None or last.run != named):
             message = f"run {named} is not the one that wrote last" + (f", that is {last.run}" if last else "")
-            raise UserError(message, hint="Only that one can be given up: those before it are closed.")
+            raise UserError(message, hint="Only that one can be abandoned: those before it are closed.")
         begun = last.begun if last is not None else 0
         if (last is None or named is not None) and base.damaged and not is_told:
             raise self._ask_for_snapshot(base)
@@ -549,13 +550,13 @@ class _RepairPlanner:
         """
         if last.file is None:
             message = (
-                f"what run {last.run} set out to do cannot be told, and it wrote last: its run.json is gone or cut"
+                f"what run {last.run} set out to do is unknown, and it wrote last: its run.json is missing or truncated"
             )
             raise UserError(message, hint=RESTORE)
         is_closed = read_journal(self._store, last.run).is_closed
         is_ended = last.end is not None and last.end.is_whole
         if is_ended and not is_closed:
-            message = f"the journal of run {last.run} is cut short: the run ended, and its journal does not say so"
+            message = f"the journal of run {last.run} is truncated: the run ended, and its journal does not record it"
             raise UserError(message, hint=RESTORE)
         # The base may contain all of a closed run, whose own base may be gone.
         if is_closed and not base.damaged and (base.is_older or is_ended or not _is_of(last.file, base)):
@@ -584,7 +585,7 @@ class _RepairPlanner:
             return self._ask_for_snapshot(base)
         return UserError(
             error.message,
-            hint=f"{RESTORE}. To go on without it, and adopt what it made where the files name it: "
+            hint=f"{RESTORE}. To continue without it, and adopt what it created if the files declare it: "
             f"reconciler state repair --without-run {last.run}",
         )
 
@@ -614,7 +615,7 @@ class _RepairPlanner:
         runs = runs_after(self._store, self._remains, base.snapshot.serial)
         lost = f", and forgets what {', '.join(map(str, runs))} did" if runs else ""
         return UserError(
-            f"{why}, and no journal says what it said",
+            f"{why}, and no journal has its content",
             hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to continue from it{lost}: "
             f"reconciler state repair --snapshot {base.snapshot.serial}",
         )

@@ -30,7 +30,7 @@ _RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+(?:,"settles":"([^"\\]
 _TAIL: Final = 512
 _LEVEL: Final = 6
 _RESTORE: Final = (
-    "Restore the file from a backup or the bucket's versions, or continue with what the journals say: "
+    "Restore the file from a backup or the bucket's versions, or continue with what the journals have: "
     "reconciler state repair"
 )
 
@@ -85,7 +85,7 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     body = _fetch(store, pointer.key)
     digest = sha256(body).hexdigest()
     if digest != pointer.sha256:
-        message = f"{store.url}/{pointer.key} is damaged: its sha256 is {digest}, the lockfile says {pointer.sha256}"
+        message = f"{store.url}/{pointer.key} is damaged: its sha256 is {digest}, the lockfile has {pointer.sha256}"
         raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
     snapshot = _decode(body, f"{store.url}/{pointer.key}", pointer.key, digest)
     if (snapshot.lineage, snapshot.serial) != (lockfile.lineage, lockfile.serial):
@@ -123,7 +123,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
     snapshot = _read(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
-        message = f"{store.url}/{row.key} holds {actual}, but its file name says another one"
+        message = f"{store.url}/{row.key} holds {actual}, but its file name has another one"
         raise UserError(message, hint="Files of two states were mixed: restore all files of one of them from a backup.")
     return snapshot
 
@@ -231,7 +231,7 @@ def _read(store: ObjectStore, key: str) -> Snapshot:
     body = _fetch(store, key)
     digest, named = sha256(body).hexdigest(), _NAME.fullmatch(key)
     if named is None or not digest.startswith(named[2]):
-        message = f"{store.url}/{key} is damaged: its sha256 is {digest}, which is not what its name says"
+        message = f"{store.url}/{key} is damaged: its sha256 is {digest}, which differs from its name"
         raise UserError(message, hint=f"Nothing was changed. {_RESTORE}")
     return _decode(body, f"{store.url}/{key}", key, digest)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reconciler.applying.events import ActionDone, ActionFailed, ActionStarted, Event, LeaseLost, Progress
-from reconciler.applying.ports import DataAction, Moved, RunPorts
+from reconciler.applying.ports import DataAction, JobResult, RunPorts
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
 from reconciler.planning.actions import Action, ControlAction, Create, Delete, Forget, RunJob
 from reconciler.providers.protocol import Done, Failed, Outcome
@@ -88,7 +88,7 @@ class Works:
 
     def run(
         self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
-    ) -> Moved:
+    ) -> JobResult:
         may_go_on()
         self.ran.append(job.id)
         if self.on_run is not None:
@@ -99,7 +99,7 @@ class Works:
         if job.id in self.fails:
             raise self.fails[job.id]
         progress(Progress(job.id, 10, 10, 100, 100, 1.0))
-        return Moved(10, 100)
+        return JobResult(10, 100)
 
     def stop(self) -> None:
         self.stops += 1

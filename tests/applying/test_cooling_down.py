@@ -78,7 +78,6 @@ def settled(platform: ClusterNaming, *, stops_s: float | None = None) -> tuple[d
 
 
 def looks(platform: ClusterNaming) -> Iterator[float]:
-    """Yield the times between looks."""
     yield from (after - before for before, after in zip(platform.looks, platform.looks[1:], strict=False))
 
 

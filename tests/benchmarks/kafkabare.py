@@ -38,7 +38,6 @@ def fill(kafka: Kafka, records: int) -> None:
 
 
 def consume(kafka: Kafka, records: int) -> int:
-    """Consume everything, and keep nothing."""
     consumer = Consumer({**record_settings(kafka), **_READING})
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     counted = 0

@@ -103,7 +103,6 @@ def _created(bench: Bench) -> Row:
 
 
 def _planned(bench: Bench) -> Iterator[Row]:
-    """Plan with nothing to do, at two sizes."""
     few, many = bench.scratch / f"kafka-{bench.topics}", bench.workspace(10 * bench.topics)
     found, _ = _plans(bench, few)
     bench.took["plan"] = found["ours"]

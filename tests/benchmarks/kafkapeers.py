@@ -74,7 +74,6 @@ def terraform(name: str, folder: Path, brokers: str, topics: list[str]) -> Peer:
 
 
 def topicctl(folder: Path, brokers: str, topics: list[str]) -> Peer:
-    """Return topicctl."""
     name = "topicctl"
     if shutil.which(name) is None:
         return Peer(name, folder, "not on the PATH")

@@ -84,12 +84,10 @@ def quoted(readme: str, measured: Sequence[Row]) -> str:
 
 
 def rows_of(areas: Mapping[str, Sequence[Row | LeftOut]]) -> list[Row]:
-    """Return the rows of all areas."""
     return [each for area in areas.values() for each in area if isinstance(each, Row)]
 
 
 def text(found: Row | LeftOut) -> str:
-    """Return a line for the terminal."""
     if isinstance(found, LeftOut):
         return f"{found.what}: left out, {found.why}"
     return (

@@ -137,7 +137,6 @@ class Race:
         return [ends[pid] for pid in pids]
 
     def words(self) -> str:
-        """Return what the runners said."""
         there = [self._said(number) for number in range(RUNNERS)]
         return "\n".join(f"-- {path.name}\n{path.read_text()}" for path in there if path.exists())
 
@@ -216,7 +215,6 @@ def journals_are_whole(folder: Path) -> None:
 
 
 def topics(folder: Path, url: str) -> Weather:
-    """Topics come, go and change."""
 
     def prepare(_number: int, choose: random.Random) -> None:
         write_manifests(folder, choose, at=url)
@@ -241,7 +239,6 @@ WEATHERS: Final = {"topics": topics, "copies": copies}
 
 
 def main() -> None:
-    """Do what the arguments say."""
     folder, url, kind, rounds, seed = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5]
     folder.mkdir(parents=True, exist_ok=True)
     rage(folder, WEATHERS[kind](folder, url), rounds, seed)

@@ -218,14 +218,12 @@ def everything() -> Plan:
 
 
 def empty() -> Plan:
-    """Return a plan of nothing."""
     return Plan(
         workspace="shop", environment="prod", base=None, tool="0.1.0", git_commit=None, actions=(), digest=DIGEST
     )
 
 
 def refused() -> Plan:
-    """Return a plan with errors."""
     address = Address("topic/west/shop:eu:orders")
     return Plan(
         workspace="shop",
@@ -307,7 +305,6 @@ def _asked(
 
 
 def actions() -> tuple[Action, ...]:
-    """Return them."""
     lag = (Stretch(0, 1_200_000, 4_000_000), Stretch(7, 3_100_000, 3_100_700))
     return (
         _asked("orders", "failover", RoleCost(lost=(Stretch(0, 40, 52), Stretch(3, 9, 10))), records=13, size=2_600),
@@ -343,7 +340,6 @@ def actions() -> tuple[Action, ...]:
 
 
 def roles() -> Plan:
-    """Return the plan."""
     return Plan(
         workspace="shop",
         environment=None,
@@ -435,7 +431,6 @@ def _delete(name: str, *, is_kept: bool) -> Delete:
 
 
 def switching() -> Plan:
-    """Return the plan."""
     return Plan(
         workspace="shop",
         environment=None,
@@ -544,7 +539,6 @@ def mount_actions() -> tuple[Action, ...]:
 
 
 def mount_plan() -> Plan:
-    """Return the plan."""
     return Plan(
         workspace="shop",
         environment=None,
@@ -628,7 +622,6 @@ def broken() -> TopicStorage:
 
 
 def many_topics() -> Storages:
-    """Return one of each."""
     return Storages((broken(), hidden(), paused(), local(), orders()), unmeasured=3)
 
 
@@ -685,7 +678,7 @@ def unreadable() -> UnlockResult:
 
 def repair() -> Repair:
     """A lost lockfile, with a run that stays open."""
-    return _repair(("s3://ops/shop/lockfile.json is gone, and what lies beside it is not",), opened=_RUN)
+    return _repair(("s3://ops/shop/lockfile.json is missing, and the files next to it are not",), opened=_RUN)
 
 
 def forgetting() -> Repair:
@@ -697,7 +690,6 @@ def forgetting() -> Repair:
 
 
 def repaired() -> StateRepair:
-    """What was done about it."""
     return StateRepair(repair(), "lockfile.damaged-0123.json")
 
 

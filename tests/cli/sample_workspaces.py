@@ -98,18 +98,15 @@ class Twins:
         return printed
 
     def produce(self, address: str, *values: str, partition: int = 0) -> None:
-        """Write records, as anybody would."""
         rows = "".join(f'"{value}"\n' for value in values).encode()
         form = ("--input", "-", "--input-format", "jsonl")
         self.said("topic", "produce", address, *form, "--partition", str(partition), stdin=rows)
 
     def values(self, address: str) -> list[str]:
-        """Read a topic or a mirror."""
         found = self.said("topic", "consume", address, "--output-format", "values").split()
         return sorted(str(orjson.loads(value)) for value in found)
 
     def copy(self) -> None:
-        """Bring all mirrors up to date."""
         self.said("run", "--once", "--only", "mirror")
 
     def status(self, address: str) -> str:
@@ -138,7 +135,6 @@ class Twins:
         (place / cluster).rename(place / f"lost-{cluster}")
 
     def find(self, cluster: str) -> None:
-        """Let it be there again."""
         place = self.folder / ".clusters"
         (place / f"lost-{cluster}").rename(place / cluster)
 
@@ -213,12 +209,10 @@ class Shop:
 
     @property
     def bucket(self) -> DirectoryStore:
-        """The object storage."""
         return DirectoryStore(self.folder / ".bucket")
 
     @property
     def location(self) -> str:
-        """Where the topic lies for life."""
         west = self.cluster("west")
         return str(location_of(MOUNTED_ORDERS, west.topics()[MOUNTED_ORDERS], west.cluster_id))
 

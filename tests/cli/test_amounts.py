@@ -44,7 +44,7 @@ def test_a_quota_is_shown_with_what_is_used_of_it_as_far_as_that_is_known() -> N
 def test_one_is_singular() -> None:
     assert counted(1, "topic") == "1 topic"
     assert counted(1284, "topic") == "1,284 topics"
-    assert counted(2, "resource half-way", "resources half-way") == "2 resources half-way"
+    assert counted(2, "resource unfinished", "resources unfinished") == "2 resources unfinished"
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,10 @@ def test_a_pull_request_that_was_closed_without_a_merge_is_not_applied(
 @pytest.mark.parametrize(
     ("reviews", "said"),
     [
-        ([], "there is no approval of anybody who may write"),
-        ([Review("anna", may_write=False)], "there is no approval of anybody who may write"),
-        ([Review("anna", is_dismissed=True)], "there is no approval of anybody who may write"),
-        ([Review("anna"), Review("anna", "CHANGES_REQUESTED")], "there is no approval of anybody who may write"),
+        ([], "there is no approval by a user who may write"),
+        ([Review("anna", may_write=False)], "there is no approval by a user who may write"),
+        ([Review("anna", is_dismissed=True)], "there is no approval by a user who may write"),
+        ([Review("anna"), Review("anna", "CHANGES_REQUESTED")], "there is no approval by a user who may write"),
         ([Review("author")], "author approved what is their own"),
         ([Review("anna", commit="01d", at="2026-05-01T08:00:00Z")], "anna approved another commit than its last one"),
         ([Review("anna", at="2026-05-01T09:30:00Z")], "anna approved no later than the plan was written"),
@@ -261,7 +261,7 @@ def test_a_job_that_is_run_again_does_not_bring_back_what_was_undone_since_unles
     assert (code, is_done(call)) == (6, False)
     assert "did this plan already" in err
     assert "topic/west/refunds is recorded no more" in err
-    assert "have it approved once more" in err
+    assert "have it approved again" in err
     forge.reviews.append(Review("bob", at="2999-01-01T00:00:00Z"))
     assert apply(call)[0] == 0
     assert is_done(call)
@@ -294,7 +294,7 @@ def test_a_change_that_asks_for_fewer_approvers_is_held_to_what_its_base_asks_fo
     forge.merged_as, forge.reviews = MERGE, [Review("anna")]
     code, err = apply(call)
     assert (code, is_done(call)) == (7, False)
-    assert "2 people must have approved this plan, as its comment says, and anna did" in err
+    assert "2 people must have approved this plan, from its comment, and anna did" in err
     forge.reviews.append(Review("bob"))
     assert apply(call)[0] == 0
 

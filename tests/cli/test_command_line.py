@@ -137,7 +137,7 @@ def test_version_is_one_line(run: Run) -> None:
         (["plan", "--format", "xml"], "Invalid value for '--format'"),
         (["plan", "surplus"], "unexpected extra argument"),
         (["plan", "-o", "json"], "-o is --out here, and 'json' is a format"),
-        (["plan", "-o", "-"], "--out is a file, and '-' is none"),
+        (["plan", "-o", "-"], "--out is a file, not '-'"),
         (["apply", "--strict", "--yes"], "--strict is only for a saved plan"),
         (["apply", "--lock-timeout", "soon", "--yes"], "--lock-timeout soon: not a duration"),
         (["apply", "--lock-timeout", "infinite", "--yes"], "--lock-timeout infinite has no end"),
@@ -155,8 +155,8 @@ def test_version_is_one_line(run: Run) -> None:
             "--principal User:* means every principal; a single one is needed here",
         ),
         (["plan", "--host", "10.0.0.7"], "--host needs --principal"),
-        (["apply"], "there is no terminal to confirm on, so nothing was done"),
-        (["destroy"], "there is no terminal to confirm on, so nothing was done\n  hint: Give --yes\n"),
+        (["apply"], "there is no terminal to confirm on; nothing was done"),
+        (["destroy"], "there is no terminal to confirm on; nothing was done\n  hint: Give --yes\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -177,7 +177,7 @@ def test_what_is_called_wrongly_exits_64_and_says_how(
 def test_the_process_leaves_with_the_code(run: Run) -> None:
     done = run("plna")
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr.startswith("Error: There is no command 'plna'")
+    assert done.stderr.startswith("Error: No such command: 'plna'")
 
 
 def test_without_a_command_it_explains_itself_and_exits_64(run: Run) -> None:

@@ -313,7 +313,7 @@ def test_explain_says_where_a_value_comes_from_and_why_something_is_planned(appl
     said = applied("explain", TOPIC)
     assert re.search(r"^partitions +6 +3 +3 +manifests/example.yaml:\d+$", said.out, re.MULTILINE)
     assert "Planned  ± " in said.out
-    assert "keys move to other partitions" in said.out
+    assert "keys change partitions" in said.out
     printed = follows("explain", applied("explain", TOPIC, "--format", "json"))
     assert printed["effective"]["retention.ms"] == "2592000000"
     assert printed["actions"][0]["reasons"] == ["changed", "partitions_increase"]
@@ -501,7 +501,7 @@ def test_what_fails_in_a_run_is_told_once_on_each_stream(applied: Call, tmp_path
     (tmp_path / ".clusters").rename(tmp_path / "away")
     said = applied("run", "--once")
     assert said.code == 8
-    reason = "it is recorded, but nothing is there now"
+    reason = "it is recorded, but its location is empty"
     assert (said.out.count(reason), said.err.count(reason)) == (1, 1)
     assert "1 of 1 failed: observe:west" in said.err
 

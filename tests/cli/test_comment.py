@@ -60,7 +60,7 @@ def only(forge: ForgeServer) -> str:
 
 
 def test_a_first_result_is_written_and_the_next_takes_its_place(forge: ForgeServer, say: Call) -> None:
-    for text, did in (("one", "Wrote a comment"), ("two", "Updated the comment"), ("two", "says this already")):
+    for text, did in (("one", "Wrote a comment"), ("two", "Updated the comment"), ("two", "is up to date")):
         said = say(result(text))
         assert (said.code, said.err) == (0, "")
         assert did in said.out
@@ -400,7 +400,7 @@ def test_a_forge_that_cannot_be_reached_is_said_with_the_reason(
         enter(monkeypatch, server)
     said = typed("comment", "c.md", "--pull-request", str(NUMBER), "--timeout", "1s")
     assert said.code == 1
-    assert "gives no answer: [Errno 111] Connection refused" in said.err
+    assert "does not answer: [Errno 111] Connection refused" in said.err
 
 
 def test_a_repository_that_was_renamed_is_followed_on_the_same_host(forge: ForgeServer, say: Call) -> None:
@@ -438,7 +438,7 @@ def test_gitea_without_pages_is_asked_for_all_at_once(
         (b"### a plan", "does not begin with reconciler's marker"),
         (b"", "does not begin with reconciler's marker"),
         (b"\n" + SHOP.line.encode(), "does not begin with reconciler's marker"),
-        (b"\xff\xfe", "it is no UTF-8 text"),
+        (b"\xff\xfe", "it is not UTF-8 text"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(typed: Call, tmp_path: Path, text: bytes, message: str) -> None:
@@ -466,4 +466,4 @@ def test_a_plan_that_could_not_be_made_takes_the_place_of_the_last_one(forge: Fo
     (comment,) = forge.comments
     assert "was not planned" in comment.body
     assert "digest=" not in comment.body
-    assert "<b>" not in comment.body.replace("`the runner ended \\| <b>. The log of the job says more.`", "")
+    assert "<b>" not in comment.body.replace("`the runner ended \\| <b>. The log of the job has details.`", "")

@@ -147,7 +147,7 @@ def test_what_cannot_be_set_back_is_named_and_the_rest_can_be_done(call: Call) -
     assert "reconciler drift --accept ADDR" in said.err
     only = call("apply", "--only-drift", "--yes")
     assert only.code == 0
-    assert f"{ORDERS}: it has 6 partitions, and the files still say 3: added partitions stay" in only.err
+    assert f"{ORDERS}: it has 6 partitions, and the files still have 3: added partitions stay" in only.err
 
 
 def test_a_patch_that_lacks_something_is_printed_and_fails(call: Call) -> None:

@@ -55,7 +55,7 @@ def test_an_issue_advises_commands_that_fit_how_drift_was_run(forge: ForgeServer
     assert call("drift", "--issue", "--fail-on", "pending", "--target", ORDERS).code == 3
     (issue,) = forge.issues
     assert "--only-drift" not in issue.body
-    assert f"Do what the files say: reconciler apply --target {ORDERS}" in issue.body
+    assert f"Revert to the files: reconciler apply --target {ORDERS}" in issue.body
     grow()
     assert call("drift", "--issue", "--fail-on", "pending").code == 3
     assert "partitions" in issue.body
@@ -94,7 +94,7 @@ def test_an_issue_is_opened_updated_and_closed_and_told_once_each_time(forge: Fo
     assert message["text"].splitlines()[-1].endswith(f"/issues/{issue.number}")
     before = issue.body
     forge.requests.clear()
-    assert "says this already" in call(*report).err
+    assert "is up to date" in call(*report).err
     assert (issue.body, len(forge.messages)) == (before, 1)
     assert sum(asked.method == "GET" and "/issues?" in asked.path for asked in forge.requests) == 1
     issue.body = f"{before.splitlines()[0]}\nedited by hand"
@@ -172,7 +172,7 @@ def test_an_issue_stays_open_while_a_cluster_cannot_be_read(forge: ForgeServer, 
         (("--webhook", "https://hooks.example.com/T0/s3cret"), "is not set"),
         (("--webhook", "BAD"), "BAD holds no address"),
         (("--webhook", "PLAIN"), "is not encrypted"),
-        (("--issue", "--repository", "x"), "is no repository"),
+        (("--issue", "--repository", "x"), "is not a repository"),
     ],
 )
 def test_what_cannot_be_told_is_refused_before_anything_is_read(
@@ -192,7 +192,7 @@ def test_what_cannot_be_told_is_refused_before_anything_is_read(
     [
         (Fault("POST", "hook", 404, body="no_team at /hook"), "answers 404: no_team"),
         (Fault("POST", "hook", 302, {"Location": "https://elsewhere.example.com"}), "answers 302"),
-        (Fault("POST", "hook", None, times=9), "gives no answer"),
+        (Fault("POST", "hook", None, times=9), "does not answer"),
     ],
 )
 def test_a_webhook_that_fails_is_said_without_its_address(

@@ -212,7 +212,7 @@ def test_a_workspace_that_is_not_there_is_named(run: Run, tmp_path: Path) -> Non
     assert (said.returncode, said.stderr.splitlines()[0]) == (64, "Error: there is no folder /nope")
     (tmp_path / "empty").mkdir()
     said = run("plan", "--workspace", "empty")
-    assert said.stderr.startswith(f"Error: {tmp_path}/empty is no workspace: it has no reconciler.yaml\n")
+    assert said.stderr.startswith(f"Error: {tmp_path}/empty is not a workspace: it has no reconciler.yaml\n")
 
 
 def test_a_file_that_is_no_plan_is_named(applied: Run, tmp_path: Path) -> None:

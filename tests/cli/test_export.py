@@ -151,7 +151,7 @@ def test_a_secret_that_is_typed_out_is_refused_and_never_shown(typed: Call, tmp_
         ),
         pytest.param(
             ("protocol=SASL_SSL", "mechanism=OAUTHBEARER", "clientId=anna", "clientSecret=${env:PASSWORD}"),
-            "is asked for tokens without encryption",
+            "would send tokens without encryption",
             id="a token endpoint",
         ),
     ],

@@ -118,7 +118,7 @@ def test_offsets_that_a_topic_no_longer_has_or_does_not_have_yet_are_named(call:
         assert call(*arguments, stdin=b"4\n").code == 0
     read = call("topic", "consume", TOPIC, "--from", "0")
     assert (read.code, [json.loads(line)["offset"] for line in read.out.splitlines()]) == (0, [3])
-    assert "Warning: partition 0 of shop:orders begins at offset 3: offsets 0 to 2 are gone" in read.err
+    assert "Warning: partition 0 of shop:orders begins at offset 3: offsets 0 to 2 were deleted" in read.err
     for options in ((), ("--from", "3", "--partition", "0"), ("--from", "latest"), ("--group", GROUP)):
         assert "Warning" not in call("topic", "consume", TOPIC, *options).err
     early = call("topic", "consume", TOPIC, "--from", "9", "--partition", "0")

@@ -192,7 +192,7 @@ def test_outside_of_a_workspace_the_cluster_that_would_be_needed_is_shown(typed:
     shutil.copytree(SAMPLES / "topicctl" / "files", tmp_path / "topicctl")
     said = typed("import", "--from", "topicctl", "topicctl", "--out", "out")
     assert said.code == 8
-    assert "No Cluster ledger-prod is declared here; the files say of it:" in said.out
+    assert "No Cluster ledger-prod is declared here; the files have:" in said.out
     assert "      clusterId: kR2xGc9ZQYK0y1Xn4mHV3A" in said.out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["policies.yaml", "topics.yaml"]
     assert "Error: 4 left out of the import" in said.err
@@ -215,7 +215,7 @@ def test_init_without_a_word_on_where_the_brokers_are_says_what_to_add(typed: Ca
     (tmp_path / "state.yaml").write_text(STATE)
     said = typed("import", "--from", "kafka-gitops", "state.yaml", "--out", "out", "--init")
     assert said.code == 1
-    assert "the files do not say where the brokers of cluster kafka are" in said.err
+    assert "the files do not have the brokers of cluster kafka are" in said.err
     assert "--bootstrap-server HOST:PORT" in said.err
     assert not (tmp_path / "out").exists()
 

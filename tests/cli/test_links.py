@@ -61,7 +61,7 @@ UNNAMED = [
         1,
         'Quote it: "48e1230"',
     ),
-    (("create", EXTRA, "--source", "west", "--set", "mode=source"), 64, "has an option of its own"),
+    (("create", EXTRA, "--source", "west", "--set", "mode=source"), 64, "has its own option"),
     (("create", EXTRA, "--source", "west", "--set", "nix=1"), 1, "nix: is not a field here"),
     (("create", EXTRA, "--source", "west", "--set", "mirrorTopics=[]"), 64, "a command changes the link alone"),
     (("create", EXTRA, "--source", "west", "--set", "paused=perhaps"), 1, "paused: wants true or false"),

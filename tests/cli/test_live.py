@@ -74,7 +74,7 @@ def test_more_actions_than_a_screen_has_lines_are_counted() -> None:
     many = [ActionStarted(f"create:topic/west/t{n}", Address(f"topic/west/t{n}")) for n in range(256)]
     rows, _ = seen(many, Size(80, 24))
     assert len(rows) == 23
-    assert rows[-1] == "  and 235 more under way"
+    assert rows[-1] == "  and 235 more in progress"
 
 
 def test_what_failed_moved_records_or_took_long_is_kept_and_the_rest_is_counted() -> None:
@@ -228,7 +228,7 @@ def test_a_pager_is_asked_for_and_gets_what_is_longer_than_the_screen(
         _, shown = on_terminal("plan", environ=environ, size=size)
         assert "paged" not in shown
         assert "3 to add" in shown
-    code, shown = on_terminal("apply", environ=asked, size=Size(80, 5), types=[("Only 'yes' goes on: ", b"no\n")])
+    code, shown = on_terminal("apply", environ=asked, size=Size(80, 5), types=[("Type 'yes' to continue: ", b"no\n")])
     assert (code, "paged" in shown) == (1, False)
 
 

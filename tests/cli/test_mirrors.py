@@ -60,7 +60,7 @@ def test_a_mirror_is_described_by_partition_in_the_columns_of_the_field(twins: T
     said = twins.said("mirror", "describe", ORDERS).splitlines()
     assert said[0].startswith(f"{ORDERS} mirrors west/shop:orders: ACTIVE since 20")
     asked = "pause, promote, failover, reverse-and-start (mirror reverse), reverse-and-pause (mirror reverse --pause)"
-    assert f"may be asked: {asked}, delete (mirror delete)" in said[1]
+    assert f"commands: {asked}, delete (mirror delete)" in said[1]
     headings = "Link Name, Mirror Topic Name, Source Topic Name, Mirror Status, Status Time (ms), Partition, "
     headings += "Partition Mirror Lag, Last Source Fetch Offset"
     assert [heading for heading in headings.split(", ") if heading not in said[3]] == []
@@ -354,7 +354,7 @@ def test_a_failover_shows_what_is_lost_and_afterwards_nothing_dangerous_is_plann
     planned = twins.printed("plan", "plan")
     assert (planned["actions"], planned["errors"]) == ([], [])
     (warning,) = [each for each in planned["warnings"] if each["address"] == ORDERS]
-    assert "it was made failed-over by a command, and the files still say mirroring" in warning["message"]
+    assert "it was made failed-over by a command, and the files still have mirroring" in warning["message"]
     assert warning["hint"] == f"Write it into the files: reconciler drift --accept {ORDERS}"
     assert twins.typed("apply", "--yes").code == 0
     assert twins.values("topic/east/shop:orders") == ["a", "b", "c", "own"]
@@ -427,7 +427,7 @@ def test_a_broken_manifest_stops_neither_a_schedule_nor_a_look(
     twins.copy()
     (twins.folder / "manifests" / "broken.yaml").write_text("kind: [")
     refused = twins.typed(*command)
-    assert (refused.code, "To go on without the files: --state URL" in refused.err) == (1, True)
+    assert (refused.code, "To continue without the files: --state URL" in refused.err) == (1, True)
     assert says in twins.said(*command, "--state", f"file://{twins.folder}/.state")
 
 
@@ -445,7 +445,7 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     assert (twice.code, "--cluster east is given twice" in twice.err) == (64, True)
     for url in ("ftp://x", "127.0.0.1:9092"):
         wrong = twins.typed("mirror", "failover", ORDERS, "--yes", "--no-state", "--cluster", f"east={url}")
-        assert (wrong.code, "does not say where an embedded cluster is" in wrong.err) == (1, True)
+        assert (wrong.code, "does not give the location of an embedded cluster" in wrong.err) == (1, True)
         assert "For a Kafka cluster name the file of its manifest" in wrong.err
     nowhere = f"file://{twins.folder}/.clusters/eats"
     for named in ((ORDERS,), ("--link", "link/east/twin"), ("mirror/east/*",)):
@@ -506,7 +506,7 @@ def test_nothing_is_measured_against_another_cluster_at_the_place_of_the_source(
 def test_a_cluster_that_a_pattern_leaves_out_for_it_is_not_there_is_named(
     twins: Twins, command: tuple[str, ...]
 ) -> None:
-    left = "cluster west is recorded, but nothing is there now: what it has is left out"
+    left = "cluster west is recorded, but its location is empty: its mirrors are left out"
     twins.lose("west")
     asked = twins.typed(*command)
     assert (asked.code, left in asked.err) == (0, True), asked.err
@@ -556,7 +556,7 @@ def test_there_and_back_by_commands_alone(twins: Twins) -> None:
     assert (wrong.code, f"reconciler mirror restore {RESTORED}" in wrong.err) == (1, True)
     said = twins.typed("mirror", "restore", "topic/west/shop:orders", "--yes")
     assert said.code == 0, said.err
-    assert "2 offsets (2 of partition 1 from 1 on) cut off for good, which its new source does not have" in said.out
+    assert "2 offsets (2 of partition 1 from 1 on) deleted permanently, which its new source does not have" in said.out
     assert said.out.splitlines()[-1] == f"✓ {RESTORED}  restored: REGULAR → ACTIVE"
     twins.copy()
     assert twins.values("topic/west/shop:orders") == ["a", "b", "c", "meanwhile"]

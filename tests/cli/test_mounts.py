@@ -68,7 +68,7 @@ def test_an_object_storage_that_is_not_there_is_not_called_one_that_holds_nothin
     (shop.folder / ".bucket").rename(shop.folder / "elsewhere")
     said = shop.typed("mount", "list")
     assert (said.code, "Nothing was ever detached" in said.out) == (1, False)
-    assert "this cluster's topics lie in object storage" in said.err
+    assert "this cluster's topics are stored in object storage" in said.err
 
 
 def test_an_owner_that_is_not_of_the_workspace_goes_by_its_id(shop: Shop) -> None:
@@ -161,7 +161,7 @@ def test_a_name_of_two_hundred_characters_makes_its_own_row_long_and_no_other() 
 
 
 def test_a_status_says_how_far_what_is_left_and_what_may_be_asked(shop: Shop) -> None:
-    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert shop.said("mount", "status") == "No migration is in progress.\n"
     number = shop.unmounting("prepare")
     text = shop.said("mount", "status", str(number))
     assert text.splitlines()[0].startswith(f"migration {number} of west: unmount, preparing, begun 20")
@@ -175,7 +175,7 @@ def test_a_status_says_how_far_what_is_left_and_what_may_be_asked(shop: Shop) ->
     shop.cluster("west").mounts.drive(number)
     (printed,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     assert (printed["state"], printed["bytes_left"]) == ("prepared", 0)
-    asked = f"it continues when it is asked to: reconciler topic unmount --finish topic/west/{ORDERS}"
+    asked = f"continue it with: reconciler topic unmount --finish topic/west/{ORDERS}"
     assert printed["waits"] == [asked]
 
 
@@ -229,7 +229,7 @@ def test_what_has_begun_can_be_cancelled_and_is_as_before(shop: Shop, state: str
     assert unasked.code == 64
     assert f"migration {number} of {cluster}: {kind}, {state}" in unasked.out
     assert "Once cancelled: " in unasked.out
-    assert "no terminal to confirm on, so nothing was done" in unasked.err
+    assert "no terminal to confirm on; nothing was done" in unasked.err
     printed = follows("migration", shop.typed("mount", "cancel", str(number), "--yes", "--format", "json"))
     assert (printed["migration"]["state"], printed["migration"]["legal"]) == ("cancelled", ["delete"])
     if kind == "mount":
@@ -246,7 +246,7 @@ def test_what_has_begun_can_be_cancelled_and_is_as_before(shop: Shop, state: str
         shop.said("mount", "delete", str(number), "--yes").splitlines()[-1]
         == f"Deleted migration {number} of {cluster}"
     )
-    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert shop.said("mount", "status") == "No migration is in progress.\n"
 
 
 @pytest.mark.fact("F-R-121")
@@ -288,7 +288,7 @@ def test_offsets_of_what_a_lost_cluster_had_mounted_wait_for_its_release_and_are
     (group,) = printed["metadata"]["groups"]
     assert (group["lost"], group["waiting"]) == ([], [f"topic/east/{ORDERS}"])
     text = shop.typed(*export, "b").out
-    assert "Consumer groups: 0 of 1 go on where they were, 1 waits for the release of a mounted topic." in text
+    assert "Consumer groups: 0 of 1 resume at their offsets, 1 waits for the release of a mounted topic." in text
     assert f"audit: its offsets of topic/east/{ORDERS} travel on with the topic, once it is released" in text
 
 
@@ -309,7 +309,7 @@ def test_what_came_to_its_end_by_hand_keeps_its_record_until_it_is_deleted(shop:
     refused = shop.typed("mount", "cancel", str(number), "--yes")
     assert "cannot cancel what is finished; mount or unmount again" in refused.err
     shop.said("mount", "delete", str(number), "--yes")
-    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert shop.said("mount", "status") == "No migration is in progress.\n"
     assert (ORDERS in shop.cluster("east").topics()) == (kind == "mount")
 
 
@@ -375,7 +375,7 @@ def test_a_state_that_cannot_be_read_is_gone_on_without_where_that_is_asked(shop
     assert "Warning: the state cannot be read, so which clusters are expected is not known" in looked.err
     refused = shop.typed("mount", "cancel", str(number), "--yes")
     assert (refused.code, refused.out) == (1, "")
-    assert "To go on without the state: --no-state" in refused.err
+    assert "To continue without the state: --no-state" in refused.err
     shop.said("mount", "cancel", str(number), "--yes", "--no-state")
 
 
@@ -385,10 +385,10 @@ def test_a_cluster_that_is_gone_is_named_and_the_others_are_shown(shop: Shop) ->
     for command in ("list", "status"):
         said = shop.typed("mount", command)
         assert (said.code, shop.location in said.out) == (1, True)
-        assert "cannot read cluster east: it is recorded, but nothing is there now" in said.err
+        assert "cannot read cluster east: it is recorded, but its location is empty" in said.err
     refused = shop.typed("mount", "cancel", str(number), "--yes")
     assert (refused.code, refused.out) == (1, "")
-    assert "say whose: --cluster NAME" in refused.err
+    assert "name it: --cluster NAME" in refused.err
     shop.said("mount", "cancel", str(number), "--yes", "--cluster", "west")
 
 
@@ -426,7 +426,7 @@ def test_a_topic_on_its_way_is_described_as_that_and_how_to_stop_it_is_asked_of_
     shop.said("mount", "delete", str(number), "--yes")
     number = shop.unmounting("prepare", "execute")
     see = f"see: reconciler mount status {number} --cluster west"
-    assert f"being unmounted: executing, takes and gives no records until then; {see}" in shop.said(*describe)
+    assert f"being unmounted: executing, cannot be written or read until then; {see}" in shop.said(*describe)
     printed = follows("topic-description", shop.typed(*describe, "--format", "json"))
     assert printed["migration"] == {"id": number, "direction": "outbound", "state": "executing", "closed": True}
 
@@ -556,7 +556,7 @@ def test_bad_input_is_refused_with_what_is_there(shop: Shop) -> None:
     wrong = {
         (location, west): f"{location} is detached: no cluster owns it",
         (f"shop:orders/{west}/99", west): f"there is no topic at shop:orders/{west}/99 in file://",
-        (f"shop:other/{location.partition('/')[2]}", west): "lies topic shop:orders",
+        (f"shop:other/{location.partition('/')[2]}", west): "is the topic shop:orders",
         ("orders", west): "'orders' is not the location of a topic in object storage",
     }
     for (place, owner), said in wrong.items():
@@ -624,7 +624,7 @@ REFUSED = [
     (("unmount", "topic/west/shop:../x"), 1, "does not exist"),
     (("unmount", "topic/west/nix*"), 1, "no topic matches topic/west/nix*: nothing was done"),
     (("unmount", "topic/west/shop:orders", "--prepare", "--finish"), 64, "are two phases"),
-    (("unmount", "topic/west/shop:orders", "--finish"), 1, "no unmount of it that a command began is under way"),
+    (("unmount", "topic/west/shop:orders", "--finish"), 1, "no unmount of it that a command began is in progress"),
     (("unmount", "topic/west/*", "--finish"), 1, "no topic matches"),
     (("mount", "topic/east/shop:orders"), 1, "nothing of that name or place can be mounted"),
     (("mount", "topic/east/shop:orders/nix/1"), 1, "nothing of that name or place can be mounted"),
@@ -632,7 +632,7 @@ REFUSED = [
     (("mount", "topic/east/a", "topic/east/b", "--to", "c"), 64, "--to is of one topic"),
     (("mount", "topic/east/*", "--to", "c"), 64, "--to is of one topic"),
     (("mount", "topic/east/a", "--to", "b/c"), 64, "--to 'b/c' is"),
-    (("mount", "topic/east/a", "--to", "b", "--finish"), 64, "--to was said when it was begun"),
+    (("mount", "topic/east/a", "--to", "b", "--finish"), 64, "--to was given when the mount was begun"),
 ]
 
 
@@ -643,7 +643,7 @@ def test_what_cannot_be_mounted_or_unmounted_is_refused_before_anything_is_done(
     said = shop.typed("topic", *asked, "--yes")
     assert (said.code, said.out) == (code, "")
     assert says in said.err
-    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert shop.said("mount", "status") == "No migration is in progress.\n"
 
 
 @pytest.mark.fact("F-R-111", "F-R-115", "F-R-126")
@@ -689,7 +689,7 @@ def test_a_finish_that_names_a_part_of_a_migration_moves_nothing_and_names_the_w
     (migration,) = follows("mount-status", shop.typed("mount", "status", "--format", "json"))["migrations"]
     command = f"reconciler topic {verb} --finish {' '.join(whole)}"
     assert command in prepared
-    assert migration["waits"] == [f"it continues when it is asked to: {command}"]
+    assert migration["waits"] == [f"continue it with: {command}"]
     for part in (f"topic/{cluster}/{ORDERS}", f"topic/{cluster}/shop:o*", f"topic/{cluster}/{shop_place(migration)}"):
         for option in ("--yes", "--dry-run"):
             said = shop.typed("topic", verb, "--finish", part, option)
@@ -701,7 +701,7 @@ def test_a_finish_that_names_a_part_of_a_migration_moves_nothing_and_names_the_w
     assert "finish, 2 topics as one migration" in shown
     assert ORDERS in shown
     shop.said("topic", verb, "--finish", f"topic/{cluster}/shop:*", "--yes")
-    assert shop.said("mount", "status") == "No migration is under way.\n"
+    assert shop.said("mount", "status") == "No migration is in progress.\n"
     assert sorted(shop.cluster(cluster).topics()) == (["shop:next", ORDERS] if verb == "mount" else [])
 
 

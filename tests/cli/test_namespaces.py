@@ -179,7 +179,7 @@ def test_groups_named_in_a_namespace_that_is_deleted_are_named_with_what_deletes
 def test_nothing_is_deleted_where_nobody_can_be_asked(workspace: Run) -> None:
     asked = workspace("namespace", "delete", "west", "shop", "--allow", "delete:topic/west/shop:orders")
     assert asked.returncode == 64
-    assert "there is no terminal to confirm on, so nothing was done" in asked.stderr
+    assert "there is no terminal to confirm on; nothing was done" in asked.stderr
     assert "topic/west/shop:orders" in asked.stdout
     assert workspace("plan", "--detailed-exitcode").returncode == 0
 

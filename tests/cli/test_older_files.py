@@ -62,7 +62,6 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def at(self, commit: str) -> Repository:
-        """Check a commit out."""
         self.git("checkout", "-q", commit)
         return self
 
@@ -83,7 +82,6 @@ class Repository:
 
     @property
     def recorded(self) -> str | None:
-        """The commit that the state has."""
         found = read_lockfile(DirectoryStore(self.folder.parent / "state"))
         return found and found.lockfile.commit
 

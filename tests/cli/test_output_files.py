@@ -139,7 +139,7 @@ def test_no_folder_of_a_state_cluster_or_repository_gets_manifests(
 ) -> None:
     before = held(tmp_path)
     said = applied(*words, folder)
-    assert (said.code, f"{folder} lies in" in said.err) == (64, True), said.err
+    assert (said.code, f"{folder} is in" in said.err) == (64, True), said.err
     assert held(tmp_path) == before
 
 

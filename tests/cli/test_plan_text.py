@@ -180,7 +180,7 @@ def test_of_what_is_ordinary_as_much_as_fits_is_listed_and_the_rest_is_counted_b
     assert rest is not None
     assert listed + int(rest[1].replace(",", "")) == count
     assert 0.95 * LIMIT < len(markdown.encode()) <= LIMIT
-    assert "`irreversible: keys move to other partitions`" in markdown
+    assert "`irreversible: keys change partitions`" in markdown
 
 
 def test_danger_loses_words_only_when_it_alone_is_too_long_and_rows_only_after_that() -> None:
@@ -540,7 +540,7 @@ def test_an_adopted_namespace_that_destroy_deletes_says_so() -> None:
     shop = Namespace(metadata=OfNamespace(name="shop", cluster="west"))
     adopted = Adopt(address=shop.address, observed=shop, after=shop, reasons=(Reason.ONLY_A_PREFIX,))
     assert shown(replace(plan_with(), actions=(adopted,)))[1:] == [
-        "  = namespace/west/shop  adopt as it is  only its prefix is there; destroy deletes it with its rules",
+        "  = namespace/west/shop  adopt as it is  only its prefix exists; destroy deletes it and its access rules",
     ]
 
 

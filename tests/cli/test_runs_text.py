@@ -30,7 +30,7 @@ from reconciler.applying.events import (
     alike,
 )
 from reconciler.cli.json.runs_json import PIPELINE, error_line, event_line
-from reconciler.cli.progress import Ending, Lines, reporter
+from reconciler.cli.progress import FinishedRun, Lines, reporter
 from reconciler.cli.text.inventory_text import action_lines
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.markdown import plan_markdown
@@ -141,14 +141,14 @@ def test_what_is_in_doubt_is_counted_apart_and_named() -> None:
         {},
         failed=(Failed(*ids("a"), no_answer), taken("b")),
         in_doubt=(create("a"),),
-        unknown=IncompleteError("cluster west cannot be looked at: no answer", hint="Then run: reconciler apply."),
+        unknown=IncompleteError("cluster west cannot be read: no answer", hint="Then run: reconciler apply."),
     )
     told = text(result).splitlines()
     assert told[0] == "Done: nothing · 1 failed · 1 in doubt · state #5 · in 12.3 s"
     assert told[-1] == "? in doubt until the next apply has looked: create:topic/west/a"
     verdict = verdict_of(result)
     assert isinstance(verdict, IncompleteError)
-    assert verdict.message == "1 action is in doubt: cluster west cannot be looked at: no answer"
+    assert verdict.message == "1 action is in doubt: cluster west cannot be read: no answer"
 
 
 def test_what_was_approved_and_is_needed_no_more_takes_one_line() -> None:
@@ -341,7 +341,7 @@ def test_an_event_is_the_same_line_every_time() -> None:
 
 
 def test_how_a_run_ended_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    ending = Ending()
+    ending = FinishedRun()
     with reporter("text", ending) as report:
         for event in EVENTS:
             report(event)
@@ -411,7 +411,9 @@ def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
     note = str(SweptPartition("x1", 0, 400))
     swept = JobOutcome("sweep", "west", 0.1, Upkept("object", 2, bytes=2000, notes=(note,)))
     upkeep = Upkeep((), (swept,), 0.1)
-    assert "sweep:west: deleted partition 0 of topic id x1, which is gone: 400 records" in text_of(upkeep_text(upkeep))
+    assert "sweep:west: deleted partition 0 of topic id x1, which was deleted: 400 records" in text_of(
+        upkeep_text(upkeep)
+    )
     assert note in text_of([pass_line(upkeep, 1)])
     assert PIPELINE.row(upkeep)["jobs"][0]["notes"] == [note]
 
@@ -475,7 +477,7 @@ def test_forgetting_what_lies_detached_says_where_its_records_stay(reason: Reaso
     )
     said = text_of(plan_text(replace(empty(), actions=(forget,))))
     assert f"forget, leave it alone  its records stay in object storage: {LOCATION}\n" in said
-    assert "gone from the cluster" not in said
+    assert "deleted from the cluster" not in said
     assert f"its records stay in object storage: {LOCATION}" in text_of(action_lines(forget))
 
 
@@ -483,7 +485,7 @@ def test_forgetting_a_topic_that_was_made_anew_does_not_say_that_it_is_gone() ->
     forget = Forget(address=Address("topic/west/shop:eu:clicks"), reasons=(Reason.RECREATED,))
     said = text_of(plan_text(replace(empty(), actions=(forget,))))
     assert "created again outside the plans of this workspace; the new one stays\n" in said
-    assert "gone from the cluster" not in said
+    assert "deleted from the cluster" not in said
 
 
 def test_a_mount_is_explained_by_the_state_that_is_wanted() -> None:
@@ -518,10 +520,10 @@ def test_the_last_count_in_a_pipe_is_of_all_that_was_done(capsys: pytest.Capture
 
 
 def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
-    hint = f"Where that cluster is gone for good: reconciler mount release {LOCATION} --allow release:{LOCATION}"
+    hint = f"Where that cluster is lost permanently: reconciler mount release {LOCATION} --allow release:{LOCATION}"
     error = errors_of([PlanFinding(EAST, None, f"{LOCATION} is mounted on another cluster", hint)])
     assert isinstance(error, UserError)
-    assert error.hint == "No --allow given here lifts these."
+    assert error.hint == "No --allow of this command lifts these."
     assert errors_of([PlanFinding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
 
 

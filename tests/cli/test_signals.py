@@ -217,7 +217,6 @@ def ended_in_time(process: subprocess.Popen[str], by: signal.Signals) -> tuple[i
 
 @pytest.fixture
 def place(tmp_path: Path, s3_server: S3Server, s3_environ: dict[str, str]) -> Iterator[Place]:
-    """Nothing is applied yet."""
     assert s3_environ
     url = s3_server.url("stopping")
     write_workspace(tmp_path, state=f"{url}/state", root=f"{url}/west")

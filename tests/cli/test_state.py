@@ -151,9 +151,9 @@ def test_a_lost_lockfile_is_made_anew(call: Call) -> None:
     LOCKFILE.unlink()
     said = call("state", "repair", "--yes")
     assert said.code == 0, said.err
-    assert "lockfile.json is gone" in said.out
+    assert "lockfile.json is missing" in said.out
     assert re.search(
-        r"→ go on from state #2 of run \S+, 3 resources\n→ write the lockfile anew, under epoch 3\n", said.out
+        r"→ continue from state #2 of run \S+, 3 resources\n→ write the lockfile again, under epoch 3\n", said.out
     )
     assert said.out.endswith("Repaired: state #2, epoch 3\nLook at it next:  reconciler plan\n")
     assert "nothing to do" in call("plan").out
@@ -259,7 +259,7 @@ DAMAGE = [
         r"written by a newer version of reconciler \(reconciler\.lockfile/2\)",
         "pip install --upgrade",
     ),
-    ("deleted", lambda _: LOCKFILE.unlink(), r"lockfile\.json is gone.*the state is lost, not new", "state repair"),
+    ("deleted", lambda _: LOCKFILE.unlink(), r"lockfile\.json is missing.*the state is lost, not new", "state repair"),
     ("restored from a backup", _restore, r"lockfile\.json says state #2, but .* it is an old copy", "state repair"),
     (
         "restored from a backup one state old",
@@ -310,8 +310,8 @@ def test_bad_state_files_have_an_exit_code_a_sentence_and_a_way_on(
         (("rollback-plan", "1", "-o", "json"), 64, r"-o is --out here"),
         (("show", "topic/west/shop:order"), 1, rf"is not recorded\n.*Did you mean {TOPIC}"),
         (("mv", TOPIC, "topic/east/shop:orders"), 64, r"lives on cluster west"),
-        (("mv", TOPIC, "topic/west/shop:x"), 64, r"there is no terminal to confirm on, so nothing was done"),
-        (("rm", TOPIC), 64, r"there is no terminal to confirm on, so nothing was done"),
+        (("mv", TOPIC, "topic/west/shop:x"), 64, r"there is no terminal to confirm on; nothing was done"),
+        (("rm", TOPIC), 64, r"there is no terminal to confirm on; nothing was done"),
         (("rm", "topic/*", "--yes"), 64, r"may name more than one resource\n.*--recursive"),
         (("rm", "topic/west/none", "--yes"), 1, r"is not recorded"),
         (("repair", "--snapshot", "1"), 0, r"^$"),
@@ -330,5 +330,5 @@ def test_repair_asks_before_it_writes(call: Call) -> None:
     LOCKFILE.unlink()
     said = call("state", "repair")
     assert said.code == 64
-    assert "go on from state #2" in said.out
+    assert "continue from state #2" in said.out
     assert not LOCKFILE.exists()

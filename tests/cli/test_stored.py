@@ -103,7 +103,6 @@ def commanded(request: pytest.FixtureRequest, typed: Call, tmp_path: Path) -> Co
 
 
 def declare(commanded: Commanded, name: str, cluster: str, spec: str) -> None:
-    """Declare a Mounting."""
     with (commanded.folder / "manifests/all.yaml").open("a") as manifests:
         manifests.write(
             "---\napiVersion: reconciler/v1\nkind: Mounting\n"

@@ -21,7 +21,7 @@ from tests.cli.terminals import pictures
 pytestmark = pytest.mark.thorough
 
 OnTerminal = Callable[..., tuple[int, str]]
-QUESTION = "Only 'yes' goes on: "
+QUESTION = "Type 'yes' to continue: "
 ESCAPE = "\x1b["
 CTRL_C = b"\x03"
 CTRL_D = b"\x04"

@@ -398,11 +398,11 @@ def test_the_report_says_it_in_words(shop: Shop) -> None:
     lost = shop.lose("west", "new")
     said = shop.does("export", "west", "--from-object-storage", "-o", "recovered", "--cluster-id", lost)
     for sentence in (
-        f"Kept of cluster {lost} beside segments:",
+        f"Kept of cluster {lost} besides segments:",
         "  topics      3 entries, written 20",
         " s ago",
         "comes back empty: none of its records were in object storage",
-        "Consumer groups: 0 of 2 go on where they were, 2 are set back.",
+        "Consumer groups: 0 of 2 resume at their offsets, 2 are set back.",
         f"! reports: topic/west/{ORDERS}, partition 0: 6 is beyond the end: set to 4",
         f"! reports: its offsets of topic/west/{SESSIONS} are lost with the records",
         "Never kept, and lost:",

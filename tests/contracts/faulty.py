@@ -39,9 +39,7 @@ class Faulty(Protocol):
         """Let what is late arrive, and return when it has."""
         ...
 
-    def heal(self) -> None:
-        """Let everything through from here on."""
-        ...
+    def heal(self) -> None: ...
 
 
 @dataclass

@@ -98,7 +98,6 @@ class NativeProvider:
         NETWORK[self.name] = self
 
     def __getattr__(self, name: str) -> Any:
-        """Return what brokers answer."""
         return getattr(self.brokers, name)
 
     @property
@@ -121,18 +120,15 @@ class NativeProvider:
 
     @property
     def links(self) -> NativeLinks:
-        """Its links."""
         return NativeLinks(self)
 
     def identify(self) -> ClusterIdentity | None:
-        """Return which cluster answers."""
         if self.book.is_down:
             raise RetryableError(f"cluster {self.name} does not answer", hint="Try again.")
         found = self.brokers.identify()
         return None if found is None else replace(found, provider="confluent")
 
     def observe(self, scope: Scope) -> Inventory:
-        """Return topics, links and mirrors."""
         identity = self.identify()
         self.replicate()
         seen = dict(self.brokers.observe(Scope(recorded=scope.recorded)))
@@ -162,7 +158,6 @@ class NativeProvider:
         )
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return sizes of topics and mirrors."""
         self.replicate()
         found = self.brokers.measure(addresses, cuts)
         return {
@@ -345,7 +340,6 @@ class BareProvider(NativeProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The limits of this platform."""
         return replace(super().capabilities, mirrors=MirrorSupport(), mountings=False)
 
 
@@ -360,28 +354,23 @@ class NativeLinks:
         """Its mirrors are copied by itself."""
 
     def links(self) -> Sequence[LinkSeen]:
-        """Return the links, by name."""
         return [link_seen(name, self.of.name, entry) for name, entry in sorted(self.of.book.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[MirrorSeen]:
-        """Return the mirrors, by full name."""
         self.of.replicate()
         seen = [self._seen(each) for each in sorted(self.of.book.mirrors)]
         wanted = {"link": link, "name": name, "source": source}
         return [one for one in seen if all(value in {None, getattr(one, key)} for key, value in wanted.items())]
 
     def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - a mirror ends with its topic
-        """Return nothing."""
         return ()
 
     def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:  # noqa: ARG002 - all are shown
-        """Return nothing."""
         return {}
 
     def mirror(self, full_name: str) -> MirrorSeen:
-        """Return one mirror."""
         if full_name not in self.of.book.mirrors:
             raise UserError(f"there is no mirror {full_name}", hint="See them with: reconciler mirror list")
         return self._seen(full_name)

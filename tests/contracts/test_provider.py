@@ -411,7 +411,7 @@ def test_instruments_say_what_topics_hold_and_what_groups_have_still_to_read(gro
 def test_what_is_measured_is_bounded(grouped: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     module = kafka_vitals if grouped.capabilities.platform == "kafka" else embedded_vitals
     for name, bound in (("TOPICS", 2), ("PARTITIONS", 4)):
-        monkeypatch.setattr(measures, f"_{name}_MEASURED", bound)
+        monkeypatch.setattr(measures, f"_MAX_{name}", bound)
     for name in ("GROUPS", "LAGS"):
         monkeypatch.setattr(module, f"{name}_MEASURED", 1)
     done(grouped, create(topic("a", partitions=1)), create(topic("z", partitions=1)))

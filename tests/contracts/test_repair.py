@@ -21,7 +21,6 @@ from tests.state.simulation import Simulation, simulate
 
 @pytest.fixture(params=ON_SERVERS_THOROUGHLY)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    """Two states, and an open run."""
     store = fresh_store(request, tmp_path / "state")
     left(store, "run-1", "a")
     left(store, "run-2", "b")

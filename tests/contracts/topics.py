@@ -28,9 +28,7 @@ class Topic(Protocol):
         """Append numbered records to a partition, one batch for each count."""
         ...
 
-    def append(self, records: pa.RecordBatch) -> None:
-        """Append a batch of `INPUT_SCHEMA`."""
-        ...
+    def append(self, records: pa.RecordBatch) -> None: ...
 
     def made_anew(self) -> TopicLog:
         """Delete it, make it again under the same name, and return the log of that."""

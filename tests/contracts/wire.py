@@ -64,7 +64,6 @@ class Wire:
         self._lock = threading.Lock()
 
     def __copy__(self) -> Wire:
-        """Return itself: there is one network."""
         return self
 
     def on(self, fault: Fault, *, key: str = "", times: int = 1, then: Callable[[], None] = _nothing) -> None:
@@ -78,7 +77,6 @@ class Wire:
             self._faults.clear()
 
     def deliver(self) -> None:
-        """Let what is late arrive now."""
         with self._lock:
             arriving, self._late = self._late, []
         for arrive in arriving:
@@ -165,7 +163,6 @@ class Wire:
 
 
 def _arrive(do: Callable[[], Any]) -> None:
-    """Let a write arrive whose answer nobody hears."""
     try:
         do()
     except ClientError:

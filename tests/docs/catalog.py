@@ -55,7 +55,6 @@ def _pairs(function: ast.AST) -> Iterator[ast.Tuple]:
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:
-    """Return what each name holds after these nodes."""
     found: dict[str, ast.expr] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -72,7 +71,7 @@ def _name(function: ast.expr) -> str:
 
 
 def _text(node: ast.expr, names: dict[str, ast.expr], depth: int = 0) -> str | None:
-    """Return what an expression says, with `…` for what only the run knows; `None` where it is no text."""
+    """Return what an expression says, with `…` for what only the run knows; `None` where it is not text."""
     match node:
         case ast.Constant(value=str() as text):
             return text
@@ -99,7 +98,6 @@ def _inner(part: ast.expr, names: dict[str, ast.expr], depth: int) -> str:
 
 
 def page() -> str:
-    """Return the whole catalog."""
     parts = [_HEAD]
     for file in sorted((markdown.ROOT / "reconciler").rglob("*.py")):
         found = dict.fromkeys(messages(file))

@@ -54,7 +54,6 @@ class Shown:
 
     @property
     def platform(self) -> str:
-        """The platform that it runs on."""
         *folders, name = Path(self.file).parts
         return "kafka" if "kafka" in folders or name.startswith("kafka_") else "embedded"
 
@@ -136,7 +135,6 @@ def _numbers(decorator: ast.expr) -> Iterator[str]:
 
 
 def page(claimed: Mapping[str, Mapping[str, str]], shown: Iterable[Shown]) -> str:
-    """Return the whole page."""
     by_fact: defaultdict[str, list[Shown]] = defaultdict(list)
     for one in shown:
         for number in one.facts:

@@ -29,7 +29,7 @@ spec:
     rules:
       - match: "topic/*"
         require: {labels: [team]}
-        message: Every topic says which team owns it
+        message: Every topic names its team
 """,
     "Cluster": """\
 apiVersion: reconciler/v1

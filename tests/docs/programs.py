@@ -160,12 +160,16 @@ def _outputs() -> str:
 def _form(model: Any) -> str:
     if isinstance(model, Form):
         return model.constants["format"]
+    if isinstance(model, tuple):
+        return "one event a line"
     field = model.model_fields.get("format")
     values = get_args(field.annotation) if field is not None else ()
-    return str(values[0]) if values else "one event a line" if "root" in model.model_fields else "SARIF 2.1.0"
+    return str(values[0]) if values else "SARIF 2.1.0"
 
 
 def _first(model: Any) -> str:
+    if isinstance(model, tuple):
+        return "One line of `apply --format json`, or of a command that changes a cluster."
     about = (model.about or model.record.__doc__) if isinstance(model, Form) else model.__doc__
     return inspect.cleandoc(about or "").split("\n\n")[0].replace("\n", " ")
 
@@ -217,7 +221,6 @@ def _environment() -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
     head = tuple(head)
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -77,21 +77,17 @@ class Fuse:
         self.is_dead = False
 
     def arm(self, fault: Fault | None) -> None:
-        """Count from here."""
         self._fault, self._writes = fault, -1
 
     def before(self, _what: str, key: str) -> None:
-        """Burn before a write."""
         with self._lock:
             self._writes += 1
         self._burn("dies before", "refused", key)
 
     def after(self, _what: str, key: str) -> None:
-        """Burn after a write."""
         self._burn("dies after", "no answer", key)
 
     def check(self) -> None:
-        """Be dead, if so."""
         if self.is_dead:
             raise DiedError
 
@@ -142,7 +138,6 @@ class Process:
 
     @property
     def producer(self) -> Producer:
-        """Its one producer without transactions."""
         if self._producer is None:
             self._producer = self.cluster.producer()
         return self._producer
@@ -198,7 +193,6 @@ class Driven(RuleBasedStateMachine):
     def _do(
         self, process: int, do: Callable[[Process], Any], fault: Fault | None, change: Callable[[Model], object]
     ) -> None:
-        """Do what happens whole or not at all."""
         after = self.model.copy()
         change(after)
         self._attempt(process, do, fault, [self.model, after])

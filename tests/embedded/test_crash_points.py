@@ -25,7 +25,6 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few appends are enough for pages of pages."""
     monkeypatch.setattr(head_module, "TAIL", 2)
     monkeypatch.setattr(head_module, "BRANCHES", 2)
 

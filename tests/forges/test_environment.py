@@ -65,16 +65,16 @@ def test_the_forge_is_found_as_its_runner_says_it(
 
 
 WRONG: list[tuple[dict[str, str], ForgeRequest, type[ReconcilerError], str]] = [
-    ({}, ForgeRequest(), UsageError, "which forge"),
+    ({}, ForgeRequest(), UsageError, "forge is unknown"),
     ({}, ForgeRequest(forge="gitea"), UsageError, "where Gitea is"),
-    ({"GITHUB_TOKEN": "t"}, ForgeRequest(forge="github"), UsageError, "which repository"),
+    ({"GITHUB_TOKEN": "t"}, ForgeRequest(forge="github"), UsageError, "does not name a repository"),
     (GITHUB, ForgeRequest(), UserError, "GITHUB_TOKEN is not set"),
     (GITHUB | {"GITHUB_TOKEN": " "}, ForgeRequest(), UserError, "GITHUB_TOKEN is not set"),
-    (GITHUB | {"GITHUB_TOKEN": "secret one"}, ForgeRequest(), UserError, "is no token"),
-    (GITHUB | {"GITHUB_TOKEN": "gehëim"}, ForgeRequest(), UserError, "is no token"),
+    (GITHUB | {"GITHUB_TOKEN": "secret one"}, ForgeRequest(), UserError, "is not a token"),
+    (GITHUB | {"GITHUB_TOKEN": "gehëim"}, ForgeRequest(), UserError, "is not a token"),
     (GITLAB | {"CI_JOB_TOKEN": "t"}, ForgeRequest(), UserError, "GITLAB_TOKEN is not set"),
     *(
-        (GITHUB | {"GITHUB_TOKEN": "t"}, ForgeRequest(repository=name), UsageError, "is no repository")
+        (GITHUB | {"GITHUB_TOKEN": "t"}, ForgeRequest(repository=name), UsageError, "is not a repository")
         for name in ("topics", "a/../b", "a/b?c", "a b/c", "https://x/y")
     ),
     *(

@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
         "a number in it has too many digits",
     ),
     "broken YAML": ("topicctl", {"a.yaml": TOPICCTL, "b.yaml": "meta: [\n"}, "files/b.yaml:2:1: the structure breaks"),
-    "a tab": ("topicctl", {"a.yaml": "meta:\n\tname: a\n"}, "files/a.yaml:2:1: a tab stands where YAML wants spaces"),
+    "a tab": ("topicctl", {"a.yaml": "meta:\n\tname: a\n"}, "files/a.yaml:2:1: a tab is where YAML needs spaces"),
     "UTF-16": ("topicctl", {"a.yaml": TOPICCTL.encode("utf-16")}, "files/a.yaml: is written in UTF-16"),
     "a key twice": (
         "kafka-gitops",
@@ -105,12 +105,12 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
     "a billion laughs": (
         "kafka-gitops",
         {"state.yaml": "\n".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}' if n else 'lol'] * 10)}]" for n in range(9))},
-        "aliases stand for more than 100,000 values",
+        "aliases expand to more than 100,000 values",
     ),
     "a template": (
         "jikkou",
         {"a.yaml": "apiVersion: kafka.jikkou.io/v1\nitems:\n{% for a in b %}\n- {{ a }}\n{% endfor %}\n"},
-        "It looks like a template: render it first, and import what that gives",
+        "It looks like a template: render it first, and import the result",
     ),
     "broken JSON": ("terraform", {"a.tfstate": '{"version": 4,\n "x" 1}'}, "files/a.tfstate:2:6: is not JSON"),
     "a state of an old version": (

@@ -99,7 +99,7 @@ TOLD: dict[str, tuple[str, str, str]] = {
     "no partitions at all": (
         "topicctl",
         TOPICCTL.replace("partitions: 1", "partitions: 0"),
-        "files/a.yaml:1 topic a  0 is no number of partitions, so it is left out: the broker's default would decide",
+        "files/a.yaml:1 topic a  0 is not a number of partitions, so it is left out: the broker's default would decide",
     ),
     "a number for a name": (
         "jikkou",
@@ -117,10 +117,7 @@ TOLD: dict[str, tuple[str, str, str]] = {
             "apiVersion: kafka.jikkou.io/v1\nkind: KafkaTopicList\nmetadata: {labels: {team: a}}\n"
             "items: [{metadata: {name: a}, spec: {partitions: 1}}]\n"
         ),
-        (
-            "files/a.yaml:3 KafkaTopicList metadata.labels it is said of the list, "
-            "and only what an item says of itself is read"
-        ),
+        ("files/a.yaml:3 KafkaTopicList metadata.labels it is set on the list; only settings of items are read"),
     ),
     "a name of Kafka's": (
         "jikkou",

@@ -195,7 +195,6 @@ class Mishap:
         raise NotImplementedError
 
     def _is_first(self, says: str) -> bool:
-        """Begin, unless another one has."""
         mine = self.folder / f"{os.getpid()}-{threading.get_ident()}"
         mine.write_text(says)
         try:

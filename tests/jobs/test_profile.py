@@ -134,7 +134,7 @@ def test_a_log_that_cannot_be_read_is_an_error_in_a_sentence(
     for file in (tmp_path / "west").rglob("*.parquet"):
         file.unlink()
     with pytest.raises(
-        UserError, match=r"reading the topic failed: orders, partition [0-9]+: what lies at offsets"
+        UserError, match=r"reading the topic failed: orders, partition [0-9]+: the records at offsets"
     ) as caught:
         profile(lambda: spark, log)
     assert "Traceback" not in caught.value.message

@@ -47,7 +47,7 @@ def headers(*, name: bool, value: bool, elements: bool = True) -> ArrayType:
 def test_not_null_is_refused_of_what_may_be_null(west: EmbeddedCluster, how: str, column: StructField) -> None:
     fill(west, count=1)
     name, schema = column.name, StructType([StructField("offset", LongType(), nullable=False), column])
-    message = f"column {name} of topic-log may hold nulls, and the schema that is given says not null"
+    message = f"column {name} of topic-log may hold nulls, and the schema declares it not null"
     with pytest.raises(UserError, match=message) as caught:
         getattr(source(west), how)(schema).initialOffset()
     assert f"Write {name} {COLUMNS[name].type} in .schema(…)" in caught.value.hint
@@ -80,7 +80,7 @@ def test_times_are_points_in_time_whatever_a_session_calls_a_timestamp() -> None
 def test_a_column_that_is_asked_for_twice_is_refused() -> None:
     twice = StructType([StructField("key", BinaryType()), StructField("key", BinaryType())])
     for asked in (lambda: ddl_of({"columns": "offset, key, key"}), lambda: check_schema(twice)):
-        with pytest.raises(UserError, match="column key is asked for twice"):
+        with pytest.raises(UserError, match="column key is requested twice"):
             asked()
 
 

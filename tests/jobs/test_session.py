@@ -178,7 +178,7 @@ def test_a_java_that_is_too_old_is_named_with_its_version(tmp_path: Path, versio
 def test_no_java_at_all_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         check_java({"PATH": str(tmp_path)})
-    assert refused.value.message.endswith("there is no java on the PATH")
+    assert refused.value.message.endswith("java is not on the PATH")
     assert "\n" not in str(refused.value)
 
 
@@ -206,7 +206,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
 
 def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
     java(tmp_path / "path", "17.0.1")
-    with pytest.raises(UserError, match=r"JAVA_HOME is .*nowhere, and there is no bin/java in it"):
+    with pytest.raises(UserError, match=r"JAVA_HOME is .*nowhere, and it has no bin/java"):
         check_java({"PATH": str(tmp_path / "path"), "JAVA_HOME": str(tmp_path / "nowhere")})
 
 
@@ -225,7 +225,7 @@ def test_a_file_called_java_that_is_no_program_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_session_is_refused_before_anything_is_started(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no java on the PATH"):
+    with pytest.raises(UserError, match="java is not on the PATH"):
         start_session(SparkSpec(), environ={"PATH": str(tmp_path)})
 
 

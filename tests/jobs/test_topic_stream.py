@@ -283,7 +283,7 @@ def test_a_batch_read_of_offsets_that_are_not_there_says_which(
 )
 def test_a_batch_read_that_begins_after_the_end_says_so(west: EmbeddedCluster, options: dict[str, str]) -> None:
     fill(west, partitions=2, count=20, parts=1)
-    problem = "orders, partition 0: it ends at offset 20, before the start 21 that is asked for"
+    problem = "orders, partition 0: it ends at offset 20, before the start 21 that was requested"
     with pytest.raises(UserError, match=problem):
         source(west, **options).reader(SCHEMA).partitions()
     lax = source(west, failOnDataLoss="false", **options).reader(SCHEMA).partitions()
@@ -389,7 +389,7 @@ def test_an_end_that_was_cut_off_is_noticed(west: EmbeddedCluster) -> None:
 def test_a_start_that_is_not_written_yet_is_no_loss(west: EmbeddedCluster) -> None:
     fill(west, partitions=1, count=5, parts=1)
     with pytest.raises(
-        ReconcilerError, match="partition 0: it ends at offset 5, before the start 99 that is asked for"
+        ReconcilerError, match="partition 0: it ends at offset 5, before the start 99 that was requested"
     ):
         reader(west, start="99").initialOffset()
     assert offsets_of(reader(west, start="99", failOnDataLoss="false").initialOffset()) == [5]
@@ -400,7 +400,7 @@ def test_a_start_that_is_not_written_yet_is_no_loss(west: EmbeddedCluster) -> No
     [
         (
             {"topic": TOPIC, "topic_id": "another", "offsets": {"0": 1}},
-            r'the checkpoint is of topic orders with id another.* go on with startingOffsets \{"orders": \{"0": 1\}\}',
+            r'the checkpoint is of topic orders with id another.*startingOffsets \{"orders": \{"0": 1\}\}',
         ),
         ({"index": 5}, "the checkpoint holds no position in a topic of topic-log"),
     ],

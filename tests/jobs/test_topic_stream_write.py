@@ -109,7 +109,7 @@ def test_what_a_task_staged_and_did_not_say_is_never_passed_over(answer: StagedR
     cluster.create_topic(TOPIC)
     sink = cluster.appends(TOPIC)
     staged = StagedBatch(sink.stage([values("one")], task=0), "query")
-    with pytest.raises(UserError, match="1 of 2 tasks did not say what they staged, so nothing was written"):
+    with pytest.raises(UserError, match="1 of 2 tasks did not report what they staged, so nothing was written"):
         StreamWriter(sink, TOPIC).commit([staged, answer], 0)
     assert contents(cluster.log(TOPIC)) == []
 

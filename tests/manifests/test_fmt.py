@@ -203,7 +203,7 @@ def test_line_ends_of_windows_and_byte_order_marks_go() -> None:
 
 
 def test_what_is_no_yaml_is_refused_with_its_place() -> None:
-    with pytest.raises(ManifestError, match=r"a.yaml:1:5: a ': ' stands where no key can"):
+    with pytest.raises(ManifestError, match=r"a.yaml:1:5: a ': ' is where no key can be"):
         format_text("a: b: c", "a.yaml")
 
 

@@ -106,7 +106,6 @@ def _paths(content: Any, path: str = "") -> Iterator[str]:
 
 
 def _fields(schema: Any, definitions: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the paths of all fields a schema knows."""
     if "$ref" in schema:
         yield from _fields(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions, path)
     for part in ("anyOf", "items"):

@@ -57,7 +57,6 @@ def draft_with(content: Any, *, has_null: bool = False) -> Draft:
 
 
 def _places(content: Any) -> list[tuple[Any, Any]]:
-    """Return every (collection, key) of a document."""
     found: list[tuple[Any, Any]] = []
     keys = content.keys() if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
     for key in keys:

@@ -329,12 +329,12 @@ def test_a_file_where_a_folder_should_be_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("I am a file")
     store = DirectoryStore(tmp_path / "root")
     assert store.get("a") is None
-    with pytest.raises(UserError, match="a file stands where a folder should be"):
+    with pytest.raises(UserError, match="a file is where a folder should be"):
         store.put("a", b"1")
     beside = DirectoryStore(tmp_path)
-    with pytest.raises(UserError, match="a file stands where a folder should be"):
+    with pytest.raises(UserError, match="a file is where a folder should be"):
         beside.put("root/a", b"1")
-    with pytest.raises(UserError, match="a file stands where a folder should be"):
+    with pytest.raises(UserError, match="a file is where a folder should be"):
         beside.swap("root/a", b"1", expected=None)
 
 

@@ -42,7 +42,7 @@ def test_a_folder_without_a_name_is_refused() -> None:
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused_before_anything_is_written_there() -> None:
     with pytest.raises(
-        UserError, match=r"'file://.reconciler' lies at /w\\udcff/.reconciler, and that name is not UTF-8"
+        UserError, match=r"'file://.reconciler' is at /w\\udcff/.reconciler, and that name is not UTF-8"
     ):
         StoreSettings.resolve("file://.reconciler", folder=Path("/w\udcff"))
 

@@ -207,7 +207,7 @@ def test_where_another_cluster_answers_the_hint_names_what_leaves_it_out(applied
 def test_where_nothing_can_be_left_out_no_hint_says_so(bench: Bench) -> None:
     far = EAST.replace("east", "far")
     bench.write("manifests/east.yaml", f'{EAST}  objectStorage: {{url: "file://.clusters/far/remote"}}\n---\n{far}')
-    with pytest.raises(UserError, match="are one place or lie in each other") as caught:
+    with pytest.raises(UserError, match="are the same location or one contains the other") as caught:
         bench.apply()
     assert caught.value.hint == "No --allow lifts these."
 
@@ -474,7 +474,7 @@ def test_what_was_kept_of_a_run_and_cannot_be_removed_is_told_in_a_line(tmp_path
     in_the_way.mkdir(parents=True)
     spool.forget("a-run")
     (line,) = told
-    assert line.startswith(f"{in_the_way} is of no use any more and cannot be removed: ")
+    assert line.startswith(f"{in_the_way} is no longer needed and cannot be removed: ")
 
 
 @pytest.mark.thorough
@@ -611,7 +611,7 @@ def test_who_plans_or_looks_while_a_run_is_open_is_told_whose_it_is_and_what_is_
         look()
         (line,) = linked.warned
         assert f"run {opened.run} of anna@build-7, begun 20" in line
-        assert "left what follows to others: 1 action not begun. " in line
+        assert "left the rest to other processes: 1 action not begun. " in line
         assert "apply --resume" in line
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 ORDERS = "topic/west/shop:orders"
 DELETE = f"delete:{ORDERS}"
-IN_DOUBT = "what the run before had left in doubt"
+IN_DOUBT = "what the run before left in doubt"
 
 
 def apply_digest(bench: Bench, digest: str, *names: str, file: Path | None = None) -> ApplyOutcome:
@@ -322,7 +322,7 @@ def test_a_second_look_does_nothing_that_too_few_people_approved(bench: Bench) -
     create_topic(bench)
     unlock(bench)
     bench.write("manifests/refunds.yaml", REFUNDS)
-    with pytest.raises(IncompleteError, match=f"^the plan is done, but {IN_DOUBT} was not gone on with: 1 person"):
+    with pytest.raises(IncompleteError, match=f"^the plan is done, but {IN_DOUBT} was not continued: 1 person"):
         bench.apply(Select(allow=(f"update:{ORDERS}",)), report=keep_a_record_for_ever(bench, "shop:orders"))
     assert [action.id for action in bench.plan().plan.actions] == [f"update:{ORDERS}"]
 

@@ -259,7 +259,7 @@ def test_where_the_root_is_spelled_otherwise_the_folder_tells(bench: Bench, *, i
         declare(bench, "west", "file://.west")
         bench.apply()
     declare(bench, "west", "file://.west", f"file://{bench.folder}/.west")
-    assert "are one place or lie in each other" in refusal(bench)
+    assert "are the same location or one contains the other" in refusal(bench)
     assert not (bench.folder / ".west" / "storage.json").exists()
 
 
@@ -272,4 +272,4 @@ def test_a_file_is_no_object_storage(bench: Bench, *, is_there: bool) -> None:
     declare(bench, "west", "file://.west", "file://file")
     said = refusal(bench)
     assert "its objectStorage cannot be used" in said
-    assert "a file stands where a folder should be" in said
+    assert "a file is where a folder should be" in said

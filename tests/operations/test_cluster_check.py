@@ -60,7 +60,7 @@ def test_broken_files_do_not_stop_a_check_that_names_the_state(fed: Bench, *, re
     fed.write("manifests/orders.yaml", "kind: [\n")
     with pytest.raises(UserError) as refused:
         checked(fed, repair=repair)
-    assert refused.value.hint.endswith("To go on without the files: --state URL, as `spec.state` has it")
+    assert refused.value.hint.endswith("To continue without the files: --state URL, as `spec.state` has it")
     found = checked(fed, repair=repair, state="file://.reconciler")
     assert (found.address, found.verdict, found.checked.records) == ("cluster/west", None, 1)
 
@@ -82,7 +82,7 @@ def test_a_repair_says_what_it_did_and_how_it_is_then(fed: Bench) -> None:
     cluster.catalog.commit(lambda draft: draft.put_namespace("shop", None))
     assert checked(fed).verdict is not None
     found = checked(fed, repair=True)
-    assert [each.what for each in found.mended] == ["made namespaces shop"]
+    assert [each.what for each in found.mended] == ["created namespaces shop"]
     assert (found.checked.findings, found.verdict) == ([], None)
 
 

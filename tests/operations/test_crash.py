@@ -122,7 +122,7 @@ def test_what_a_killed_run_left_in_doubt_is_not_judged_while_its_cluster_is_not_
     unlock(applied)
     place, away = applied.folder / ".clusters/west", applied.folder / "unmounted"
     place.rename(away)
-    with pytest.raises(IncompleteError, match=r"cluster west cannot be looked at: .*nothing is there now"):
+    with pytest.raises(IncompleteError, match=r"cluster west cannot be read: .*its location is empty"):
         applied.apply(options=ApplyOptions(yes=True))
     assert "topic/west/shop:orders" in recorded_in(applied)
     assert lockfile_of(applied).open_run is not None

@@ -258,7 +258,7 @@ def test_a_rule_that_no_document_says_is_left_to_be_taken_out_by_hand(bench: Ben
     bench.write("manifests/shop.yaml", namespace("  acls: [{principal: User:a, operations: [read]}]\n"))
     bench.write("manifests/west.yaml", (bench.folder / "manifests/west.yaml").read_text().partition("---")[0])
     manifests = Manifests(open_work(bench.invocation, Select(), is_reader=True).loaded)
-    with pytest.raises(ByHandError, match="no rule there says just that"):
+    with pytest.raises(ByHandError, match="no single rule there declares it"):
         accept_field(manifests, Address("namespace/west/shop"), "acls.allow User:b", None)
 
 
@@ -373,7 +373,7 @@ def test_a_value_of_an_overlay_is_explained_and_one_of_the_base_is_said_to_be_ev
     found = accepted(bench, ORDERS, select=prod)
     overlay, shared = found.notes
     assert overlay == (
-        f"{ORDERS}: the overlay of this environment says spec.configs.retention.ms: change it there, "
+        f"{ORDERS}: the overlay of this environment sets spec.configs.retention.ms: change it there, "
         "overlays/prod/orders.yaml:1"
     )
     assert "manifests/orders.yaml: read by every environment" in shared
@@ -454,7 +454,7 @@ def test_carriage_returns_and_a_missing_last_line_end_stay(bench: Bench) -> None
 # What no patch of `drift --accept` can change is a note that says what to write where, and blocks nothing else.
 
 
-OUTSIDE = "(its file lies outside the workspace)"
+OUTSIDE = "(its file is outside the workspace)"
 
 
 def one_folder_down(bench: Bench) -> Bench:
@@ -573,5 +573,7 @@ def test_comments_before_the_mark_of_a_document_outlive_it(bench: Bench) -> None
 def test_a_config_that_no_manifest_may_declare_is_not_written_into_one() -> None:
     assert format_config("retention.bytes", "1073741824") == "1GiB"
     assert format_config("message.format.version", "3.0-IV1") == "3.0-IV1"
-    with pytest.raises(ElsewhereError, match=r"configs\.retention\.bytes: no manifest can say it: -2 is out of range"):
+    with pytest.raises(
+        ElsewhereError, match=r"configs\.retention\.bytes: no manifest can express it: -2 is out of range"
+    ):
         format_config("retention.bytes", "-2")

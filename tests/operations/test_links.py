@@ -235,7 +235,7 @@ def test_nothing_more_is_begun_without_the_state_once_somebody_asked_to_stop(lin
     made, there = make_half_of_a_twin(linked)
     assert there == ["east"]
     assert isinstance(made.verdict, IncompleteError)
-    assert made.verdict.hint == "Give the same command again."
+    assert made.verdict.hint == "Run the same command again."
 
 
 def test_a_link_of_which_one_half_was_made_is_made_whole_when_it_is_asked_for_again(linked: Bench) -> None:
@@ -485,7 +485,7 @@ def test_another_cluster_at_the_place_of_the_source_is_never_followed() -> None:
     other.create_topic("clicks")
     done = run()
     assert (run.linked.status("east"), told(run.link())) == ("LINK_FAILED", ("FAILED", "MISCONFIGURATION_ERROR"))
-    assert f"lies cluster {other.cluster_id}; the link was made to {run.linked.west.cluster_id}" in str(done.errors)
+    assert f"is cluster {other.cluster_id}; the link was made to {run.linked.west.cluster_id}" in str(done.errors)
     assert list(run.linked.east.topics()) == [ORDERS]
     run.over.clear()
     run()

@@ -33,7 +33,6 @@ _HOWS: tuple[Literal["dies before", "dies after", "refused", "no answer"], ...] 
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th write is the same one every time."""
     for module in (threads, head, topic_log, stage):
         monkeypatch.setattr(module, "ThreadPoolExecutor", Inline)
 

@@ -295,7 +295,7 @@ def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None
     east.ask(ORDERS, "reverse-and-start", operation="it")
     west.join(ORDERS, Peer("a", ORDERS, "topic"), Operation("it", "reverse-and-start"))
     east.change(ORDERS, lambda entry: aimed(ORDERS, entry, "it", {0: 5}))
-    with pytest.raises(UserError, match="its source is shut: its reversal cannot be taken back"):
+    with pytest.raises(UserError, match="its source is sealed: its reversal cannot be undone"):
         east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
     assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
 

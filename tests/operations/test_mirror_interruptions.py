@@ -92,10 +92,10 @@ def test_a_reversal_that_a_failover_broke_off_is_told_with_the_way_out(shop: Ben
     assert (status(shop), status(shop, "west")) == ("STOPPED", "PENDING_MIRROR")
     assert (planned(shop), waiting(shop)) == ([], [])
     (told,) = [each for each in shop.plan().plan.warnings if each.address == BACK]
-    assert "it is PENDING_MIRROR and takes no records: its reversal was broken off" in told.message
+    assert "it is PENDING_MIRROR and takes no records: its reversal was interrupted" in told.message
     assert told.hint == f"Let it take records again with: reconciler mirror failover {BACK}"
     (topic,) = [each for each in shop.plan().plan.warnings if each.address == SOURCE]
-    assert topic.hint == f"Its reversal was broken off: reconciler mirror failover {BACK}"
+    assert topic.hint == f"Its reversal was interrupted: reconciler mirror failover {BACK}"
     failing_over(shop, BACK)
     produce(shop, "west", "again")
     assert [each for each in shop.plan().plan.warnings if each.address == BACK] == []
@@ -111,7 +111,7 @@ STOPS = [
     ("stand", "reverse-and-start", MIRROR, (f"{MIRROR} takes records, and {BACK} is PENDING_MIRROR", None)),
     ("join", "truncate-and-restore", BACK, (f"{BACK} is PENDING_SETUP_FOR_RESTORE and takes no records", BACK)),
     ("truncate", "truncate-and-restore", BACK, (f"{BACK} is PENDING_RESTORE and takes no records", BACK)),
-    ("ask", "promote", MIRROR, (f"{MIRROR} is PENDING_STOPPED: it takes no records yet", MIRROR)),
+    ("ask", "promote", MIRROR, (f"{MIRROR} is PENDING_STOPPED: it accepts no records yet", MIRROR)),
 ]
 
 

@@ -288,7 +288,7 @@ def test_who_lost_races_alone_has_nothing_to_fix() -> None:
     assert alone is not None
     assert both is not None
     assert (alone.exit_code, both.exit_code) == (8, 8)
-    assert alone.hint == "Nothing is lost: other processes go on with these. Run it again later."
+    assert alone.hint == "Nothing is lost: other processes continue with these. Run it again later."
     assert both.hint == "Fix what is shown for each of them, then run it again."
 
 

@@ -355,7 +355,7 @@ def test_drift_says_which_cluster_it_could_not_read_though_the_plan_does_without
     assert found.verdict is not None
     assert found.verdict.exit_code == UserError.exit_code
     assert found.verdict.message.startswith("cannot read cluster west: ")
-    assert found.verdict.hint.endswith("To go on without: --exclude '*/west/*'")
+    assert found.verdict.hint.endswith("To continue without: --exclude '*/west/*'")
     (error,) = DRIFT.row(found)["errors"]
     assert error.startswith("cannot read cluster west: ")
     first, *_ = text_of(drift_lines(found)).splitlines()
@@ -416,7 +416,7 @@ def test_what_a_command_does_to_a_mirror_that_its_link_made_is_not_recorded(
     for verb, address in asked:
         command(automatic, verb, address)
     assert status(automatic) == left
-    said = f"it was made {role} by a command, and follows its source no more: no file says that"
+    said = f"it was made {role} by a command, and no longer follows its source: no file declares that"
     assert (planned(automatic), findings(automatic)) == ([], [("pending", MIRROR, said)] if role else [])
 
 
@@ -471,7 +471,7 @@ def test_a_failover_is_planned_and_done_while_its_source_is_gone_with_one_warnin
     plan = shop.plan().plan
     assert [(action.id, bool(action.blocked)) for action in plan.actions] == [(f"failover:{MIRROR}", True)]
     assert [(each.address, each.source) for each in plan.warnings] == [("cluster/west", "manifests/west.yaml:1")]
-    assert "cannot be read, and nothing on it is planned: it is recorded, but nothing is there now" in (
+    assert "cannot be read, and nothing on it is planned: it is recorded, but its location is empty" in (
         plan.warnings[0].message
     )
     assert shop.apply(ALLOWED).verdict is None
@@ -523,7 +523,7 @@ def mend(unreadable: Bench) -> None:
 def test_while_it_is_mirrored_the_plan_says_which_cluster_and_how_to_go_on_without(unreadable: Bench) -> None:
     with pytest.raises(UserError, match=r"cannot read cluster west: .*cluster\.json") as caught:
         unreadable.plan()
-    assert caught.value.hint.endswith("To go on without: --exclude '*/west/*'")
+    assert caught.value.hint.endswith("To continue without: --exclude '*/west/*'")
 
 
 @pytest.mark.fact("F-C-065")

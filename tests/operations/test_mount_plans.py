@@ -189,7 +189,7 @@ class TestRefused:
         shop.apply(clusters=cluster("west") + "---\n" + cluster("east") + "---\n" + cluster("north", "other"))
         shop.say(sleep=mounting("orders", "west", "unmounted"), wake=mounting("orders", "north", "mounted"))
         (said,) = errors_of(shop.bench.plan())
-        assert "lies in file://bucket, the objectStorage of cluster" in said
+        assert "is in file://bucket, the objectStorage of cluster" in said
 
     @pytest.mark.parametrize(
         ("gone", "why"),
@@ -341,7 +341,7 @@ def test_it_is_not_unmounted_where_it_is_still(released: MountShop) -> None:
     released.say(sleep=mounting("orders", "west", "unmounted"))
     (said,) = errors_of(released.bench.plan())
     assert f"it is not cluster west's any more: {released.location()} was released" in said
-    assert "Delete it here, and what lies there stays" in said
+    assert "Delete it here; what is in object storage stays" in said
 
 
 def test_it_is_mounted_elsewhere(released: MountShop) -> None:
@@ -403,7 +403,7 @@ def test_a_plan_of_a_thousand_topics_that_are_mounted_asks_object_storage_nothin
     assert len(asked) <= 1
 
 
-# A topic that lies detached: what is said of it where somebody looks for it, and how to have it back.
+# A topic that is unmounted: what is said of it where somebody looks for it, and how to have it back.
 
 
 ORDERS = "topic/west/shop:orders"
@@ -453,7 +453,7 @@ def test_who_looks_for_a_topic_that_sleeps_is_told_where_and_what_wakes_it(
     alone.apply(sleep=mounting("orders", "west", "unmounted"))
     with pytest.raises(UserError) as raised:
         look(alone.bench, ORDERS)
-    assert raised.value.message == f"{ORDERS} lies detached at {location} by mounting/west/shop:orders"
+    assert raised.value.message == f"{ORDERS} is unmounted at {location} by mounting/west/shop:orders"
     assert raised.value.hint == "To have it back: state: mounted in mounting/west/shop:orders, and reconciler apply"
 
 
@@ -462,7 +462,7 @@ def test_who_looks_for_a_topic_that_somebody_unmounted_by_hand_is_told_the_same(
     mounts.drive(mounts.unmount("shop:orders"))
     with pytest.raises(UserError) as raised:
         _consume(alone.bench, ORDERS)
-    assert raised.value.message == f"{ORDERS} lies detached at {location}"
+    assert raised.value.message == f"{ORDERS} is unmounted at {location}"
     assert raised.value.hint == (
         f"To have it back: declare a Mounting of shop:orders on west with state: mounted and source: {location}, "
         "and reconciler apply"

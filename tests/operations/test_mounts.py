@@ -155,7 +155,7 @@ def test_run_finishes_what_was_left_and_the_next_plan_only_remembers_it(shop: Sh
     shop.apply()
 
 
-# Off one cluster and onto another in one plan: what it shows, in which order, who goes on with it; and by hand.
+# Off one cluster and onto another in one plan: what it shows, in which order, who continues it; and by hand.
 
 
 TOGETHER = """\

@@ -289,4 +289,4 @@ def test_a_key_is_refused_at_plan_where_the_store_cannot_encrypt(bench: Bench, k
         assert bench.apply().verdict is None
     namespace(bench, "{encryption: {kmsKeyId: alias/shop}}")
     (error,) = bench.plan().plan.errors
-    assert "cannot write a namespace under a key of its own (encryption)" in error.message
+    assert "cannot encrypt a namespace with its own key (encryption)" in error.message

@@ -204,7 +204,7 @@ def test_nothing_is_declared_beside_it_and_validate_and_plan_say_where(
         "apiVersion: reconciler/v1\nkind: TieringPolicy\nmetadata: {name: standard}\nspec: {remoteWrite: true}\n",
     )
     declare(bench, location, more)
-    message = f"spec.{field} cannot be set beside readReplicaOf"
+    message = f"spec.{field} cannot be set together with readReplicaOf"
     assert any(message in each.message for each in bench.plan().plan.errors)
     assert any(message in each.message for each in validate(bench.invocation, Select()).findings)
 
@@ -252,7 +252,7 @@ def test_it_is_deleted_when_that_is_allowed_and_the_object_storage_stays_as_it_i
     action = next(each for each in bench.plan().plan.actions if each.address == ADDRESS)
     assert (action.verb, action.risk) == ("delete", "irreversible")
     assert action.blocked is not None
-    assert "its source keeps every record" in action.blocked.message
+    assert "its source still has every record" in action.blocked.message
     bench.apply(Select(allow=(f"delete:{ADDRESS}",)))
     jobs = ["deletions", "replicas", "sweep"]
     run_once(

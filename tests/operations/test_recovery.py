@@ -107,7 +107,7 @@ def test_what_cannot_be_recovered_is_refused_at_plan_by_file_and_line(bench: Ben
     place = location.removeprefix(f"{TOPIC}/")
     cases = {
         f"{TOPIC}/{place[:-1]}7": "there is no topic at",
-        f"shop:clicks/{place}": f"lies topic {TOPIC}",
+        f"shop:clicks/{place}": f"is the topic {TOPIC}",
     }
     for text, message in cases.items():
         declare(bench, text)
@@ -147,7 +147,7 @@ def test_without_object_storage_nothing_is_recovered(bench: Bench, location: str
 
 
 def half_way(bench: Bench, location: str) -> EmbeddedCluster:
-    """Return `east` with a topic whose recovery began and was broken off."""
+    """Return `east` with a topic whose recovery began and was interrupted."""
     bench.apply()
     east = opened(bench, "east")
     assert east.storage is not None

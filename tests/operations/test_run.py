@@ -176,7 +176,7 @@ def test_a_partition_that_cannot_be_read_is_told_and_the_rest_done(two: Bench) -
     upkeep = once(two)
     (roll,) = [outcome for outcome in upkeep.jobs if outcome.name == "roll:west"]
     assert (roll.upkept.done, roll.failed) == (2, 1)
-    assert roll.errors[0].message.startswith("shop:orders, partition 0: what lies at offsets")
+    assert roll.errors[0].message.startswith("shop:orders, partition 0: the records at offsets")
     assert isinstance(upkeep.verdict, PartialError)
     failed = [event for event in two.events if isinstance(event, ActionFailed)]
     assert [event.id for event in failed] == ["roll:west"]
@@ -283,7 +283,7 @@ def test_upkeep_is_the_super_users(applied: Bench) -> None:
         SiteOptions(invocation=eve.invocation, select=Select()), 1, report=eve.events.append, stop=eve.stop
     )
     for refused in (lambda: once(eve), lambda: once(eve, "retention"), lambda: next(again)):
-        with pytest.raises(UserError, match="upkeep is done by the super user") as caught:
+        with pytest.raises(UserError, match="maintenance is done by the super user") as caught:
             refused()
         assert caught.value.hint == "Leave --principal out."
 

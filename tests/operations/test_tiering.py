@@ -273,8 +273,9 @@ def test_object_storage_that_lost_its_id_is_told_from_another_and_how_to_restore
     bound = read_storage_id(DirectoryStore(bench.folder / "bucket"))
     file.unlink()
     (error,) = (found for found in bench.plan().plan.errors if found.address == "cluster/west")
-    assert "bucket has no storage.json, though remote objects of topics lie there: this cluster's topics lie in " in (
-        error.message
+    assert (
+        "bucket has no storage.json, though remote objects of topics are there: this cluster's topics are stored in "
+        in (error.message)
     )
     assert str(bound) in error.message
     assert f"write {content.strip()} there" in error.hint
@@ -361,13 +362,13 @@ def test_each_number_is_explained_by_the_rule_behind_it(bench: Bench) -> None:
     expected = {
         "remote.write": ("true", "the cluster's default when it was made"),
         "remote.read": ("true", "set by policy/standard"),
-        "remote.delete": ("true", "nothing says otherwise: the default"),
+        "remote.delete": ("true", "not set: the default"),
         "remote.log.disable.policy": ("retain", "set by policy/standard"),
         "retention.ms": (str(5 * day), "raised to the local target: nothing local is kept longer than in total"),
         "retention.bytes": (str(30 * 2**30), "set by policy/standard"),
         "retention.local.target.ms": (str(5 * day), "set by policy/standard"),
         "retention.local.target.bytes": (str(20 * 2**30), "set by policy/standard"),
-        "retention.local.strict": ("false", "nothing says otherwise: the default"),
+        "retention.local.strict": ("false", "not set: the default"),
     }
     assert explained(bench, planned=True) == expected
     bench.apply()
@@ -441,7 +442,7 @@ def test_a_topic_that_is_there_is_not_recovered(bench: Bench) -> None:
     bench.apply()
     topic(bench, configs="{remote.recovery: true}")
     [found] = bench.plan().plan.errors
-    assert found.message.startswith("it is there, and remote.recovery works only when a topic is made")
+    assert found.message.startswith("it is there, and remote.recovery works only when a topic is created")
 
 
 def test_what_cannot_be_is_told_with_its_reason_and_on_its_line(bench: Bench) -> None:
@@ -742,7 +743,7 @@ def test_a_saved_plan_is_applied_as_it_was_approved(bench: Bench, it: Tiered) ->
 def test_altering_a_topic_by_hand_never_deletes_what_lies_in_object_storage(bench: Bench, it: Tiered) -> None:
     off = {"remote.write": "false", "remote.read": "false"}
     deleting = {**off, "remote.log.disable.policy": "delete"}
-    with pytest.raises(UserError, match="deletes what lies in object storage") as refused:
+    with pytest.raises(UserError, match="deletes what is in object storage") as refused:
         alter_topic(bench.acting(), f"topic/west/{TOPIC}", deleting)
     assert "plan" in refused.value.hint
     assert it.tiering().state is TieringState.ENABLED
@@ -761,7 +762,7 @@ def test_altering_a_mirror_by_hand_never_deletes_what_lies_in_object_storage(ben
     on, off = ({"remote.write": value, "remote.read": value} for value in ("true", "false"))
     alter_topic(bench.acting(no_state=True), MIRROR, on)
     deleting = {**off, "remote.log.disable.policy": "delete"}
-    with pytest.raises(UserError, match="deletes what lies in object storage"):
+    with pytest.raises(UserError, match="deletes what is in object storage"):
         alter_topic(bench.acting(no_state=True), MIRROR, deleting)
     storage = DirectoryStore(bench.folder / ".storage")
     cluster = EmbeddedCluster.open(

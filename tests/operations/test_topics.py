@@ -237,7 +237,7 @@ def test_a_recorded_cluster_that_is_gone_is_out_of_reach_not_empty(applied: Benc
         lambda: list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), None),
         lambda: describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS),
     ):
-        gone = "cannot read cluster west: it is recorded, but nothing is there now"
+        gone = "cannot read cluster west: it is recorded, but its location is empty"
         with pytest.raises(RetryableError, match=gone) as caught:
             look()
         assert "--exclude" not in caught.value.hint
@@ -459,7 +459,7 @@ def test_records_of_both_tiers_are_consumed_and_cached_where_the_user_keeps_cach
 def test_what_is_gone_is_an_error_that_says_how_to_go_on(tiered: Bench) -> None:
     segment(tiered, 0).unlink()
     with pytest.raises(
-        MissingObjectError, match="shop:orders, partition 0: what lies at offsets 0 to 0 cannot be"
+        MissingObjectError, match="shop:orders, partition 0: the records at offsets 0 to 0 cannot be"
     ) as raised:
         read_remote(tiered)
     assert "topic consume --skip-missing, or --from 1." in raised.value.hint

@@ -237,7 +237,7 @@ def test_the_keys_of_object_storage_are_bound_to_it(
         (
             cluster(HERE).replace("'PLAIN'", "OAUTHBEARER, tokenEndpointUrl: 'http://login/t', clientId: me")
             .replace("password:", "clientSecret:").replace("username: 'me', ", ""),
-            "http://login/t is asked for tokens without encryption",
+            "http://login/t would send tokens without encryption",
         ),
     ],
     ids=["brokers", "a token endpoint"],
@@ -341,7 +341,7 @@ def test_a_tag_does_not_stand_in_for_the_base_branch_of_its_name(forked: Bench) 
     ("environ", "said"),
     [
         pytest.param({"RECONCILER_BASE": "nowhere"}, "git cannot read nowhere", id="a base that was not fetched"),
-        pytest.param({"GITHUB_EVENT_NAME": "pull_request_target"}, "does not say what it is for", id="no event"),
+        pytest.param({"GITHUB_EVENT_NAME": "pull_request_target"}, "does not name the pull request", id="no event"),
         pytest.param({"RECONCILER_BASE": ""}, "RECONCILER_BASE is set and empty", id="an empty base"),
         pytest.param({"CI_MERGE_REQUEST_DIFF_BASE_SHA": " "}, "is set and empty", id="an empty base of GitLab"),
     ],
@@ -384,12 +384,12 @@ def test_a_pull_request_reads_nothing_outside_of_its_repository(
     )
     link = forked.folder / "manifests/link.yaml"
     link.symlink_to(outside)
-    with pytest.raises(UserError, match="lies outside of the repository") as error:
+    with pytest.raises(UserError, match="is outside the repository") as error:
         load_files(limited, Select())
     assert PASSWORD not in str(error.value)
     before = outside.read_text()
     for paths in ((), (Path("manifests"),), (Path("manifests/link.yaml"),)):
-        with pytest.raises(UserError, match="lies outside of the repository"):
+        with pytest.raises(UserError, match="is outside the repository"):
             fmt(limited, paths, check=False)
     assert outside.read_text() == before
     with pytest.raises(UserError, match=PASSWORD):

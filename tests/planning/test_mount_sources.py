@@ -88,19 +88,19 @@ class TestByName:
     def test_a_name_of_another_namespace_is_refused_with_where_it_lies(self) -> None:
         there = lying(lies(at("ads:clicks")), lies(at("clicks", 11)))
         said = refused(mounting(), there)
-        assert f"no detached topic shop:clicks lies in {URL}; in another namespace that name lies at" in said
+        assert f"no unmounted topic shop:clicks is in {URL}; a topic of that name in another namespace is at" in said
         assert f"{at('ads:clicks')}, {at('clicks', 11)}" in said
         assert "Write the location as source: it is mounted in the mounting's own namespace" in said
 
     def test_a_name_that_a_topic_got_later_is_refused_with_where_it_lies(self) -> None:
         there = lying(lies(at("shop:old"), name="shop:clicks"))
         said = refused(mounting(), there)
-        assert f"what was called so last lies at {at('shop:old')}" in said
+        assert f"the last topic of that name is at {at('shop:old')}" in said
 
     def test_a_name_that_a_topic_got_later_is_refused_with_its_location_while_a_mounting_unmounts_it(self) -> None:
         leaving = AttachedTopic("west", "shop:clicks", at("shop:old"), Address("mounting/west/shop:clicks"))
         said = refused(mounting(), lying(lies(at("shop:old"), "mounted"), attached=[leaving]))
-        assert f"the one that mounting/west/shop:clicks unmounts lies at {at('shop:old')}" in said
+        assert f"the one that mounting/west/shop:clicks unmounts is at {at('shop:old')}" in said
         assert "Write that location as source" in said
         assert taken(mounting(source=at("shop:old")), lying(attached=[leaving])).unmounts == leaving.leaves_by
 
@@ -117,7 +117,7 @@ class TestByName:
 
     def test_a_name_that_nobody_knows_is_left_to_other_storages(self) -> None:
         assert find_source(mounting(), None, lying(lies(at("shop:orders")))) is None
-        assert f"no detached topic shop:clicks lies in {URL}" in no_topic_error(mounting(), URL).message
+        assert f"no unmounted topic shop:clicks is in {URL}" in no_topic_error(mounting(), URL).message
 
 
 class TestByLocation:
@@ -136,14 +136,14 @@ class TestByLocation:
 
     def test_a_location_with_another_name_is_refused_with_the_right_one(self) -> None:
         said = refused(mounting(source=at("shop:clocks")), lying(lies(at("shop:clicks"))))
-        assert f"at {at('shop:clocks')} in {URL} lies topic shop:clicks" in said
+        assert f"at {at('shop:clocks')} in {URL} is the topic shop:clicks" in said
         assert at("shop:clicks") in said
 
     def test_a_location_that_nobody_knows_names_the_cluster_that_made_it(self) -> None:
         wanted = mounting(source=at("shop:clicks"))
         assert find_source(wanted, None, lying()) is None
         error = no_topic_error(wanted, URL)
-        assert f"no detached topic lies at {at('shop:clicks')} in {URL}" in error.message
+        assert f"no unmounted topic is at {at('shop:clicks')} in {URL}" in error.message
         assert WEST in error.hint
         assert (
             f"its register is lost; whose it is says: reconciler mount release {at('shop:clicks')} --owner {WEST}"
@@ -164,7 +164,7 @@ class TestOwned:
         other = "99999999-2222-4333-8444-555555555555"
         said = refused(mounting(), lying(lies(at("shop:clicks"), "claimed", other)))
         assert f"is being mounted on cluster {other} as" in said
-        assert "reconciler mount cancel ID. Where that cluster is gone for good: reconciler mount release" in said
+        assert "reconciler mount cancel ID. Where that cluster is lost permanently: reconciler mount release" in said
 
     def test_what_this_cluster_has_under_another_name_is_refused(self) -> None:
         there = lies(at("shop:clicks"), "mounted", EAST, "shop:clicks")
@@ -206,7 +206,7 @@ class TestElsewhere:
         there = [("west", lying(lies(at("shop:clicks"))))]
         error = elsewhere(mounting(), "s3://mine", there)
         assert error is not None
-        assert error.message == f"{at('shop:clicks')} lies in {URL}, the objectStorage of cluster west"
+        assert error.message == f"{at('shop:clicks')} is in {URL}, the objectStorage of cluster west"
         assert "s3://mine" in error.hint
 
     def test_what_cannot_be_had_there_either_is_said_with_the_place(self) -> None:

@@ -188,7 +188,7 @@ def test_what_was_made_again_since_is_told_so() -> None:
     again = [*APPROVED["observed"], {"topic": "a", "is": {"incarnation": "another"}}]
     (found,) = compare(planned(observed=there), planned(observed=again)).more
     assert found.id == "adopt:topic/west/a"
-    assert found.message == "it was deleted and made again on the cluster since it was approved"
+    assert found.message == "it was deleted and created again on the cluster since it was approved"
     assert found.fields == ()
 
 

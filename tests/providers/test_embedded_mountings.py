@@ -151,7 +151,7 @@ def test_a_topic_that_is_gone_and_was_never_unmounted_is_told(world: World) -> N
     location = world.bucket.filled()
     world.bucket.west.delete_topic(CLICKS)
     for action in (unmount(source=location), unmount()):
-        assert "nothing says that it was unmounted" in world.refused("west", action).message
+        assert "no record of its unmounting" in world.refused("west", action).message
 
 
 def test_what_somebody_else_began_is_left_to_them(world: World) -> None:

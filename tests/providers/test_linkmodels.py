@@ -35,4 +35,4 @@ def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept
 def test_a_workspace_that_calls_the_destination_what_another_calls_the_source_is_told() -> None:
     with pytest.raises(UserError, match="link dr of cluster west was declared elsewhere") as raised:
         link_in("dr", "west", KEPT)
-    assert "call clusters the same" in str(raised.value)
+    assert "use the same cluster names" in str(raised.value)

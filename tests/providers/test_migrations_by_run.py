@@ -94,7 +94,7 @@ def test_a_mount_whose_claim_is_gone_says_that_this_is_what_keeps_it(world: Worl
     assert not any("is gone" in each for each in before.waits)
     released(world)
     (after,) = world.provider("east").migrations.under_way()
-    assert "was released, or given back: the claim of this cluster is gone" in after.waits[0]
+    assert "was released: the claim of this cluster no longer exists" in after.waits[0]
 
 
 @pytest.mark.fact("F-R-111")

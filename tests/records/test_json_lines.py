@@ -439,7 +439,7 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
     (
         "a key with more digits than are kept",
         lambda: read(b'{"id": 1}\n{"id": 89441000304019472051}\n', "jsonl", key="id"),
-        "in: line 2: id: a number of more digits than a key keeps",
+        "in: line 2: id: a number with too many digits for a key",
         "Write it as text",
     ),
     (
@@ -491,7 +491,7 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
         "ISO 8601",
     ),
     (
-        "time that is no text",
+        "time that is not text",
         lambda: read(parquet(t=not_utf8()[1:]), "parquet", timestamp="t"),
         "in: row 1: t: string is not a time since 1970",
         "ISO 8601",
@@ -571,13 +571,13 @@ REFUSED_INPUTS: list[tuple[str, Callable[[], Rows], str, str]] = [
     (
         "a time that no text says",
         lambda: read(parquet(a=pa.array([0, 10**15], pa.timestamp("ms"))), "parquet"),
-        "in: rows 1 to 2 cannot be written as JSON: a time lies beyond the year 32767",
+        "in: rows 1 to 2 cannot be written as JSON: a time is after the year 32767",
         "others up to 32767",
     ),
     (
         "a date without an end",
         lambda: read(parquet(a=pa.array([(1 << 31) - 1], pa.date32())), "parquet", key="a"),
-        "in: rows 1 to 1 cannot be written as JSON: a time lies beyond the year 32767",
+        "in: rows 1 to 1 cannot be written as JSON: a time is after the year 32767",
         "others up to 32767",
     ),
     ("empty CSV", lambda: read(b"", "csv"), "in: Empty CSV file", "header line"),

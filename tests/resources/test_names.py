@@ -51,7 +51,7 @@ def test_what_is_no_topic_name_is_refused(name: str) -> None:
 
 def test_a_topic_of_the_default_namespace_has_one_name() -> None:
     """`:orders` would be a second one, with the same folder."""
-    with pytest.raises(ValueError, match="nothing stands before"):
+    with pytest.raises(ValueError, match="it has nothing before"):
         check_full_name(":orders")
 
 

@@ -138,7 +138,7 @@ def test_limits_follow_the_rules_of_creation(
 @pytest.mark.parametrize(
     ("tiers", "key", "rule"),
     [
-        ({}, "retention.ms", "nothing says otherwise: the default"),
+        ({}, "retention.ms", "not set: the default"),
         ({"topic": {"retention.ms": str(HOUR)}}, "retention.ms", "set by topic"),
         (
             {"topic": {"retention.ms": str(HOUR)}},

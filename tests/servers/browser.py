@@ -85,7 +85,6 @@ def chromium() -> Iterator[Browser]:
 
 
 def _package(wanted: tuple[str, str]) -> Path:
-    """Return the folder of an npm package, unpacked once."""
     name, version = wanted
     folder = _CACHE / f"{name.replace('/', '-').removeprefix('@')}-{version}"
     if not folder.is_dir():

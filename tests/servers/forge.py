@@ -379,7 +379,6 @@ class ForgeServer:
         return self._page(place, query, rows)
 
     def _note_of(self, number: int, review: Review) -> dict[str, Any]:
-        """Return what GitLab itself writes about an approval."""
         shown = {"id": number, "body": "approved this merge request", "system": True, "created_at": review.at}
         return {**shown, "author": {"id": 5, "username": review.by}}
 

@@ -59,7 +59,6 @@ def start_kafka() -> Iterator[Callable[..., Kafka]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _opened() -> Iterator[weakref.WeakSet[KafkaClient]]:
-    """Know every connection that is opened in this process."""
     opened: weakref.WeakSet[KafkaClient] = weakref.WeakSet()
     begin = KafkaClient.__init__
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import orjson
 
 from reconciler.applying.events import Progress
-from reconciler.applying.ports import DataAction, Moved
+from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError, UnansweredError
 from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
 from reconciler.operations.steps.transitions import Driver, drive
@@ -49,7 +49,7 @@ class LedgerJobs:
 
     def run(
         self, job: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
-    ) -> Moved:
+    ) -> JobResult:
         self._foreman.begins(job)
         if isinstance(job, Transition):
             return self._drive(job, may_go_on)
@@ -62,16 +62,16 @@ class LedgerJobs:
             moved += self._round(job, end)
             progress(Progress(job.id, moved, RECORDS, moved, RECORDS, 1.0))
         cast("StagedSink", below.sink(job.sink)).complete()
-        return Moved(moved, moved)
+        return JobResult(moved, moved)
 
-    def _drive(self, action: Transition, may_go_on: Callable[[], None]) -> Moved:
+    def _drive(self, action: Transition, may_go_on: Callable[[], None]) -> JobResult:
         """Drive a transition as jobs do; that records are copied is what the ledger shows, and no matter here."""
 
         def nothing(*_given: object) -> None:
             return
 
         driver = Driver(self._providers, copy=nothing, sync=nothing, new_id=nonce, may_go_on=may_go_on)
-        return Moved(incarnation=drive(driver, action).topic_id)
+        return JobResult(incarnation=drive(driver, action).topic_id)
 
     def _round(self, job: RunJob, start: int) -> int:
         stop = min(start + ROUND, RECORDS)

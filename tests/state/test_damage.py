@@ -74,7 +74,7 @@ def test_what_is_no_lockfile_is_said_so_plainly(store: MemoryStore, content: byt
         ({"serial": 7}, r"cannot be read: serial is 7, but the state it names is 2"),
         ({"serial": "2"}, r"serial is not a whole number"),
         ({"lineage": ""}, r"lineage is empty"),
-        ({"surprise": 1}, r"surprise is no field of it"),
+        ({"surprise": 1}, r"surprise is not one of its fields"),
         ({"state": {"key": "../../etc/passwd", "sha256": "0" * 64, "bytes": 1}}, r"state\.key is malformed"),
         ({"lease": {"epoch": 0, "status": "free", "beat": 0, "lease_s": 90}}, r"lease\.epoch is less than 1"),
         (

@@ -60,7 +60,7 @@ def test_where_only_the_result_of_its_run_is_left_a_person_names_the_state_to_go
     snapshot_is(store)
     lockfile_is(store)
     erase(store, "run-3", keeps_result=True)
-    with pytest.raises(UserError, match=r"no journal says what it said.*#2.* forgets what run run-3 did.*--snapshot 2"):
+    with pytest.raises(UserError, match=r"no journal has its content.*#2.* forgets what run run-3 did.*--snapshot 2"):
         look(store)
     found = repair(store, snapshot="2")
     assert [(run.run, run.actions) for run in found.forgotten] == [("run-3", ("create:topic/west/c",))]
@@ -74,7 +74,7 @@ def test_where_nothing_of_its_run_is_left_a_person_names_the_state_to_go_on_from
     snapshot_is(store)
     lockfile_is(store)
     erase(store, "run-3")
-    with pytest.raises(UserError, match=r"no journal says what it said.*#2; to continue from it: .*--snapshot 2"):
+    with pytest.raises(UserError, match=r"no journal has its content.*#2; to continue from it: .*--snapshot 2"):
         look(store)
     repair(store, snapshot="2")
     assert (lockfile(store).serial, owned(store)) == (4, ["a", "b"])

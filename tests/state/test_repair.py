@@ -57,7 +57,7 @@ def _pointer(store: MemoryStore, back: int) -> dict[str, object]:
 
 
 DAMAGE: list[tuple[str, Callable[[MemoryStore], None], str]] = [
-    ("deleted", lose, r"lockfile\.json is gone"),
+    ("deleted", lose, r"lockfile\.json is missing"),
     ("truncated", cut, r"lockfile\.json cannot be read"),
     ("empty", lambda store: store.put(KEY, b""), r"cannot be read"),
     ("not JSON", lambda store: store.put(KEY, b"<html>"), r"cannot be read"),

@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 127_603,
-    "lines of the tests": 118_548,
+    "lines of the package": 124_750,
+    "lines of the tests": 118_535,
     "actions made outside planning": 0,
     "methods of platforms": 60,
     "methods of platforms by jobs": 55,
@@ -27,12 +27,12 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 34,
-    "words of prose": 234_221,
-    "idioms per 1,000 words": 10.5,
-    "vague locals": 2_731,
-    "vague parameters": 644,
-    "classes that are a participle": 177,
-    "modules with three or more sections": 97,
+    "words of prose": 183_705,
+    "idioms per 1,000 words": 1.9,
+    "vague locals": 202,
+    "vague parameters": 52,
+    "classes that are a participle": 0,
+    "modules with three or more sections": 14,
 }
 TRACED: Final[Mapping[str, float]] = {
     "functions that hand actions to a platform": 1,

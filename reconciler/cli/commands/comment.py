@@ -35,7 +35,7 @@ def comment_command(
         Option(
             "--failed",
             metavar="WHY",
-            help="In place of FILE: the plan could not be made, and why; no old one must stay.",
+            help="Instead of FILE: report that planning failed, and why, and replace an older comment.",
             show_default=False,
         ),
     ] = None,
@@ -48,7 +48,7 @@ def comment_command(
         Option("--environment", "-e", metavar="ENV", help="With --failed: its environment.", show_default=False),
     ] = None,
     delete_when_empty: Annotated[
-        bool, Option("--delete-when-empty", help="Where it reports nothing, delete the comment and write none.")
+        bool, Option("--delete-when-empty", help="If nothing is reported, delete the comment.")
     ] = False,
     pull_request: Annotated[
         int | None,
@@ -66,7 +66,7 @@ def comment_command(
     if (file is None) == (failed is None):
         raise UsageError("comment takes FILE or --failed WHY", hint="Write it as: reconciler comment plan.md")
     if failed is None and (workspace is not None or environment is not None):
-        raise UsageError("FILE says which workspace it is of", hint="Leave out --workspace and --environment.")
+        raise UsageError("FILE names its own workspace", hint="Leave out --workspace and --environment.")
     request = at.asked(pull_request)
     if failed is not None:
         from reconciler.cli.options import Place
@@ -99,7 +99,7 @@ def _text(path: Path, named: Path) -> str:
             raise UsageError(f"{named} is longer than a comment can be", hint="Name what --format markdown printed.")
         return raw.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no UTF-8 text"
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
         message = f"{named} cannot be read: {why}"
         raise UsageError(message, hint="Name what --format markdown printed, or - for standard input.") from error
 
@@ -107,7 +107,7 @@ def _text(path: Path, named: Path) -> str:
 _SAID: Final[dict[Did, str]] = {
     "created": "Wrote a comment",
     "updated": "Updated the comment",
-    "unchanged": "The comment says this already",
+    "unchanged": "The comment is up to date",
     "deleted": "Nothing to report: deleted the comment",
     "none": "Nothing to report: wrote no comment",
 }

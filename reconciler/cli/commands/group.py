@@ -83,7 +83,9 @@ def reset_command(
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
-    to: Annotated[str, Option("--to", metavar="earliest|latest|TIME|OFFSET|±N", help="Where it goes on reading.")],
+    to: Annotated[
+        str, Option("--to", metavar="earliest|latest|TIME|OFFSET|±N", help="Where the group continues to read.")
+    ],
     topic: Annotated[
         str | None, Option(metavar="NAME", help="Only this topic, as shop:eu:orders.", show_default=False)
     ] = None,

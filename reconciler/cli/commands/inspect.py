@@ -144,7 +144,7 @@ def verify_command(
     right: Annotated[
         str | None, Argument(metavar="ADDR", help="The other; by default the source of a mirror.", show_default=False)
     ] = None,
-    deep: Annotated[bool, Option("--deep", help="Read every record anew; trust no kept digest.")] = False,
+    deep: Annotated[bool, Option("--deep", help="Read every record again; trust no stored digest.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Compare two topic logs, partition by partition, by count, ends and digest; exits 1 where they differ."""
@@ -201,7 +201,7 @@ def check_command(
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="The name of an embedded cluster.")],
     repair: Annotated[
-        bool, Option("--repair", help="Finish what was left half-way, delete what is left over; loses no record.")
+        bool, Option("--repair", help="Finish interrupted work and delete leftovers; loses no record.")
     ] = False,
     deep: Annotated[bool, Option("--deep", help="Read every record of both tiers as well.")] = False,
     form: TextOrJson = "text",

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 @bundled
 def init_command(
     place: Here,
-    directory: Annotated[Path, Argument(metavar="DIR", help="Where to make it.", show_default=True)] = Path(),
+    directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.", show_default=True)] = Path(),
     state: Annotated[
         str | None,
         Option(
             metavar="URL",
-            help="Where its state lies: file://folder, s3://bucket/prefix, gs://… or az://….",
+            help="Where its state is stored: file://folder, s3://bucket/prefix, gs://… or az://….",
             show_default=False,
         ),
     ] = None,
@@ -173,7 +173,7 @@ def export_command(
         Option(
             "--cluster-id",
             metavar="UUID",
-            help="Of object storage: what this cluster made; by default CLUSTER itself.",
+            help="In object storage: the id of the cluster that wrote it; default CLUSTER itself.",
             show_default=False,
         ),
     ] = None,
@@ -210,7 +210,7 @@ def export_command(
             "--min-topics",
             min=0,
             metavar="N",
-            help="Of flat names: so many topics that begin alike are a namespace; 0: no number is.",
+            help="For flat names: number of topics with one prefix that makes it a namespace; 0: never.",
         ),
     ] = 3,
     form: TextOrJson = "text",
@@ -279,7 +279,7 @@ def import_command(
             "--min-topics",
             min=0,
             metavar="N",
-            help="So many topics that begin alike are a namespace; 0: only what access rules begin with.",
+            help="Number of topics with one prefix that makes it a namespace; 0: only prefixes of access rules.",
         ),
     ] = 0,
     namespace_separator: Annotated[

@@ -400,7 +400,7 @@ def link_create_command(
     fields = pairs("--set", set_)
     for key, option in (("source", "--source"), ("mode", "--mode"), ("prefix", "--prefix")):
         if key in fields:
-            raise UsageError(f"--set {key} has an option of its own", hint=f"Give it with {option}.")
+            raise UsageError(f"--set {key} has its own option", hint=f"Give it with {option}.")
     spec = {"source": source, "mode": mode, "prefix": prefix, **typed_fields(fields)}
     with ordering(acting, files, place, "link create", form, is_dry_run=dry_run) as emergency:
         show_ordered(create_links(emergency, addresses or (), spec, is_dry_run=dry_run), "created", form)

@@ -177,8 +177,8 @@ Topics = Annotated[
     list[str] | None,
     Argument(metavar="ADDR", help="For example topic/west/shop:eu:orders, or 'topic/west/shop:*'.", show_default=False),
 ]
-Prepare = Annotated[bool, Option("--prepare", help="Only as far as topics are served as before; then --finish.")]
-Finish = Annotated[bool, Option("--finish", help="Go on with what was prepared, or cut short, to its end.")]
+Prepare = Annotated[bool, Option("--prepare", help="Prepare only: topics are served as before; then --finish.")]
+Finish = Annotated[bool, Option("--finish", help="Finish what was prepared or interrupted.")]
 
 
 @bundled
@@ -198,7 +198,9 @@ def topic_mount_command(
 ) -> None:
     """Attach topics that lie detached in object storage, several as one migration. For emergencies."""
     if to is not None and finish:
-        raise UsageError("--to was said when it was begun", hint="Name the topic by the name it gets: --finish ADDR")
+        raise UsageError(
+            "--to was given when the mount was begun", hint="Name the topic by the name it gets: --finish ADDR"
+        )
     request = _request("mount", addresses, prepare=prepare, finish=finish, to=to)
     _migrate(acting, files, place, request, dry_run=dry_run, yes=yes, form=form)
 

@@ -35,7 +35,7 @@ def create_command(
     acting: ActOptions,
     place: Place,
     cluster: Cluster,
-    namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu; every tier above is made too.")],
+    namespace: Annotated[str, Argument(metavar="NAME", help="For example shop:eu; parent namespaces are created too.")],
     set_: Set = None,
     dry_run: DryRun = False,
     form: TextOrJson = "text",

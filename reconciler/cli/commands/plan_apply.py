@@ -88,14 +88,14 @@ def apply_command(
         Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
     ] = None,
     strict: Annotated[
-        bool, Option("--strict", help="With FILE: refuse also less, a state that went on, and another git commit.")
+        bool, Option("--strict", help="With FILE: also refuse less to do, a newer state, and another git commit.")
     ] = False,
     expect_digest: Annotated[
         str | None,
         Option(
             "--expect-digest",
             metavar="DIGEST",
-            help="Do the plan with this digest, or what a run of it left; anything else is refused. It is approved.",
+            help="Apply only the approved plan with this digest, or what a run of it left to do.",
             show_default=False,
         ),
     ] = None,
@@ -195,14 +195,16 @@ def drift_command(
     ] = None,
     known: Annotated[
         Path | None,
-        Option(metavar="FILE", help="Leave out what this file was told; rewrites it.", show_default=False),
+        Option(metavar="FILE", help="Leave out what this file lists; the file is rewritten.", show_default=False),
     ] = None,
     accept: Annotated[
         list[str] | None,
-        Option(metavar="ADDR", help="Print a patch to the files that says what is there instead.", show_default=False),
+        Option(
+            metavar="ADDR", help="Print a patch that writes the clusters' values into the files.", show_default=False
+        ),
     ] = None,
     issue: Annotated[
-        bool, Option("--issue", help="Keep an issue open on the forge as long as anything has drifted.")
+        bool, Option("--issue", help="Keep an issue open on the forge while anything has drifted.")
     ] = False,
     issue_label: Annotated[
         list[str] | None,
@@ -248,7 +250,7 @@ def drift_command(
         if issue_label and not issue:
             raise UsageError("--issue-label is for a new issue", hint="Add --issue.")
         if issue and known is not None:
-            message = "--issue says all that has drifted, and --known leaves some of it out"
+            message = "--issue lists everything that has drifted, and --known leaves some of it out"
             raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
         if known is not None:
             checked_output("--known", known, "a file of --known")
@@ -293,11 +295,11 @@ def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
     out().write_bytes(accepted.patch.encode())
     if not accepted.patch:
         message = "nothing of that can be accepted by a patch"
-        raise UserError(message, hint="The lines above say what to do instead.")
+        raise UserError(message, hint="The lines above have the alternative.")
     if accepted.left_out:
         many = counted(accepted.left_out, "finding is", "findings are", grouping="")
         message = f"{many} not in the patch"
-        raise UserError(message, hint="The lines above say what to do instead; the patch is right as far as it goes.")
+        raise UserError(message, hint="The lines above have the alternative; the rest of the patch is correct.")
 
 
 _SHORTEST_S: Final = 1.0

@@ -140,7 +140,7 @@ def rm_command(
         list[str], Argument(metavar="ADDR...", help="What to forget; with --recursive also patterns with *.")
     ],
     recursive: Annotated[
-        bool, Option("--recursive", help="Also what lies in these namespaces and on these clusters.")
+        bool, Option("--recursive", help="Also what is in these namespaces and on these clusters.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,

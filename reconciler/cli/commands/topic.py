@@ -45,7 +45,7 @@ def alter_command(
     ] = None,
     partitions: Annotated[
         int | None,
-        Option(metavar="N", min=1, help="Add partitions, up to this number. None is taken away.", show_default=False),
+        Option(metavar="N", min=1, help="Add partitions up to this number. None is removed.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask about a loss, or what cannot be undone.")] = False,
@@ -150,7 +150,7 @@ def consume_command(
         Option(
             "--from",
             metavar="earliest|latest|OFFSET|TIME",
-            help="Where to begin; with --group what it never committed.",
+            help="Where to begin; with --group, only partitions without a committed offset.",
         ),
     ] = "earliest",
     most: Annotated[
@@ -176,7 +176,7 @@ def consume_command(
     ] = None,
     skip_missing: Annotated[
         bool,
-        Option("--skip-missing", help="Go on after offsets whose object is gone or damaged, and say which they are."),
+        Option("--skip-missing", help="Skip offsets whose object is missing or damaged, and list them."),
     ] = False,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
@@ -272,7 +272,7 @@ def produce_command(
     ],
     input_format: Annotated[
         Literal["jsonl", "csv", "parquet", "records"] | None,
-        Option("--input-format", help="By default what the file's name says.", show_default=False),
+        Option("--input-format", help="By default from the file's extension.", show_default=False),
     ] = None,
     key_field: Annotated[
         str | None, Option("--key-field", metavar="FIELD", help="The field that is the key.", show_default=False)

@@ -21,7 +21,7 @@ _TITLES: Final = {
     "missing": "Missing",
     "in doubt": "In doubt",
     "unmanaged": "Not in the files",
-    "pending": "Pending: the files say more",
+    "pending": "Pending: changed in the files, not applied",
     "blocked": "Blocked",
 }
 

@@ -51,7 +51,7 @@ def plan_report(plan: Plan) -> Report:
             *section("Jobs", Tone.STRONG, (_action_entry(row) for row in plan_sections.jobs)),
             *section("Not in the files, left alone", Tone.QUIET, map(_unmanaged_entry, plan.unmanaged), grouped=True),
         ),
-        nothing="Nothing to do: clusters are as the files say.",
+        nothing="Nothing to do: the clusters match the files.",
         tool=plan.tool,
         remarks=tuple(text_of([entry]).strip() for entry in back_lines(plan)),
         **_order_picture(plan),

@@ -128,7 +128,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.REPLACED:
             return _describe_replacement(action)
         case Reason.SOURCE_KEPT:
-            return "its source keeps every record"
+            return "its source still has every record"
         case Reason.UPLOADS:
             return f"about {bytes_text(action.estimate.uploads)} to upload"
         case Reason.DRIFTED:
@@ -142,23 +142,23 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.CLUSTER_REMOVED:
             return "its cluster is no longer declared"
         case Reason.PARTITIONS_INCREASE:
-            return "keys move to other partitions"
+            return "keys change partitions"
         case Reason.REPLICAS_MOVE:
             return _describe_replica_moves(action)
         case Reason.MISSING if kind_of(action.address) == "topic":
-            return "gone from the cluster, is created empty"
+            return "deleted from the cluster; will be created empty"
         case Reason.MISSING | Reason.ALREADY_GONE:
-            return "gone from the cluster"
+            return "deleted from the cluster"
         case Reason.FIRST_RULE:
             return "until now all principals are allowed; afterwards only those that a rule allows"
         case Reason.LAST_RULE:
             return "without access rules all principals are allowed"
         case Reason.LAST_ALLOWANCE:
-            return "no access rule allows anything any more: all principals are refused"
+            return "no access rule allows anything: all principals are refused"
         case Reason.RECOVERED:
             return _describe_recovery(action)
         case Reason.ONLY_A_PREFIX:
-            return "only its prefix is there; destroy deletes it with its rules"
+            return "only its prefix exists; destroy deletes it and its access rules"
         case Reason.RECREATED:
             text = _RECREATED_TOPIC if kind_of(action.address) == "topic" else _RECREATED
             return f"{text}; the new one stays" if isinstance(action, Forget) else text
@@ -206,9 +206,9 @@ def lag_text(estimate: Estimate) -> str:
     """Return how many offsets a mirror lags behind, and the estimated time to copy them."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
-        return "cannot tell what lags behind" + (f": {cost.unknown}" if cost is not None else "")
+        return "lag unknown" + (f": {cost.unknown}" if cost is not None else "")
     if not cost.behind:
-        return "nothing lags behind as of now"
+        return "no records behind now"
     size = [bytes_text(estimate.bytes)] if estimate.bytes else []
     return ", ".join([_list_stretches(cost.behind), *size, about(estimate.seconds)])
 
@@ -222,7 +222,7 @@ def patience_text(cost: RoleCost | None) -> str:
     """Return how long a promotion waits without progress before it gives up; empty if unlimited."""
     if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
-    return f"given up where it does not shrink for {format_duration(cost.timeout_ms)}"
+    return f"stops if the lag does not shrink for {format_duration(cost.timeout_ms)}"
 
 
 def _failover_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
@@ -255,7 +255,7 @@ def _restore_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
         yield "0 offsets cut off as of now: it has nothing that its mirror has not", Tone.QUIET
         return
     yield (
-        f"{_list_stretches(cost.lost, has_starts=True)} cut off for good, which its new source does not have",
+        f"{_list_stretches(cost.lost, has_starts=True)} deleted permanently, which its new source does not have",
         Tone.DANGER,
     )
     yield from _group_notes(cost)
@@ -273,10 +273,13 @@ def _failback_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
     if cost.kept_in is not None:
         yield f"{diverged}: kept in {cost.kept_in}", Tone.CHANGE
     else:
-        yield f"{diverged}: given up for good", Tone.DANGER
+        yield f"{diverged}: lost permanently", Tone.DANGER
     afresh = counted(len(cost.copied_afresh), "partition")
     yield (
-        f"emptied and copied afresh, as no broker cuts a log: {afresh} ({_join_first(map(str, cost.copied_afresh))})",
+        (
+            f"emptied and copied again, because brokers do not truncate logs: {afresh} "
+            f"({_join_first(map(str, cost.copied_afresh))})"
+        ),
         Tone.CHANGE,
     )
     yield from _group_notes(cost)
@@ -460,7 +463,7 @@ def headline(action: Action) -> str:
             return _describe_transition(action)
         case RunJob(job="catch-up"):
             return ", ".join(
-                filter(None, ("until nothing lags behind its source", patience_text(action.estimate.role)))
+                filter(None, ("until it has caught up with its source", patience_text(action.estimate.role)))
             )
         case RunJob() if action.is_migration:
             return ", ".join(_migration_lines(action))

@@ -24,7 +24,7 @@ _SHOWN: Final = 50
 _FILES_SHOWN: Final = 8
 _NOT_KEPT: Final = (
     "Not in object storage: records that were not uploaded, access rules, quotas, encryption and configs of "
-    "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster keeps "
+    "namespaces (what topics inherited is their own now), links, and the offsets of consumer groups. A cluster stores "
     "them there while `reconciler run` runs."
 )
 
@@ -56,10 +56,10 @@ def _metadata_lines(exported: ExportResult) -> Iterator[Line]:
         return
     yield line("")
     if metadata.parts:
-        yield line(f"Kept of cluster {metadata.cluster_id} beside segments:")
+        yield line(f"Kept of cluster {metadata.cluster_id} besides segments:")
     for part in metadata.parts:
         named = f"  {part.name:<10}  {counted(part.entries, 'entry', 'entries')}, written "
-        note = "" if part.error is None else " (no use: see above)"
+        note = "" if part.error is None else " (unusable: see above)"
         yield line(f"{named}{_time_and_age(part.written_ms, exported.now_ms)}{note}")
     if archives.groups:
         yield line(_count_groups(archives.groups))
@@ -93,7 +93,7 @@ def _count_groups(groups: Sequence[GroupReturn]) -> str:
         [f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for the release of a mounted topic"] if waiting else []
     )
     others += [f"{empty:,} {'has' if empty == 1 else 'have'} lost all offsets"] if empty else []
-    return f"Consumer groups: {', '.join([f'{going_on:,} of {len(groups):,} go on where they were', *others])}."
+    return f"Consumer groups: {', '.join([f'{going_on:,} of {len(groups):,} resume at their offsets', *others])}."
 
 
 def _time_and_age(at_ms: int, now_ms: int) -> str:
@@ -103,7 +103,7 @@ def _time_and_age(at_ms: int, now_ms: int) -> str:
 def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
     """Yield what manifests cannot express, with each hint once."""
     for left in exported.unsaid[:_SHOWN]:
-        yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not said: {left.error.message}")
+        yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
     more = len(exported.unsaid) - _SHOWN
     if more > 0:
         yield line(f"and {more:,} more (--format json has all)")
@@ -177,7 +177,7 @@ def _inexpressible_import_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
     for (about, why), several in list(alike.items())[:_SHOWN]:
         more = f", and {counted(len(several) - 1, 'time')} more" if len(several) > 1 else ""
         where = f"{several[0].place}{more}: "
-        yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not said: {why}")
+        yield line(Span("! ", Tone.CHANGE), where, Span(about, Tone.STRONG), f" is not set: {why}")
     more_kinds = len(alike) - _SHOWN
     if more_kinds > 0:
         yield line(f"and {more_kinds:,} more without words (--format json has all)")
@@ -206,5 +206,5 @@ def _undeclared_cluster_lines(name: str, manifest: str | None) -> Iterator[Line]
     if manifest is None:
         yield line(f"No Cluster {name} is declared here: declare it, or give --cluster the name of one that is.")
         return
-    yield line(f"No Cluster {name} is declared here; the files say of it:")
+    yield line(f"No Cluster {name} is declared here; the files have:")
     yield from (line(f"    {text}") for text in manifest.splitlines())

@@ -197,7 +197,7 @@ def _folded_rows(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
     named = (
         (ordinary, counted(len(ordinary), "ordinary change")),
         (drift, counted(len(drift), "drifted field")),
-        (waiting, counted(len(waiting), "resource half-way", "resources half-way")),
+        (waiting, counted(len(waiting), "resource unfinished", "resources unfinished")),
     )
     parts = [
         line
@@ -225,7 +225,7 @@ def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
     ]
     table = ["| | kind | cluster | count |", "| --- | --- | --- | ---: |", *lines, ""] if lines else []
     others = [counted(len(drift), "drifted field")] if drift else []
-    others += [counted(len(waiting), "resource half-way", "resources half-way")] if waiting else []
+    others += [counted(len(waiting), "resource unfinished", "resources unfinished")] if waiting else []
     return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
 
 
@@ -343,4 +343,4 @@ def _tail_lines(plan: Plan) -> list[str]:
 
 
 def _end_lines(plan: Plan) -> list[str]:
-    return ["", f"<sub>digest {code(plan.digest[:8])} · made by reconciler {code(plan.tool)}</sub>"]
+    return ["", f"<sub>digest {code(plan.digest[:8])} · created by reconciler {code(plan.tool)}</sub>"]

@@ -125,10 +125,10 @@ def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
     if seen.stopped_by is not None:
         yield "stopped by", seen.stopped_by
     if seen.operation is not None:
-        yield "under way", f"{seen.operation.verb}; {GOES_ON} continues it"
+        yield "in progress", f"{seen.operation.verb}; {GOES_ON} continues it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
-    yield "may be asked", legal_words(row.seen.status, row.legal) or "nothing"
+    yield "commands", legal_words(row.seen.status, row.legal) or "nothing"
 
 
 def _partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ _LINKED: Final = ("Cluster", "Link Name", "Source Cluster", "Mode", "Prefix", "L
 def links_text(links: LinkList) -> list[Line]:
     """Return a row for each link."""
     if not links.rows:
-        return [] if links.lost else [line("There are no links. Make one: reconciler link create, or a MirrorLink.")]
+        return [] if links.lost else [line("There are no links. Create one: reconciler link create, or a MirrorLink.")]
     rows = [
         (
             row.cluster,
@@ -216,4 +216,4 @@ def _link_lines(row: LinkRow) -> Iterator[Line]:
         yield line("  ", Span("error: ", Tone.QUIET), f"{seen.trouble.code}: {seen.trouble.message}")
     for task, trouble in sorted(seen.tasks.items()):
         yield line("  ", Span(f"task {task}: ", Tone.QUIET), f"{trouble.code}: {trouble.message}")
-    yield line("  ", Span("may be asked: ", Tone.QUIET), ", ".join(row.legal))
+    yield line("  ", Span("commands: ", Tone.QUIET), ", ".join(row.legal))

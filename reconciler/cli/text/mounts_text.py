@@ -104,7 +104,7 @@ def _damage_lines(mounts: MountList) -> Iterator[Line]:
 def status_text(migrations: Sequence[ClusterMigration], *, is_whole: bool) -> list[Line]:
     """Return migrations with their topics, what they wait for and the permitted commands."""
     if not migrations:
-        return [line("No migration is under way.")] if is_whole else []
+        return [line("No migration is in progress.")] if is_whole else []
     blocks = [migration_text(migration) for migration in migrations]
     return [migration for place, block in enumerate(blocks) for migration in ([EMPTY] if place else []) + block]
 

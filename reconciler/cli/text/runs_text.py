@@ -43,10 +43,10 @@ _SETTLED: Final[Mapping[str, str]] = {
     "absent": "had not happened",
     "done": "had happened, and is recorded now",
     "partial": "had happened in part, and was completed",
-    "under way": "is under way; its mirror says where it stands",
+    "under way": "is in progress; its mirror shows its state",
     "moving": "is in progress: the brokers still move replicas",
     "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
-    "unknown": "it could not be read; the next plan says what is there",
+    "unknown": "it could not be read; the next plan shows what exists",
 }
 
 
@@ -105,7 +105,7 @@ def _describe_parting(event: RunRecovered) -> str:
 def detached_line(event: RunHandedOver) -> Line:
     """Return how many actions are left to others."""
     return line(
-        Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Go on with: reconciler apply --resume"
+        Span("Left: ", Tone.CHANGE), f"{counted(len(event.left), 'action')}. Continue with: reconciler apply --resume"
     )
 
 
@@ -404,7 +404,7 @@ def link_verified_text(verified: LinkComparison) -> list[Line]:
         if differing:
             verdict = Span(f"differs in {counted(len(differing), 'partition')}", Tone.DANGER)
         elif mirror.foreign:
-            verdict = Span("has records of other producers", Tone.DANGER)
+            verdict = Span("has records from other producers", Tone.DANGER)
         rows.append((mirror.left, mirror.right, count_text(records), verdict))
         total += records
     reasons: dict[str, list[str]] = {}

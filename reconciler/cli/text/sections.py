@@ -210,7 +210,7 @@ def _drift_outcome(
     if finding.ignored is not None:
         return f"left as it is: {finding.ignored}"
     if not finding.path:
-        return "will be made again" if finding.address in made else "is not made again, empty"
+        return "will be created again" if finding.address in made else "is not created again, empty"
     planned = by_field.get((finding.address, finding.path))
     if planned is None:
         return "left as it is"

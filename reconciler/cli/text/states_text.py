@@ -75,7 +75,7 @@ def _reason_text(why: Why, difference: Difference) -> str:
         case Why.GROUND if difference.fields:
             return "changed on the cluster since"
         case Why.GROUND:
-            return "deleted and made again on the cluster since"
+            return "deleted and created again on the cluster since"
         case Why.RISK:
             before = (difference.approved_risk or "").replace("-", " ")
             return f"risk approved: {before}; now: {difference.risk.replace('-', ' ')}"
@@ -295,7 +295,7 @@ def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
     yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
     if len(doubt.in_doubt) > _NAMED:
         yield line(f"  … and {counted(len(doubt.in_doubt) - _NAMED, 'more action')}")
-    yield line("The next apply looks at them and goes on:  reconciler apply")
+    yield line("The next apply checks them and continues:  reconciler apply")
 
 
 def repair_text(repair: Repair) -> list[Line]:
@@ -325,14 +325,14 @@ def _repair_steps(repair: Repair) -> Iterator[str]:
     owned = counted(len(base.record), "resource")
     by = f" of run {base.run}" if base.run else ""
     again = f", written again as #{lockfile.serial}" if repair.body is not None and repair.rebuilt_from is None else ""
-    yield f"go on from state #{base.serial}{by}, {owned}{again}"
+    yield f"continue from state #{base.serial}{by}, {owned}{again}"
     if repair.rebuilt_from is not None:
         yield f"add what the journal of run {repair.rebuilt_from} says, as state #{lockfile.serial}"
     if repair.lineage_was is not None:
         yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.lineage_was}"
     if lockfile.open_run is not None:
         yield f"leave run {lockfile.open_run.run} open: the next apply settles what it left in doubt"
-    yield f"write the lockfile anew, under epoch {lockfile.lease.epoch}"
+    yield f"write the lockfile again, under epoch {lockfile.lease.epoch}"
 
 
 def _forgotten_run_lines(forgotten: ForgottenRun) -> Iterator[Line]:

@@ -282,7 +282,7 @@ def sums_text(topics: Sequence[TopicStorage]) -> str:
     if any(map(_is_shown, topics)):
         remote = TierUsage.sum(topic.remote for topic in topics)
         texts.append(f"{bytes_text(remote.bytes)} remote")
-        texts.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, what lies in both counted once")
+        texts.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, records in both counted once")
     pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
     if pending:
         texts.append(f"{bytes_text(sum(pending))} not uploaded")
@@ -448,7 +448,7 @@ def _migration_lines(topic: TopicDescription) -> Iterator[Line]:
         return
     what = "mounted" if migration.direction == "inbound" else "unmounted"
     meaning = (
-        "takes and gives no records" if any(migrant.is_closed for migrant in migration.topics) else "cannot be changed"
+        "cannot be written or read" if any(migrant.is_closed for migrant in migration.topics) else "cannot be changed"
     )
     see = f"reconciler mount status {migration.id} --cluster {cluster_of(topic.address)}"
     yield line("  ", Span(f"being {what}: {migration.state}", Tone.MOVE), f", {meaning} until then; see: {see}")
@@ -575,7 +575,7 @@ def _place_text(finding: CheckFinding) -> str:
     if place.partition is None:
         return f"{place.key}: " if place.topic is None else f"{place.topic}: "
     offsets = "".join(f", offsets {stretch.start:,} to {stretch.stop - 1:,}" for stretch in finding.gone)
-    return f"{place.topic or 'a topic that is gone'}, partition {place.partition}{offsets}: {place.key}: "
+    return f"{place.topic or 'a deleted topic'}, partition {place.partition}{offsets}: {place.key}: "
 
 
 def _verdict_line(checked: CheckResult) -> Line:

@@ -63,7 +63,9 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
     migration_entry = catalog.migrations.get(str(migration))
     if migration_entry is None:
         message = f"migration {migration}: Data migration does not exist"
-        raise NotFoundError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+        raise NotFoundError(
+            message, hint="A finished migration is no longer listed; see those in progress: reconciler mount status"
+        )
     return migration_entry
 
 
@@ -133,7 +135,7 @@ def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: st
             continue
         if topic.hold is not None:
             message = f"{location} is undergoing data migration {topic.hold.migration}: topic {full_name} is leaving"
-            hint = "Let that come to its end first: reconciler run --once --only migrations"
+            hint = "Finish that first: reconciler run --once --only migrations"
             raise UserError(message, hint=hint)
         message = f"{location} was released, and is topic {full_name} here still"
         hint = f"Copy what was written to {full_name} since, if it matters, and delete it here first."
@@ -141,7 +143,7 @@ def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: st
     for entry in draft.deletions.values():
         if entry.location in locations:
             message = f"{entry.location} is being deleted here: it was topic {entry.name}"
-            raise UserError(message, hint="Let that come to its end first: reconciler run --once --only deletions")
+            raise UserError(message, hint="Finish that first: reconciler run --once --only deletions")
 
 
 def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
@@ -206,7 +208,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
     if property_of(draft.cluster.properties, ENABLED) != "true":
         message = f"topic {full_name} cannot be mounted: {ENABLED} is off (Requested feature is disabled)"
-        raise UserError(message, hint=f"Switch {ENABLED} on: all of a mounted topic lies in object storage.")
+        raise UserError(message, hint=f"Switch {ENABLED} on: all records of a mounted topic are in object storage.")
 
 
 def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
@@ -235,11 +237,13 @@ def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluste
     tiering = tiering_of(draft, full_name, cluster_id)
     if tiering is None or not tiering.uploads:
         message = f"topic {full_name} has no tiering that uploads: resources that are not eligible"
-        hint = "Switch remote.write on, or give it a TieringPolicy; without it nothing of it lies in object storage."
+        hint = (
+            "Switch remote.write on, or give it a TieringPolicy; without it nothing of the topic is in object storage."
+        )
         raise UserError(message, hint=hint)
     if not tiering.serves:
         message = f"topic {full_name} only uploads: resources that are not eligible"
-        hint = "Switch remote.read on: once it is mounted all of it lies in object storage, and none could be read."
+        hint = "Switch remote.read on: once mounted, all its records are in object storage, and none could be read."
         raise UserError(message, hint=hint)
     return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
 

@@ -69,8 +69,8 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
     status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
     after = mirrors.joined(full_name, mirror, status, (peer, link), (begun, now_ms))
     if after is not mirror:
-        check_no_replica(full_name, topic, "to make it a mirror")
-        check_unheld(full_name, topic, "to make it a mirror")
+        check_no_replica(full_name, topic, "to become a mirror")
+        check_unheld(full_name, topic, "to become a mirror")
         check_served(full_name, topic)
     return _put(draft, full_name, after)
 

@@ -449,7 +449,9 @@ def check_namespace_of(catalog: Catalog | Draft, full_name: str) -> None:
 
 def unknown_namespace(name: str) -> InvalidNamespaceError:
     """Return the error for a missing namespace."""
-    return InvalidNamespaceError(f"namespace {name} does not exist", hint="Create it first; none is made implicitly.")
+    return InvalidNamespaceError(
+        f"namespace {name} does not exist", hint="Create it first; namespaces are not created implicitly."
+    )
 
 
 # Topics held by a migration: their shape and configs are frozen, and from the cut on they are closed.
@@ -459,7 +461,7 @@ def unknown_namespace(name: str) -> InvalidNamespaceError:
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
-_SEE: Final = "See whose it is, how far, and what may be asked of it: reconciler mount status"
+_SEE: Final = "See its owner, its progress and what may be done: reconciler mount status"
 """Names no id: ids are per cluster, and what stops a migration depends on its state."""
 SEAL: Final = "migration:"
 """Prefix of a sealed head's writer, followed by the migration's id."""
@@ -487,11 +489,13 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
         UserError: It is.
     """
     if topic.recovering is not None:
-        message = f"topic {full_name} is being recovered from {topic.recovering}: it takes and gives no records yet"
+        message = (
+            f"topic {full_name} is being recovered from {topic.recovering}: its records cannot be written or read yet"
+        )
         raise UserError(message, hint="Wait until that is done: `reconciler run --once` continues it.")
     if topic.hold is not None and topic.hold.is_closed:
         message = (
-            f"topic {full_name} takes and gives no records: migration {topic.hold.migration} has it "
+            f"topic {full_name} cannot be written or read: migration {topic.hold.migration} has it "
             "(INVALID_TOPIC_EXCEPTION, RESOURCE_IS_BEING_MIGRATED)"
         )
         raise UserError(message, hint=_SEE)

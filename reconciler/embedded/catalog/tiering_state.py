@@ -154,11 +154,11 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
     changed = sorted(SWITCHES.intersection(changes))
     if topic.recovering is not None and changed:
         message = f"topic {full_name}: {changed[0]} cannot change: it is being recovered from {topic.recovering}"
-        raise UserError(message, hint="`run` finishes it; then ask again.")
+        raise UserError(message, hint="`run` finishes it; then try again.")
     if state == TieringState.DISABLING and changed:
         message = f"topic {full_name}: {changed[0]} cannot change: its tiering is being switched off"
         raise UserError(
-            f"{message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)", hint="`run` finishes it; then ask again."
+            f"{message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)", hint="`run` finishes it; then try again."
         )
 
 
@@ -196,10 +196,10 @@ def _next_tiering(
         after = TIERING.step(state, verb)
     except UserError as error:
         message = f"topic {full_name}: {error.message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)"
-        raise UserError(message, hint="`run` finishes it; then ask again.") from error
+        raise UserError(message, hint="`run` finishes it; then try again.") from error
     policy = disable_policy_in(configs) if is_off else before.policy
     if policy not in CONFIGS["remote.log.disable.policy"].values:
-        message = f"topic {full_name}: {policy!r} is no policy of disabling (INVALID_REQUEST)"
+        message = f"topic {full_name}: {policy!r} is not a disable policy (INVALID_REQUEST)"
         raise UserError(message, hint="It is retain or delete.")
     return TieringEntry(str(after), before.epoch + 1, policy)
 
@@ -257,7 +257,7 @@ def _check_property(name: str, value: str) -> str:
         hint = did_you_mean(near, otherwise="Correct its name: properties have Redpanda's names.")
         raise UserError(f"there is no cluster property {name!r}", hint=hint)
     if not value.strip():
-        message = f"cluster property {name} is empty: that is no way to reset it"
+        message = f"cluster property {name} is empty: an empty value does not reset it"
         raise UserError(message, hint="Leave it out, or write default.")
     try:
         return canonical_value(name, value, EMBEDDED_PROPERTIES)

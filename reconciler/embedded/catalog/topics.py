@@ -166,7 +166,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
     if entry is None:
         return False
     if topic_id is not None and entry.id != topic_id:
-        message = f"topic {full_name} was deleted and created again since it was looked at"
+        message = f"topic {full_name} was deleted and created again after it was read"
         raise StalePlanError(message, hint="Plan again.")
     check_unheld(full_name, entry, "to delete it")
     check_deletable(draft, full_name, entry)

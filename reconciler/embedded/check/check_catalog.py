@@ -79,7 +79,7 @@ def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatal
 def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
     for name, expected in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
         if value[name] != expected:
-            what = f"its head says {name} {value[name]!r}, its last commit {expected!r}"
+            what = f"its head has {name} {value[name]!r}, its last commit {expected!r}"
             yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, Place(CATALOG))
 
 
@@ -97,7 +97,7 @@ def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
         else:
             yield CheckFinding(Kind.DELETION_UNFINISHED, f"topic {deletion.name} is marked and not yet deleted", place)
     for topic_id, rewrite in catalog.rewrites.items():
-        what = f"topic {rewrite.name} is not yet written anew under its key"
+        what = f"topic {rewrite.name} is not yet rewritten under its key"
         name = live.get(topic_id, rewrite.name)
         yield CheckFinding(Kind.REWRITE_UNFINISHED, what, Place(CATALOG, name))
     yield from judge_mirrors(catalog)
@@ -127,7 +127,7 @@ def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
 
 def _check_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
     for namespace, below in sorted(missing_namespaces(catalog).items()):
-        what = f"namespace {namespace} is not there, and {below} lies in it"
+        what = f"namespace {namespace} is not there, and {below} is in it"
         yield CheckFinding(Kind.NAMESPACE_MISSING, what, Place(CATALOG, below))
 
 
@@ -139,7 +139,10 @@ def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
         wrong = [
             (ids[entry.id] > 1, f"another topic has its id {entry.id}"),
             (revisions[entry.revision] > 1 and entry.origin is None, f"another topic has revision {entry.revision}"),
-            (entry.origin is None and entry.revision > catalog.revision, f"revision {entry.revision} was never given"),
+            (
+                entry.origin is None and entry.revision > catalog.revision,
+                f"revision {entry.revision} was never assigned",
+            ),
             (entry.partitions < 1, f"it has {entry.partitions} partitions"),
         ]
         for is_wrong, what in wrong:
@@ -199,7 +202,7 @@ def judge_group(
     """Yield offsets of a group for deleted topics, or beyond the end of a log."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
-        what = f"group {name} has offsets of {len(gone)} topics that are gone, the first of id {gone[0]}"
+        what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
         yield CheckFinding(Kind.GROUP_LEFT_OVER, what, place, objects=len(gone))
     for (topic_id, partition), committed in sorted(group.own.items()):
         if topic_id not in topics.by_id:

@@ -73,11 +73,11 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
         names = [topic.name for topic in migration.topics]
         place, state = Place(CATALOG, names[0] if names else None), state_of(migration)
         if state is None:
-            what = f"migration {number}: {migration.state!r} is no state of one"
+            what = f"migration {number}: {migration.state!r} is not a state of a migration"
             yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, place)
         elif state is not _S.CANCELLED:
             more = f" and {len(names) - 1} more" if names[1:] else ""
-            waiting = "" if migration.is_automatic else ", and moves on only when it is told to"
+            waiting = "" if migration.is_automatic else ", and continues only by command"
             what = f"migration {number}, {migration.direction}, is {state}{waiting}: {', '.join(names[:1])}{more}"
             is_waiting = not migration.is_automatic and state in _MANUAL
             kind = Kind.MIGRATION_WAITS if is_waiting else Kind.MIGRATION_UNDER_WAY
@@ -169,9 +169,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
         if is_mountable_key(listed.key):
             keys.append(listed.key)
         else:
-            findings.append(
-                CheckFinding(Kind.FOREIGN, f"{listed.key} is no register of who owns a topic", Place(listed.key))
-            )
+            findings.append(CheckFinding(Kind.FOREIGN, f"{listed.key} is not an ownership register", Place(listed.key)))
     registers: dict[str, Ownership] = {}
     looked = side_by_side(lambda key: ownership_at(storage, key), keys, name="owners")
     for key, ownership in zip(keys, looked, strict=True):
@@ -293,7 +291,7 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
             kind = Kind.MIRROR_LEFT_OVER if mirror.is_stopped else Kind.LINK_MISSING
             yield CheckFinding(kind, f"{name} is a mirror of a link that is not there", place)
         if mirror.operation is not None:
-            what = f"mirror {name} is {mirror.state}: {mirror.operation.verb} is under way"
+            what = f"mirror {name} is {mirror.state}: {mirror.operation.verb} is in progress"
             yield CheckFinding(Kind.TRANSITION_UNDER_WAY, what, place)
 
 
@@ -307,7 +305,7 @@ def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckF
         return
     fetched, copied = source.get("fetched"), source.get("topic_id")
     if type(fetched) is int and fetched > head.end:
-        what = f"it says that its source was copied to offset {fetched}, and ends at {head.end}"
+        what = f"its source is recorded as copied to offset {fetched}, and ends at {head.end}"
         yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place)
     if mirror is None or mirror.operation is not None or mirror.source_topic_id is None or copied is None:
         return

@@ -70,7 +70,7 @@ class PartReader:
             ends = pc.min_max(batch.column("timestamp_ms")).as_py()
             times = [min(times[0], ends["min"]), max(times[1], ends["max"])]
         if last > entry.last:
-            yield f"it goes on to offset {last}"
+            yield f"it continues to offset {last}"
         if times != [entry.min_ts, entry.max_ts]:
             yield f"its times reach from {times[0]} to {times[1]}, not {entry.min_ts} to {entry.max_ts}"
         if digest != entry.digest:
@@ -93,7 +93,7 @@ class SegmentReader:
         try:
             records = pq.read_metadata(pa.BufferReader(stored.body)).num_rows
         except (pa.ArrowException, OSError) as error:
-            what = f"it is no index: {error}"
+            what = f"it is not an index: {error}"
         else:
             what = "" if records == entry.digest.records else f"it tells of {records:,} records, not of these"
         if what:
@@ -195,7 +195,7 @@ class PartitionCheck:
         if held is None or head is None:
             return replace(looked, is_there=False), None
         if not is_whole(head):
-            finding = CheckFinding(Kind.HEAD_DAMAGED, "a number of it is none", place)
+            finding = CheckFinding(Kind.HEAD_DAMAGED, "one of its numbers is invalid", place)
             return replace(looked, findings=(finding,)), held.version
         within = list(_HeadCheck(self, head, place, held.epoch, looked).findings())
         findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
@@ -258,7 +258,7 @@ class _HeadCheck:
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
         self.looked.named.append(page.key)
-        kind, what = Kind.PAGE_DAMAGED, "a number of it is none"
+        kind, what = Kind.PAGE_DAMAGED, "one of its numbers is invalid"
         try:
             below = read_pages(self.check.store, page) if page.level else read_page(self.check.store, page)
             is_read = are_numbers(below)
@@ -298,7 +298,7 @@ class _HeadCheck:
     def _check_part(self, entry: Entry, size: int, place: Place) -> Iterator[CheckFinding]:
         offsets = (OffsetRange(entry.base, entry.last + 1),)
         if size != entry.bytes:
-            what = f"it has {size:,} bytes, not {entry.bytes:,} as its head says"
+            what = f"it has {size:,} bytes, not {entry.bytes:,} as its head has"
             yield CheckFinding(Kind.PART_DIFFERS, what, place, offsets)
         elif self.check.deep is not None:
             yield from self.check.deep(entry, place)

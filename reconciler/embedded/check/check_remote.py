@@ -90,7 +90,7 @@ def _check_numbers(head: Head) -> Iterator[str]:
     if head.start < head.local_start and head.uploaded_to < head.local_start:
         yield (
             f"its local records begin at offset {head.local_start}, it is uploaded to {head.uploaded_to}: "
-            "what lies between is nowhere"
+            "the records between are missing"
         )
 
 
@@ -288,7 +288,7 @@ class RemoteCheck:
             return
         if manifest is None:
             if head.uploaded_to > head.start:
-                what = f"it is not there, and the head says that offsets below {head.uploaded_to} are in it"
+                what = f"it is not there, and according to the head, offsets below {head.uploaded_to} are in it"
                 yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _remote_only(head, head.start))
             return
         is_nobodys = manifest.owner == NOBODY
@@ -350,7 +350,7 @@ class RemoteCheck:
                 entries += below
                 yield from judge_page(page, below, place, epoch=epoch)
             else:
-                yield CheckFinding(Kind.PAGE_DAMAGED, "a number of it is none", place, offsets)
+                yield CheckFinding(Kind.PAGE_DAMAGED, "one of its numbers is invalid", place, offsets)
 
 
 def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[CheckFinding]:
@@ -365,7 +365,9 @@ def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[Che
         gone = OffsetRange(head.start, min(manifest.start, head.local_start))
         yield CheckFinding(Kind.MANIFEST_SHORT, what, place, (gone,))
     if max(manifest.end, head.start) < head.uploaded_to:
-        what = f"it ends at offset {manifest.end}, and the head says that offsets below {head.uploaded_to} are in it"
+        what = (
+            f"it ends at offset {manifest.end}, and according to the head, offsets below {head.uploaded_to} are in it"
+        )
         yield CheckFinding(Kind.MANIFEST_SHORT, what, place, _remote_only(head, max(head.start, manifest.end)))
     if manifest.end > head.end:
         what = f"it ends at offset {manifest.end}, and the log at {head.end}"

@@ -96,7 +96,7 @@ _RESTORE: Final = "Restore the object from a copy of the store, then check again
 _PUT_BACK: Final = f"{_RESTORE}; what was cut off `--repair` puts back where the bucket keeps versions"
 _RESTORE_REMOTE: Final = "Restore the object from a version or copy of the bucket, or from a mirror; then check again"
 _WITHOUT_INDEX: Final = "Nothing is lost: reads ask the segment itself, which takes them a request more"
-_SCRUB: Final = "`reconciler run --once --only scrub` writes it anew"
+_SCRUB: Final = "`reconciler run --once --only scrub` writes it again"
 
 RULES: Final[Mapping[Kind, Rule]] = {
     Kind.CLUSTER_FILE: Rule(
@@ -107,11 +107,11 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.CATALOG_DAMAGED: Rule(Severity.ERROR, "No topic can be found, read or changed", _PUT_BACK),
     Kind.CATALOG_CONTRADICTION: Rule(
-        Severity.ERROR, "What the catalog says cannot all be true", "Restore the catalog from a copy, or report this"
+        Severity.ERROR, "The catalog contradicts itself", "Restore the catalog from a copy, or report this"
     ),
     Kind.NAMESPACE_MISSING: Rule(
         Severity.ERROR,
-        "What lies below inherits nothing from it, and nothing new can be made there",
+        "What is below inherits nothing from it, and nothing can be created there",
         "`--repair` makes it, empty",
         is_mended=True,
     ),
@@ -122,18 +122,18 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.MIRROR_LEFT_OVER: Rule(
         Severity.WARNING,
-        "Its mirroring is over and its link is gone: it takes records as any topic, and is listed as a mirror still",
+        "Its mirroring has ended and its link was deleted: it accepts records, and is still listed as a mirror",
         "`--repair` makes it an ordinary topic; no record of it is touched",
         is_mended=True,
     ),
     Kind.MIRROR_SOURCE: Rule(
         Severity.ERROR,
         "What the partition holds is not the beginning of what its mirror follows: nothing more is copied to it",
-        "Delete the mirror and make it again, or fail it over and keep what it holds",
+        "Delete the mirror and create it again, or fail it over and keep its records",
     ),
     Kind.TRANSITION_UNDER_WAY: Rule(
         Severity.NOTE,
-        "A promotion, reversal or restore has begun and is not at its end; what is half-way of it is no damage",
+        "A promotion, reversal or restore has begun and has not ended; its unfinished parts are no damage",
         "`reconciler run` continues it once it reaches both clusters. What it waits for: reconciler mirror list",
     ),
     Kind.HEAD_LOST: Rule(
@@ -166,7 +166,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.HEAD_LEFT_OVER: Rule(
         Severity.WARNING,
-        "The topic is gone; what its partition still holds takes space",
+        "The topic was deleted; its partition still uses space",
         "`--repair` deletes it",
         is_mended=True,
     ),
@@ -178,12 +178,14 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.PAGE_MISSING: Rule(Severity.ERROR, "The offsets it described cannot be read", _RESTORE),
     Kind.PAGE_DAMAGED: Rule(Severity.ERROR, "The offsets it describes cannot be read, or are read wrong", _RESTORE),
     Kind.PART_MISSING: Rule(
-        Severity.ERROR, "The records at these offsets are gone from this store", "Restore them from a copy or a mirror"
+        Severity.ERROR,
+        "The records at these offsets are missing from this store",
+        "Restore them from a copy or a mirror",
     ),
     Kind.PART_DIFFERS: Rule(Severity.ERROR, "The records at these offsets are not those that were written", _RESTORE),
     Kind.PART_SHARED: Rule(
         Severity.ERROR,
-        "Deleting the records of one place deletes those of the other",
+        "Deleting the records of one deletes those of the other",
         "Delete neither topic; copy one of them to another first",
     ),
     Kind.MANIFEST_MISSING: Rule(
@@ -203,7 +205,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.MANIFEST_SHORT: Rule(
         Severity.ERROR,
-        "Records that the head says are in object storage are not named there",
+        "Records that are in object storage according to the head are not in its manifest",
         "Restore the manifest from a copy of object storage, then check again",
     ),
     Kind.MANIFEST_AHEAD: Rule(
@@ -212,7 +214,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
         "Stop its producers and restore the newest copy of the cluster, or recover the topic under another name",
     ),
     Kind.SEGMENT_MISSING: Rule(
-        Severity.ERROR, "The records at these offsets are gone from object storage", _RESTORE_REMOTE
+        Severity.ERROR, "The records at these offsets are missing from object storage", _RESTORE_REMOTE
     ),
     Kind.SEGMENT_DIFFERS: Rule(
         Severity.ERROR,
@@ -231,12 +233,12 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.GROUP_DAMAGED: Rule(
         Severity.ERROR,
-        "The group cannot commit, nor go on where it was",
+        "The group can neither commit nor continue at its offsets",
         "Delete the group and reset its offsets; what was cut off `--repair` puts back where the bucket keeps versions",
     ),
     Kind.GROUP_LEFT_OVER: Rule(
         Severity.NOTE,
-        "The group has offsets of a topic that is gone; they are never read",
+        "The group has offsets of a deleted topic; they are never read",
         "Its next commit removes them; `--repair` does it now",
         is_mended=True,
     ),
@@ -256,7 +258,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.TRANSACTION_OVERDUE: Rule(
         Severity.WARNING,
-        "Readers that wait for commits wait for a producer that has been silent for longer than it said",
+        "Readers of committed records wait for a producer that exceeded its transaction timeout",
         "`reconciler run` aborts it",
     ),
     Kind.TRANSACTION_UNKNOWN: Rule(
@@ -273,23 +275,23 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.MIGRATION_UNDER_WAY: Rule(
         Severity.NOTE,
-        "Topics are on their way into or out of object storage; what is half-way of them is no damage",
+        "Topics are being mounted or unmounted; their unfinished parts are no damage",
         "`reconciler run` continues it. Its progress: reconciler mount status",
     ),
     Kind.MIGRATION_WAITS: Rule(
         Severity.NOTE,
-        "Its topics are held until the next step is asked for; it does not continue by itself",
+        "Its topics are held until the next step is requested; it does not continue by itself",
         "Ask for the next step by cluster.mounts.ask in the library, or stop it; the steps: reconciler mount status",
     ),
     Kind.MIGRATION_CONTRADICTION: Rule(
         Severity.ERROR,
-        "What a migration says of its topics is not so, and it cannot come to its end as they are",
-        "Cancel it, or delete it where it is only planned; then mount or unmount anew",
+        "What a migration says of its topics is not so, and it cannot finish as they are",
+        "Cancel it, or delete it where it is only planned; then mount or unmount again",
     ),
     Kind.HOLD_STALE: Rule(
         Severity.ERROR,
         "The topic cannot be changed, and may be closed, for a migration that will never let go of it",
-        "`--repair` takes the hold off, where object storage still says that the topic is this cluster's",
+        "`--repair` releases the topic, if object storage still lists this cluster as its owner",
         is_mended=True,
     ),
     Kind.SEAL_LEFT: Rule(
@@ -298,13 +300,13 @@ RULES: Final[Mapping[Kind, Rule]] = {
     Kind.CLAIM_LEFT: Rule(
         Severity.WARNING,
         "No cluster can mount the topic: this cluster claimed it, and no migration finishes the claim",
-        "`--repair` gives the claim back",
+        "`--repair` releases the claim",
         is_mended=True,
     ),
     Kind.OWNERSHIP_LOST: Rule(
         Severity.ERROR,
-        "Nothing of it is uploaded, expires or is merged here any more: object storage says that it is not this "
-        "cluster's. What was written here since is here alone",
+        "Nothing of it is uploaded, expires or is merged here any more: object storage lists another owner. Records "
+        "written here since exist only here",
         "Copy what was written here since, if it matters, cancel what migrates it, and delete the topic here: nothing "
         "of it is deleted in object storage by that",
     ),
@@ -315,7 +317,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     ),
     Kind.OWNED_WITHOUT_TOPIC: Rule(
         Severity.NOTE,
-        "The topic was mounted here and deleted, what lies in object storage stayed; no other cluster can mount it",
+        "The topic was mounted here and deleted, its objects in object storage stayed; no other cluster can mount it",
         "Recover it here, or let go of it: reconciler mount release",
     ),
     Kind.UNNAMED: Rule(
@@ -325,7 +327,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
         is_mended=True,
     ),
     Kind.FOREIGN: Rule(
-        Severity.NOTE, "They are not part of the cluster and are left alone", "Keep other things in other folders"
+        Severity.NOTE, "They are not part of the cluster and are left alone", "Move other files to other folders"
     ),
 }
 

@@ -138,7 +138,7 @@ def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -
             draft.put_namespace(name, NamespaceEntry())
 
     cluster.catalog.commit(decide)
-    return f"made namespaces {', '.join(made)}" if made else None
+    return f"created namespaces {', '.join(made)}" if made else None
 
 
 def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
@@ -148,7 +148,7 @@ def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) 
 
 def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_rewrites()
-    return f"wrote {counted(done, 'topic')} anew under the key of the namespace" if done else None
+    return f"wrote {counted(done, 'topic')} again under the key of the namespace" if done else None
 
 
 def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
@@ -160,7 +160,7 @@ def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFindi
 
 def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
     done = take_holds_off(cluster)
-    return f"let go of topics {', '.join(done)}, whose migration is gone" if done else None
+    return f"released topics {', '.join(done)}, whose migration no longer exists" if done else None
 
 
 def _hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
@@ -170,7 +170,11 @@ def _hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding])
 
 def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
     done = forget_mirrors(cluster)
-    return f"made {', '.join(done)} ordinary topics, whose mirroring is over and whose link is gone" if done else None
+    return (
+        f"made {', '.join(done)} ordinary topics, whose mirroring has ended and whose link was deleted"
+        if done
+        else None
+    )
 
 
 def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
@@ -196,7 +200,7 @@ def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) ->
         if topic_id not in live:
             remove_partition(cluster.store, topic_id, partition)
             deleted += 1
-    return f"deleted {counted(deleted, 'partition')} of topics that are gone" if deleted else None
+    return f"deleted {counted(deleted, 'partition')} of deleted topics" if deleted else None
 
 
 def _forget_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
@@ -206,7 +210,7 @@ def _forget_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) 
 
     names = [name for finding in findings if (name := group_of_key(finding.place.key)) is not None]
     changed = [name for name in names if change_group(cluster.store, name, only_live)]
-    return f"removed offsets of topics that are gone from groups {', '.join(changed)}" if changed else None
+    return f"removed offsets of deleted topics from groups {', '.join(changed)}" if changed else None
 
 
 _OF_THE_CATALOG: Final = frozenset(

@@ -58,7 +58,7 @@ class SweptPartition:
     def __str__(self) -> str:
         """Describe the deletion."""
         records = counted(self.records, "record")
-        return f"deleted partition {self.number} of topic id {self.topic_id}, which is gone: {records}"
+        return f"deleted partition {self.number} of topic id {self.topic_id}, which was deleted: {records}"
 
 
 @dataclass(frozen=True, slots=True)

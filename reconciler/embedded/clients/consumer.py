@@ -94,7 +94,7 @@ class Stream:
         if not start <= self.position <= end:
             where = f"{self.log.full_name}, partition {self.partition}"
             message = f"{where}: offset {self.position} is out of range: what was read is there from offset {start}"
-            hint = "Seek to where it is to go on, or let it begin at 'earliest' or 'latest'."
+            hint = "Seek to an offset, or begin at 'earliest' or 'latest'."
             raise UserError(f"{message} to offset {end}", hint=hint)
 
 
@@ -389,7 +389,7 @@ class Subscription:
         names = tuple(dict.fromkeys(topics or ()))
         if bool(names) == (pattern is not None):
             raise UserError(
-                "topics and pattern are both missing, or both given", hint="Give topics, or a pattern over full names."
+                "topics and pattern are both missing, or both set", hint="Give topics, or a pattern over full names."
             )
         if pattern is not None:
             matching(pattern, [])

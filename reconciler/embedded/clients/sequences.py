@@ -27,9 +27,7 @@ KEPT_MS: Final = 24 * 60 * 60 * 1000
 PASSING_KEPT: Final = 500
 """Maximum number of one-process producers that a head stores."""
 
-_AGAIN = (
-    "Nothing was appended. Ask the partition for the last sequence number it has of this producer, and go on there."
-)
+_AGAIN = "Nothing was appended. Ask the partition for the producer's last sequence number, and continue from it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +204,8 @@ class Delivery:
 
 
 def _undelivered(what: str, spent_s: float, error: RetryableError) -> RetryableError:
-    message = f"{what} was given up after {spent_s:,.0f} s: {error.message}"
+    message = f"{what} was abandoned after {spent_s:,.0f} s: {error.message}"
     # A lost race proves that no earlier try landed or can land.
     if isinstance(error, LostRaceError):
-        return RetryableError(f"{message}; nothing of it was written", hint="Try it again: others were faster.")
+        return RetryableError(f"{message}; nothing of it was written", hint="Try again: another process wrote first.")
     return RetryableError(f"{message}; it may have been written or not", hint=error.hint)

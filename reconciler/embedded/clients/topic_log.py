@@ -283,7 +283,7 @@ class _Attempts:
         lost = self._lost_offsets(error)
         if lost is None or self._log.on_missing is None:
             after = "" if lost is None else f", or --from {lost.last + 1}"
-            hint = f"{error.hint} To read what lies after it: topic consume --skip-missing{after}."
+            hint = f"{error.hint} To read the records after it: topic consume --skip-missing{after}."
             raise type(error)(self._message(error), hint=hint) from error
         self._log.on_missing(lost)
         self.reached(lost.last + 1)
@@ -301,7 +301,7 @@ class _Attempts:
 
 def _gone(full_name: str) -> UserError:
     message = f"topic {full_name} was deleted or unmounted"
-    return UserError(message, hint="See whether it lies detached: reconciler mount list")
+    return UserError(message, hint="See whether it is unmounted: reconciler mount list")
 
 
 _AT_ONCE: Final = 16

@@ -77,8 +77,8 @@ _NEXT: Final = {
     _Phase.READY: "Call begin() first.",
     _Phase.OPEN: "Commit or abort it first.",
     _Phase.FAILED: "Call abort(), then begin again.",
-    _Phase.COMMITTING: "Call commit() again: it goes on where it was.",
-    _Phase.ABORTING: "Call abort() again: it goes on where it was.",
+    _Phase.COMMITTING: "Call commit() again: it continues.",
+    _Phase.ABORTING: "Call abort() again: it continues.",
     _Phase.FENCED: "Stop it; or, to take over again, call init_transactions().",
 }
 
@@ -474,16 +474,16 @@ def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     if batch.number < last.number:
         message = f"batch {batch.number} of stream {batch.stream} comes after its batch {last.number}, which is written"
         hint = (
-            "The checkpoint was set back, or another run of the query goes on from it. If none does: find where to go "
-            "on in the topic, and begin there with another checkpointLocation."
+            "The checkpoint was set back, or another run of the query uses it. If none does: find the offset to "
+            "continue from, and start there with another checkpointLocation."
         )
         raise UserError(message, hint=hint)
     if last.rows not in {None, rows}:
-        message = f"batch {batch.number} of stream {batch.stream} is written, and its rows were others than these"
+        message = f"batch {batch.number} of stream {batch.stream} is written, and its rows were different"
         hint = (
-            "The checkpoint was set back, or the query gives other rows when it runs again: as with uuid(), or because "
-            "its source was compacted or trimmed since. Find where to go on in the topic, and begin there with another "
-            "checkpointLocation."
+            "The checkpoint was set back, or the query gives different rows when it runs again, as with uuid(), or "
+            "because its source was compacted or trimmed since. Find the offset to continue from, and start there with "
+            "another checkpointLocation."
         )
         raise UserError(message, hint=hint)
     return True

@@ -337,8 +337,8 @@ class Merge:
         if written is None or not is_same or written.digest != merged_digest(run):
             storage.delete([] if written is None else [written.key, index_key(written.key)])
             offsets = f"{self.partition}, offsets {run[0].base} to {run[-1].last}"
-            message = f"{storage.url}: {offsets}: its records are not those whose digest the manifest keeps"
+            message = f"{storage.url}: {offsets}: its records do not match the digest in the manifest"
             raise UserError(
-                message, hint="`reconciler run --once --only scrub` says what is wrong; nothing was changed."
+                message, hint="`reconciler run --once --only scrub` reports the damage; nothing was changed."
             )
         return written.as_segment(run, run[0].epoch)

@@ -61,7 +61,7 @@ class ArchiveLog:
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
             message = f"there is no topic at {place} in {self.archive.storage.url}"
-            raise UserError(message, hint="See what lies there: reconciler mount list")
+            raise UserError(message, hint="See what object storage has: reconciler mount list")
         numbers = [number for number in range(topic.partitions) if only is None or number in only]
         manifests = side_by_side(self._manifest, numbers, name="manifests")
         return {
@@ -160,7 +160,7 @@ class ArchiveSink:
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
         """Write batches of `RECORD_SCHEMA` in offset order as segments under fresh keys, with indexes."""
         if at is None:
-            raise BrokenInvariantError("an archive keeps the offsets of its source", hint="Please report this.")
+            raise BrokenInvariantError("an archive has the offsets of its source", hint="Please report this.")
         place, archive = self.archive.partition(partition), self.archive
         writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
         entries = [

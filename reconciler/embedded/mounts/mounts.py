@@ -324,7 +324,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
             is_undone = _undo(mounts, migration, is_overdue=isinstance(error, OverdueError))
         except RetryableError as trouble:
             message = f"{error.message}; migration {migration} is not undone yet: {trouble.message}"
-            hint = "Go on with: reconciler run --once --only migrations"
+            hint = "Continue with: reconciler run --once --only migrations"
             raise RetryableError(message, hint=hint) from trouble
         if is_undone:
             raise _undone_error(error, migration, begun) from error
@@ -378,8 +378,8 @@ def _undo(mounts: Mounts, migration: int, *, is_overdue: bool) -> bool:
             after = mounts.cluster.catalog.read().migrations.get(str(migration))
             if after is not None and after.state == state:
                 raise
-    message = f"migration {migration} is not cancelled yet: others drive it, too"
-    raise RetryableError(message, hint="Look where it is: reconciler mount status")
+    message = f"migration {migration} is not cancelled yet: other processes drive it, too"
+    raise RetryableError(message, hint="See its progress: reconciler mount status")
 
 
 def _undone_error(why: UserError, migration: int, begun: MigrationEntry) -> UserError:
@@ -399,10 +399,10 @@ def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None
     why = (
         "was cancelled"
         if left is None or left.state == _S.CANCELLED
-        else f"is {left.state} until the next step is asked for"
+        else f"is {left.state} until the next step is requested"
     )
     message = f"{', '.join(topic.name for topic in begun.topics)} is not {what}: migration {migration} {why}"
-    raise UserError(message, hint="Plan again, if it is to be done all the same.")
+    raise UserError(message, hint="Plan again, if it is still wanted.")
 
 
 def _one_at_a_time(spread: Spread | None) -> Spread:

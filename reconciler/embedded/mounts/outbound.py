@@ -179,7 +179,7 @@ class Flush:
     def _iter_partitions(self) -> Iterator[tuple[SurveyedPartition, Head]]:
         catalog = self.upkeep.catalog.read()
         if topic_with_id(catalog, self.topic_id, self.full_name) is None:
-            raise RetryableError(f"topic {self.full_name} has gone meanwhile", hint="Another process unmounted it.")
+            raise RetryableError(f"topic {self.full_name} no longer exists", hint="Another process unmounted it.")
         name = name_with_id(catalog, self.topic_id, self.full_name)
         policy = cleanup_policy(catalog, name, self.upkeep.cluster_id)
         if policy.tiering is None or not policy.tiering.uploads:
@@ -228,7 +228,7 @@ def _lost_in_both(full_name: str, lost: Sequence[Loss]) -> UserError:
 
 def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
     message = f"{partition}: offsets {entry.base} to {entry.last} are not in object storage yet"
-    return RetryableError(message, hint="Go on with: reconciler run --once --only migrations")
+    return RetryableError(message, hint="Continue with: reconciler run --once --only migrations")
 
 
 OpenTransaction: TypeAlias = set[tuple[str, int]]

@@ -152,7 +152,7 @@ def _bad_time(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: st
 
 
 _CONTENT: Final = "text, bytes or None"
-_NOTHING_TAKEN: Final = "This record was not taken; those before it were."
+_NOTHING_TAKEN: Final = "This record was not accepted; those before it were."
 
 
 def content_of(topic: str, field: str, value: object) -> bytes | None:
@@ -288,7 +288,7 @@ def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[A
         reason = str(error).split("\n", 1)[0].rstrip(".")
         raise UserError(
             f"{topic}: column {field.name} takes {field.type}, not {column.type}: {reason}",
-            hint="Cast the column first; nothing of this batch was taken.",
+            hint="Cast the column first; nothing of this batch was accepted.",
         ) from error
 
 
@@ -300,7 +300,7 @@ def _check_headers(topic: str, headers: pa.Array[Any]) -> None:
     has_names = isinstance(flat, pa.StructArray) and flat.type.get_field_index("key") >= 0
     if flat.null_count or (has_names and flat.field("key").null_count):
         message = f"{topic}: column headers has a header that is null, or whose name is"
-        hint = "A header has a name; its value may be null. Nothing of this batch was taken."
+        hint = "A header has a name; its value may be null. Nothing of this batch was accepted."
         raise UserError(message, hint=hint)
 
 

@@ -284,7 +284,9 @@ class Gate:
             hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
         if head.writer != self.writer:
-            raise UserError(f"{self.full_name} takes no records now: {head.writer} may write", hint="Try again later.")
+            raise UserError(
+                f"{self.full_name} accepts no records now: {head.writer} may write", hint="Try again later."
+            )
         return replace(head, is_settled=True)
 
     def _clamp_unwritten(self, partition: int) -> None:
@@ -346,7 +348,7 @@ class Gate:
 
 def gone(full_name: str) -> UserError:
     """Return the error for a write to a topic that no longer exists."""
-    hint = "Nothing was written. See whether it lies detached: reconciler mount list"
+    hint = "Nothing was written. See whether it is unmounted: reconciler mount list"
     return UserError(f"topic {full_name} was deleted or unmounted", hint=hint)
 
 

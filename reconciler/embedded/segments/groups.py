@@ -126,7 +126,7 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
             )
         if len(committed.metadata.encode(errors="surrogatepass")) > MAX_METADATA_BYTES:
             message = f"{where}: the metadata is longer than {MAX_METADATA_BYTES:,} bytes"
-            raise UserError(message, hint="Keep a short note beside an offset, and the rest elsewhere.")
+            raise UserError(message, hint="Store a short note with an offset, and the rest elsewhere.")
 
 
 def commit_offsets(
@@ -205,7 +205,7 @@ def existing_group(store: ObjectStore, group: str) -> Group:
     """Return a group that must exist."""
     existing = read_group(store, group)
     if existing is None:
-        raise NotFoundError(f"group {group} does not exist", hint="A group is made by its first commit.")
+        raise NotFoundError(f"group {group} does not exist", hint="A group is created by its first commit.")
     return existing
 
 
@@ -291,7 +291,7 @@ def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = 
     if existing.is_reading(now_ms, topic_id):
         raise BlockedError(
             f"group {group} is reading: it committed within the last 24 hours",
-            hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
+            hint="Stop its consumers, then force it (--force): reconciler cannot see whether they stopped.",
         )
 
 

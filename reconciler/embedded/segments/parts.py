@@ -370,7 +370,7 @@ def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
 def damaged_part(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
     """Return the error for a damaged part, with its offsets."""
     reason = " ".join(why.split()).rstrip(". ")
-    lost = f"what lies at offsets {entry.base} to {entry.last} cannot be read"
+    lost = f"the records at offsets {entry.base} to {entry.last} cannot be read"
     error = DamagedObjectError(f"{lost}: {store.url}: object {entry.key} is damaged: {reason}", hint=RESTORE_HINT)
     error.key, error.url, error.offsets, error.why = entry.key, store.url, (entry.base, entry.last), reason
     return error

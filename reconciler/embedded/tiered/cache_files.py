@@ -193,7 +193,7 @@ def usable_folder(properties: Mapping[str, str], default: str | None) -> Path | 
 def check_directory(declared: str) -> None:
     """Reject a relative directory, which would differ per process (F-R-053)."""
     if not Path(declared).is_absolute():
-        message = f"{DIRECTORY} is {declared!r}, which is no full path"
+        message = f"{DIRECTORY} is {declared!r}, which is not a full path"
         raise UserError(message, hint="Write it from the root: /var/cache/reconciler.")
 
 

@@ -281,11 +281,12 @@ class MetadataKeeper:
         key = cluster_metadata_key(self.cluster_id)
         message = (
             f"{self.storage.url}: {key} was taken from commit {stored_serial:,} of the catalog, and this cluster is at "
-            f"{serial:,}: its root is older than what is kept of it"
+            f"{serial:,}: its root is older than the stored metadata"
         )
         hint = (
-            "Nothing was overwritten. Export what is kept first: reconciler export CLUSTER --from-object-storage "
-            f"--cluster-id {self.cluster_id}. Where this root is the right one, delete {key}: it is written again."
+            "Nothing was overwritten. Export the stored metadata first: reconciler export CLUSTER "
+            f"--from-object-storage --cluster-id {self.cluster_id}. Where this root is the right one, delete {key}: "
+            "it is written again."
         )
         return UserError(message, hint=hint)
 

@@ -354,7 +354,7 @@ def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, w
     if written is None or written.digest != merged_digest(segment.entries):
         store.delete([] if written is None else [written.key])
         offsets = f"{partition}, offsets {segment.base} to {segment.last}"
-        message = f"{store.url}: {offsets}: its records are not those whose digest the head keeps"
+        message = f"{store.url}: {offsets}: its records do not match the digest in the head"
         raise UserError(message, hint="Restore its parts from a copy of the store; nothing was changed.")
     return written.as_segment(segment.entries, segment.epoch)
 

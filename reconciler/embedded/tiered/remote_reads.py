@@ -462,7 +462,7 @@ class Tiers:
             lost.
         """
         if self.remote is None or self.location is None:
-            message = f"offsets {wanted.start} to {wanted.stop - 1} lie in object storage, which is not given here"
+            message = f"offsets {wanted.start} to {wanted.stop - 1} are in object storage, which is not configured here"
             raise UserError(message, hint="Open the cluster with its object storage (spec.objectStorage).")
         storage, place = self.remote.storage, remote_partition(self.location, partition)
         manifest = read_manifest(storage, place)
@@ -485,8 +485,8 @@ class Tiers:
         agreed = agreed_in(head, manifest)
         if agreed < head.end:
             message = (
-                f"partition {partition}: the source {self.location} was cut at offset {agreed} and goes on with other "
-                f"records; this read replica still shows {head.end} offsets of it"
+                f"partition {partition}: the source {self.location} was cut at offset {agreed} and continues with "
+                f"other records; this read replica still shows {head.end} offsets of it"
             )
             raise UserError(message, hint=_FOLLOW_HINT)
 

@@ -191,7 +191,7 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
     message = f"{where}: {partition.key} {problem}, and everything below offset {head.uploaded_to} was uploaded"
     hint = (
         "Restore the manifest from a copy or version of the bucket; nothing was changed. Where there is none: "
-        "switching the topic's tiering off with remote.log.disable.policy=delete gives up what is remote alone."
+        "switching the topic's tiering off with remote.log.disable.policy=delete loses what is stored only remotely."
     )
     raise UserError(message, hint=hint)
 

@@ -130,7 +130,7 @@ class Replicas:
 
     def _record_source_gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
         """Record that a source is gone, and return the error; the replica stays as it is."""
-        message = f"its source {location} was deleted: it is no more in object storage"
+        message = f"its source {location} was deleted: it is no longer in object storage"
         trouble = Trouble(SOURCE_GONE, message, self.now_ms())
         self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))
         hint = (

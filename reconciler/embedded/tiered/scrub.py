@@ -45,8 +45,8 @@ class Fault(StrEnum):
     SHORT = "the manifest does not have all that was uploaded"
     PAGE = "a page of the manifest cannot be read"
     SEGMENT_MISSING = "the segment is not there"
-    SEGMENT_DIFFERS = "the segment is not what the manifest says"
-    INDEX = "the index of the segment is not there, or is none"
+    SEGMENT_DIFFERS = "the segment differs from its manifest"
+    INDEX = "the index of the segment is missing or unreadable"
 
 
 @dataclass(frozen=True, slots=True)

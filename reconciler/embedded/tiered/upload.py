@@ -149,7 +149,7 @@ class Upload:
         if written is None or (is_whole and written.digest != merged_digest(segment.entries)):
             self.storage.delete([] if written is None else [written.key, index_key(written.key)])
             where = f"{self.partition}, offsets {segment.base} to {segment.last}"
-            message = f"{self.store.url}: {where}: its records are not those whose digest the head keeps"
+            message = f"{self.store.url}: {where}: its records do not match the digest in the head"
             raise UserError(message, hint="Restore its parts from a copy of the store; nothing was uploaded.")
         return written.as_segment(segment.entries, segment.epoch)
 

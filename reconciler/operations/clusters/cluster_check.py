@@ -157,5 +157,9 @@ def _judge(name: str, checked: CheckResult, *, is_repaired: bool) -> ReconcilerE
     if not checked.errors:
         return None
     errors = counted(checked.errors, "error")
-    hint = "What is above says what to do; nothing was papered over" if is_repaired else "What is above says what to do"
+    hint = (
+        "The findings above have the remedies; nothing was hidden"
+        if is_repaired
+        else "The findings above have the remedies"
+    )
     return UserError(f"cluster {name} is not consistent: {errors}", hint=f"{hint}.")

@@ -86,7 +86,7 @@ def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
         os.close(descriptor)
         raise UserError(
             f"{options.output} is being written by another reader: each would overwrite what the other has read",
-            hint="Name a file of its own for each reader, or wait until the other has ended. Nothing was read.",
+            hint="Name a separate file for each reader, or wait until the other has ended. Nothing was read.",
         ) from error
     except BaseException:
         os.close(descriptor)
@@ -332,7 +332,7 @@ class TopicReader:
     def _warn_out_of_range(self, place: TopicPartition, wanted: int, offsets: Bounds) -> None:
         where = f"partition {place[1]} of {place[0]}"
         if wanted < offsets.start:
-            what = f"offsets {wanted} to {offsets.start - 1} are gone, by retention or by a delete"
+            what = f"offsets {wanted} to {offsets.start - 1} were deleted, by retention or on request"
             self.warn(f"{where} begins at offset {offsets.start}: {what}")
         elif wanted > offsets.end:
             self.warn(f"{where} ends at offset {offsets.end}: there is no offset {wanted} yet")

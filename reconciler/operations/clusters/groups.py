@@ -197,5 +197,5 @@ def _refuse_reading(group: ConsumerGroup, topics: frozenset[str] | set[str]) -> 
     if topics:
         raise BlockedError(
             f"group {group.name} is reading {', '.join(sorted(topics)[:5])}: it committed within the last 24 hours",
-            hint="Stop its consumers, then force it (--force): there is no membership that could tell they stopped.",
+            hint="Stop its consumers, then force it (--force): reconciler cannot see whether they stopped.",
         )

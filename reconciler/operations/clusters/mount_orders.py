@@ -288,8 +288,8 @@ class _Choice:
         """Return why an address names no topic, or more than one (F-R-115)."""
         cluster = cluster_of(address) or ""
         if self.request.phase == "finish":
-            message = f"{address}: no {self.request.verb} of it that a command began is under way"
-            return UserError(message, hint="See what is under way: reconciler mount status")
+            message = f"{address}: no {self.request.verb} of it that a command began is in progress"
+            return UserError(message, hint="See those in progress: reconciler mount status")
         if not candidates:
             message = f"{address}: nothing of that name or place can be mounted"
             return UserError(message, hint="See what can: reconciler mount list")

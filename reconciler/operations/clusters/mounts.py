@@ -156,7 +156,7 @@ def ask_migration(
     migrations, lost = _read_migrations(reach, site, cluster)
     verdict = error_for_lost(lost)
     if verdict is not None:
-        verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, say whose: --cluster NAME"
+        verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, name it: --cluster NAME"
         raise verdict
     chosen = _find_migration(migrations, lost, migration, select_clusters(site, _as_names(cluster)))
     _check_legal(chosen, verb)
@@ -203,7 +203,7 @@ def _find_migration(
     if matching:
         names = ", ".join(underway.cluster for underway in matching)
         message = f"migration {migration} is one of each of the clusters {names}: ids are counted by each cluster"
-        raise UserError(message, hint=f"Say whose: --cluster {matching[0].cluster}")
+        raise UserError(message, hint=f"Name the cluster: --cluster {matching[0].cluster}")
     verdict = error_for_lost(lost)
     if verdict is not None:
         raise verdict
@@ -493,7 +493,7 @@ def release_topic(
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
         sharing.setdefault(storage_of(site, name), []).append(name)
     if not sharing:
-        hint = "Declare objectStorage on a Cluster: it is taken by way of it."
+        hint = "Declare objectStorage on a Cluster: topics are mounted through that cluster."
         raise UserError("no cluster of this workspace has object storage", hint=hint)
     name_of_owner = cluster_ids(site, site.clusters).get(request.owner)
     if name_of_owner is not None:
@@ -519,8 +519,8 @@ def _find_releasable(
     topics, lost = query_clusters(list(sharing), look)
     if len(topics) > 1:
         named = ", ".join(sharing[url][0] for url in topics)
-        message = f"{request.location} lies in the object storage of each of the clusters {named}"
-        raise UserError(message, hint=f"Say in which: --cluster {sharing[next(iter(topics))][0]}")
+        message = f"{request.location} is in the object storage of each of the clusters {named}"
+        raise UserError(message, hint=f"Name the cluster: --cluster {sharing[next(iter(topics))][0]}")
     for url, topic in topics.items():
         return sharing[url], topic
     raise _choose_error(lost)
@@ -553,7 +553,7 @@ def _block_release(release: Release) -> BlockedError:
     if release.owner_name is not None:
         hint = f"Cluster {release.owner_name} of this workspace is that cluster, and answers: unmount it there. Else"
         return BlockedError(message, hint=f"{hint} allow it once with: {command}")
-    return BlockedError(message, hint=f"Where that cluster is gone for good, allow it once with: {command}")
+    return BlockedError(message, hint=f"Where that cluster is lost permanently, allow it once with: {command}")
 
 
 # Explain that a missing topic was unmounted: where its records are, and how to mount it again.
@@ -618,7 +618,7 @@ def _explain_absence(site: Site, topic: Address) -> UserError | None:
     by = "" if known is None else f" by {known.mounting}"
     if register is None or register.state == "detached":
         place = f" at {location}" if location is not None else ""
-        return UserError(f"{topic} lies detached{place}{by}", hint=_mount_hint(topic, known, location))
+        return UserError(f"{topic} is unmounted{place}{by}", hint=_mount_hint(topic, known, location))
     clusters = {
         recorded.incarnation: cluster_of(address)
         for address, recorded in record.items()

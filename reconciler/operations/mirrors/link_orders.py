@@ -28,7 +28,7 @@ _ANY: Final = "*"
 _FIELDS: Final = "See the fields with: reconciler schema"
 _ONLY_IN_FILES: Final = {
     "mirrorTopics": "Create mirrors over an existing link: reconciler mirror create ADDR --link NAME",
-    "movedFrom": "Declare it in the files: it says what the state calls the link.",
+    "movedFrom": "Declare it in the files.",
 }
 """Fields that no command changes, and what to do instead."""
 
@@ -40,7 +40,7 @@ def create_links(
     check_links_typed(texts)
     for text in texts:
         if _ANY in text:
-            raise UsageError(f"{text!r} is a pattern, and no link to be made", hint="Write it as link/east/twin.")
+            raise UsageError(f"{text!r} is a pattern, not the address of a link", hint="Write it as link/east/twin.")
     orders: dict[Address, LinkOrder] = {}
     refused: dict[Address, ReconcilerError] = {}
     for address in map(Address, texts):

@@ -273,7 +273,7 @@ class Upkeep:
         names = ", ".join(outcome.name for outcome in failed[:_SHOWN_NAMES]) + (" …" if failed[_SHOWN_NAMES:] else "")
         what = f"{len(failed)} of {len(self.outcomes)} failed: {names}"
         if all(isinstance(error, LostRaceError) for outcome in failed for error in outcome.errors):
-            return PartialError(what, hint="Nothing is lost: other processes go on with these. Run it again later.")
+            return PartialError(what, hint="Nothing is lost: other processes continue with these. Run it again later.")
         return PartialError(what, hint="Fix what is shown for each of them, then run it again.")
 
 

@@ -132,7 +132,7 @@ def warn_of_absent(
     known = recorded() if names else {}
     for name in names:
         if cluster_address(name) in known:
-            site.invocation.warn(f"cluster {name} is recorded, but nothing is there now: what it has is left out")
+            site.invocation.warn(f"cluster {name} is recorded, but its location is empty: its mirrors are left out")
 
 
 def link_named(text: str, option: str = "") -> Address:

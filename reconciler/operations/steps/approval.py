@@ -55,7 +55,7 @@ _UNDONE: Final = "Nothing was done. "
 _SAVE_AGAIN: Final = f"{_UNDONE}Look at the plan again and save it: reconciler plan --out FILE"
 _APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
 _ASK_AGAIN: Final = f"{_UNDONE}Look at the plan again: reconciler apply"
-_ONCE_MORE: Final = f"{_UNDONE}If it is wanted once more, save the plan, and apply the file: reconciler plan --out FILE"
+_ONCE_MORE: Final = f"{_UNDONE}If it is wanted again, save the plan and apply the file: reconciler plan --out FILE"
 _STOP_FIRST: Final = "Stop the producers first, as each record that they write is more to lose. "
 
 
@@ -109,7 +109,7 @@ class ApprovalUse:
     def hint(self) -> str:
         """Hint how to run the plan again."""
         if self.since_ms is not None:
-            return f"{_UNDONE}If it is wanted once more, have it approved once more."
+            return f"{_UNDONE}If it is wanted again, have it approved again."
         return _ONCE_MORE
 
 
@@ -303,13 +303,13 @@ def check_approvers(
     """
     required, because = required_approvals(plan.actions, guards)
     if at_least > required and not plan.is_empty:
-        required, because = at_least, ("this plan, as its comment says",)
+        required, because = at_least, ("this plan, from its comment",)
     approvers = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
     if len(approvers) < required:
         who = f"{first_few(approvers)} did" if approvers else "no approver is named"
         message = f"{counted(required, 'person', 'people')} must have approved {first_few(because, _SHOWN)}, and {who}"
         how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
-        raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace asks for it. {how}")
+        raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace requires it. {how}")
 
 
 def _base_of(plan: Plan) -> tuple[int, str]:

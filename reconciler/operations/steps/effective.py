@@ -256,7 +256,7 @@ def _policy_rule(configs: Configs) -> str:
 
 
 def _rule(key: str, configs: Configs) -> str:
-    return f"set by {configs[key][1]}" if key in configs else "nothing says otherwise: the default"
+    return f"set by {configs[key][1]}" if key in configs else "not set: the default"
 
 
 def _value_of(key: str, configs: Configs, default: str) -> str:

@@ -146,7 +146,7 @@ def workspace_folder(invocation: Invocation) -> Path:
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", hint="Give --workspace the folder of a reconciler.yaml.")
     if not (folder / "reconciler.yaml").exists():
-        message = f"{folder} is no workspace: it has no reconciler.yaml"
+        message = f"{folder} is not a workspace: it has no reconciler.yaml"
         raise UsageError(message, hint="Name another folder, or make one with: reconciler init")
     return folder
 
@@ -205,7 +205,7 @@ def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
 
 def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
     # A hint with an --allow of another command must not be mistaken for an option of this one.
-    lifts = "No --allow given here lifts these." if _names_one(findings) else "No --allow lifts these."
+    lifts = "No --allow of this command lifts these." if _names_one(findings) else "No --allow lifts these."
     patterns = sorted({_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):
         return lifts

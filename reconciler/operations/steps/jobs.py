@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.engine import is_job, lane_of
 from reconciler.applying.events import Progress, Ran
-from reconciler.applying.ports import DataAction, Moved
+from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
 from reconciler.lifecycles import UNMOUNT
 from reconciler.objectstore.base import nonce
@@ -121,7 +121,7 @@ class SparkJobs:
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
-    ) -> Moved:
+    ) -> JobResult:
         """Run a job, or drive a transition between two clusters; return what was moved.
 
         Raises:
@@ -138,7 +138,7 @@ class SparkJobs:
 
     def _run_action(
         self, engine: Engine, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
-    ) -> Moved:
+    ) -> JobResult:
         match action:
             case Transition(after=Mounting() as mounting):
                 return self._run_mounting(engine, action, mounting, progress, may_go_on)
@@ -179,10 +179,10 @@ class SparkJobs:
         action: Transition,
         progress: Callable[[Progress], None],
         may_go_on: Callable[[], None],
-    ) -> Moved:
+    ) -> JobResult:
         copying = CopyTotals(self.copier(engine), action.id, progress)
         driven = drive(self.driver(copying.copy, may_go_on), action)
-        return Moved(copying.records, copying.bytes, driven.topic_id)
+        return JobResult(copying.records, copying.bytes, driven.topic_id)
 
     def _run_mounting(
         self,
@@ -191,7 +191,7 @@ class SparkJobs:
         mounting: Mounting,
         progress: Callable[[Progress], None],
         may_go_on: Callable[[], None],
-    ) -> Moved:
+    ) -> JobResult:
         means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
         kind = Unmount if action.machine == UNMOUNT.name else Mount
         return kind(means, action, mounting).run()
@@ -201,13 +201,13 @@ class SparkJobs:
     ) -> Relocation:
         return Relocation(self._provider(job.sink), job, engine, progress, may_go_on)
 
-    def _catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+    def _catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         copying = CopyTotals(self.copier(engine), job.id, progress)
         timeout_ms = job.parameters.get("timeout_ms")
         CatchUp(self._providers, copying.copy, lambda: self._is_stopped).run(
             cluster_of(job.sink) or "", full_name_of(job.sink), timeout_ms if isinstance(timeout_ms, int) else None
         )
-        return Moved(copying.records, copying.bytes)
+        return JobResult(copying.records, copying.bytes)
 
     def driver(
         self,
@@ -223,7 +223,7 @@ class SparkJobs:
 
         return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
-    def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> Moved:
+    def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         """Copy a mirror up to its source's current end, and verify the copied records."""
         name, source, sink = job.id, job.source, job.sink
         above, below = self._provider(source), self._provider(sink)
@@ -243,7 +243,7 @@ class SparkJobs:
             check_renumbered(name, (above.log(source), below.log(sink)), into, engine)
         elif copying.offsets:
             check_equal(name, above.log(source), below.log(sink), engine, since=before)
-        return Moved(copying.records, copying.bytes)
+        return JobResult(copying.records, copying.bytes)
 
     @cached_property
     def shared(self) -> Engine:
@@ -326,7 +326,7 @@ class SparkJobs:
             if not spark.has_executors:
                 self._warn(
                     f"Spark at {self._spec.master} has given no executor for {_EXECUTOR_WARNING_S} s, and the job "
-                    "waits for one. Its workers may be gone, busy, or smaller than spec.spark.conf asks for"
+                    "waits for one. Its workers may be down, busy, or smaller than spec.spark.conf asks for"
                 )
 
     def _start_spark(self) -> RunningSpark:

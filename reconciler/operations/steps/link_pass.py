@@ -150,7 +150,7 @@ def _in_use_error(topics: Collection[str]) -> UserError:
 
 def _own_offsets_error(topics: Collection[str]) -> UserError:
     message = f"it committed offsets of {', '.join(sorted(topics)[:3])} on the destination itself, or was reset there"
-    hint = "Exclude it from consumerOffsetSync.filters, or let the link go on: reconciler group delete, with --topic."
+    hint = "Exclude it from consumerOffsetSync.filters, or let the link sync it: reconciler group delete, with --topic."
     return UserError(message, hint=hint)
 
 
@@ -249,7 +249,7 @@ def sync_rules(sides: LinkView) -> TaskDone:
     if sync is None or not sync.enabled or sides.spec.prefix:  # with a prefix, rules would apply to other topics
         return TaskDone(below.protect(name))
     if not sync.filters:
-        error = UserError(f"link {name}: acl.filters is not set", hint="Say in aclSync.filters which rules it brings.")
+        error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
         return TaskDone(below.protect(name), error, MISCONFIGURATION)
     rules = taken_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
     return TaskDone(below.bring_rules(name, rules) + below.protect(name))
@@ -294,7 +294,7 @@ def note_sources(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[s
 
 FAILED_HINT: Final = (
     "The mirror is FAILED, and nothing is copied to it. Fail over to keep what it has, or delete it, and apply: it is "
-    "made anew"
+    "created again"
 )
 
 
@@ -609,7 +609,7 @@ class FinalSync:
             raise UserError(f"the source {where} is gone", hint=hint)
         if not seen.is_readable:
             message = f"an access rule denies reading {where} to {principal_of(mirror.link)}"
-            raise NotAuthorizedError(message, hint="Remove the rule there; what is under way goes on then.")
+            raise NotAuthorizedError(message, hint="Remove the rule there; what is in progress then continues.")
         for error in links.syncs.follow({mirror.name: seen.topic}).values():
             raise error
         link = next((link for link in links.links() if link.name == mirror.link), None)

@@ -296,7 +296,7 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     if identity is None:  # its root may not be mounted, and may return
         raise RetryableError(f"there is no cluster {name} where it should be", hint="Check that its root is there.")
     if known is not None and identity.cluster_id != known:
-        message = f"at the place of {name} lies cluster {identity.cluster_id}; the link was made to {known}"
+        message = f"at the place of {name} is cluster {identity.cluster_id}; the link was made to {known}"
         hint = f"Correct where {name} is. To follow the other cluster, delete the link and create it again."
         raise UserError(message, hint=hint)
     above = links_by_jobs(sides.source).syncs

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, get_args
 
 from reconciler.applying.events import Progress
-from reconciler.applying.ports import Moved
+from reconciler.applying.ports import JobResult
 from reconciler.errors import (
     BrokenInvariantError,
     LeaseError,
@@ -113,7 +113,7 @@ def _check_differences(name: str, comparison: Comparison) -> None:
         named = ", ".join(str(part.partition) for part in wrong)
         raise UserError(
             f"{name}: the copy differs from its source in partitions {named}",
-            hint="Look at where they begin to differ with: reconciler verify. Nothing was deleted. "
+            hint="Find where they begin to differ: reconciler verify. Nothing was deleted. "
             "Old records expire on arrival where the copy keeps them for less time than its source.",
         )
 
@@ -189,7 +189,7 @@ class Unmount(_MountRun):
     again, unless the lease is lost. Each step is stored on the cluster before it begins, so any process can continue.
     """
 
-    def run(self) -> Moved:
+    def run(self) -> JobResult:
         """Run or continue the unmount.
 
         Raises:
@@ -224,7 +224,7 @@ class Unmount(_MountRun):
         self.means.may_go_on()
         detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
         mounts.end(move)
-        return Moved(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
+        return JobResult(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
     def _load_or_begin(self) -> MountJob:
         mounts, mounting = self.means.by_jobs, self.mounting
@@ -232,18 +232,18 @@ class Unmount(_MountRun):
         if known is not None:
             if known.direction != "outbound":
                 message = f"{mounting.address} is being mounted: it cannot be unmounted until that is done"
-                raise UserError(message, hint="See where it is: reconciler mount status")
+                raise UserError(message, hint="See its progress: reconciler mount status")
             return known
         check_begun(mounting, self.phase)
         topic = mounts.topic(mounting.topic_name)
         if topic is None:
-            raise StalePlanError(f"topic {mounting.topic_name} is gone since it was looked at", hint="Plan again.")
+            raise StalePlanError(f"topic {mounting.topic_name} was deleted after it was read", hint="Plan again.")
         if self.action.parameters.get("incarnation") not in {None, topic.id}:
-            message = f"topic {mounting.topic_name} was deleted and created again since it was looked at"
+            message = f"topic {mounting.topic_name} was deleted and created again after it was read"
             raise StalePlanError(message, hint="Nothing was archived. Plan again.")
         return self._begin("outbound", mounts.place(mounting.topic_name), topic.id)
 
-    def _prepare(self, move: MountJob, archive: Archive, topic: LiveTopic) -> Moved:
+    def _prepare(self, move: MountJob, archive: Archive, topic: LiveTopic) -> JobResult:
         from reconciler.jobs.archive import archive_ahead
 
         log = self.means.log(self.mounting.cluster, move.topic)
@@ -251,7 +251,7 @@ class Unmount(_MountRun):
         records, stored, _ = archive_ahead(self._job(move, archive, topic, log))
         self.means.may_go_on()
         self._store(replace(move, state=_S.PREPARED))
-        return Moved(records, stored, physical_name=move.location)
+        return JobResult(records, stored, physical_name=move.location)
 
     def _open_archive(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
         """Begin the archive unless begun; return the stored move."""
@@ -287,7 +287,7 @@ class Unmount(_MountRun):
         self.means.may_go_on()
         if came_since(log, ends) or not mounts.is_shut_out(move):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
-            hint = "Leave its max.message.bytes and compression.type alone, then apply again: it goes on from here."
+            hint = "Leave its max.message.bytes and compression.type alone, then apply again: it continues."
             raise RetryableError(message, hint=hint)
         return move, done
 
@@ -344,11 +344,11 @@ class Unmount(_MountRun):
 
     def _missing_error(self, move: MountJob) -> UserError:
         message = (
-            f"topic {move.topic} is gone, and was not deleted by us: what lies at {move.location} was never compared"
+            f"topic {move.topic} is gone, and was not deleted by us: what is at {move.location} was never compared"
         )
         hint = (
-            f"Cancel it: reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}. To have what is "
-            f"there nevertheless: reconciler mount release {move.location} --owner {self.means.by_jobs.cluster_id} "
+            f"Cancel it: reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}. To take its objects "
+            f"anyway: reconciler mount release {move.location} --owner {self.means.by_jobs.cluster_id} "
             f"--allow release:{move.location}"
         )
         return UserError(message, hint=hint)
@@ -370,7 +370,7 @@ class Mount(_MountRun):
     expires before the comparison; configs and group offsets are set after it.
     """
 
-    def run(self) -> Moved:
+    def run(self) -> JobResult:
         """Run or continue the mount.
 
         Raises:
@@ -386,7 +386,7 @@ class Mount(_MountRun):
         manifest = claim(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         archive = replace(archive, location=manifest.location)
         move = self._create_topic(move, manifest)
-        moved = Moved(incarnation=move.topic_id, physical_name=str(manifest.location))
+        moved = JobResult(incarnation=move.topic_id, physical_name=str(manifest.location))
         if move.state is _S.EXECUTING:
             records, stored = self._fill(move, archive)
             moved = replace(moved, records=records, bytes=stored)
@@ -412,11 +412,11 @@ class Mount(_MountRun):
         if known is not None:
             if known.direction != "inbound":
                 message = f"{mounting.address} is being unmounted: it cannot be mounted until that is done"
-                raise UserError(message, hint="See where it is: reconciler mount status")
+                raise UserError(message, hint="See its progress: reconciler mount status")
             return known
         check_begun(mounting, self.phase)
         if mounts.topic(mounting.topic_name) is not None:
-            message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} since it was looked at"
+            message = f"topic {mounting.topic_name} exists on cluster {mounting.cluster} after it was read"
             raise StalePlanError(message, hint="Choose another name with `as`, or delete it first; then plan again.")
         return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
@@ -481,23 +481,25 @@ class Mount(_MountRun):
 def check_begun(mounting: Mounting, phase: Phase) -> None:
     """Reject finishing a migration that was not begun, or has ended."""
     if phase == "finish":
-        message = f"topic {mounting.topic_name}: no migration of it is under way"
-        raise UserError(message, hint="One that is done is gone; see what is under way: reconciler mount status")
+        message = f"topic {mounting.topic_name}: no migration of it is in progress"
+        raise UserError(
+            message, hint="A finished migration is no longer listed; see those in progress: reconciler mount status"
+        )
 
 
-def migrate_by_hand(means: MountPorts, job: RunJob) -> Moved:
+def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
     """Run a migration of a command up to its phase."""
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
     if not isinstance(topics, Mapping) or phase not in get_args(Phase):
-        raise BrokenInvariantError(f"{job.id} does not say of what it is", hint="Please report this.")
+        raise BrokenInvariantError(f"{job.id} has no topic", hint="Please report this.")
     is_mount = job.job == MOUNT.name
     migration = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # checked above
     by_platform = migrations_of(means.provider).by_platform
     if by_platform is not None:
         by_platform.carry_out(migration, may_go_on=means.may_go_on)
-        return Moved()
-    moved = Moved()
+        return JobResult()
+    moved = JobResult()
     kind = Mount if is_mount else Unmount
     for full_name, location in migration.topics.items():
         namespace, name = split_name(full_name)
@@ -526,7 +528,7 @@ class Relocation:
     may_go_on: Callable[[], None]
     """Called before each step; raises to stop."""
 
-    def fill(self) -> Moved:
+    def fill(self) -> JobResult:
         """Copy the old topic to its current end, and compare.
 
         Raises:
@@ -537,13 +539,13 @@ class Relocation:
 
         move = self._move()
         if self._copies.left(move) is not None:
-            return Moved()
+            return JobResult()
         self.may_go_on()
         self._copies.begin(move)
         copied = fill(self._copy_job(move))
-        return Moved(copied.records, copied.bytes)
+        return JobResult(copied.records, copied.bytes)
 
-    def switch_groups(self) -> Moved:
+    def switch_groups(self) -> JobResult:
         """Close the old topic, copy the rest, and set each group's offsets.
 
         On an error producers are let in again, unless the lease is lost.
@@ -556,7 +558,7 @@ class Relocation:
         self.may_go_on()
         if ends is not None:
             self._copies.switch_groups(move, ends)
-            return Moved()
+            return JobResult()
         self._copies.begin(move)
         try:
             return self._switch(move)
@@ -569,7 +571,7 @@ class Relocation:
                 tell_still_sealed(error, also)
             raise
 
-    def _switch(self, move: CopyMove) -> Moved:
+    def _switch(self, move: CopyMove) -> JobResult:
         from reconciler.jobs.copy import settle
 
         ends = self._copies.shut_out(move, self.may_go_on)
@@ -578,7 +580,7 @@ class Relocation:
         self._copies.switch_groups(move, ends)
         self.may_go_on()
         self._copies.end(move, ends)
-        return Moved(copied.records, copied.bytes)
+        return JobResult(copied.records, copied.bytes)
 
     @property
     def _copies(self) -> MovesByJobs:

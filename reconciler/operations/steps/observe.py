@@ -237,7 +237,7 @@ def absent_cluster(cluster: Cluster) -> ReconcilerError:
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
         f"cluster {cluster.metadata.name} is not there{where}",
-        hint="Correct the location. A cluster that was never made is made by: reconciler apply",
+        hint="Correct the location. If the cluster was never created: reconciler apply",
     )
 
 
@@ -284,9 +284,9 @@ def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.relative_root(name)
     if root is not None:
-        other = f"--no-state --cluster {name}=URL says where it is, for commands that take it"
+        other = f"--no-state --cluster {name}=URL gives its location, for commands that accept it"
         hint = f"Its root {root} is relative to the folder of the workspace: run the command there. Or {other}."
-    return RetryableError("it is recorded, but nothing is there now", hint=hint)
+    return RetryableError("it is recorded, but its location is empty", hint=hint)
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
@@ -309,7 +309,7 @@ def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True
     hints = " ".join(dict.fromkeys(lost[name].hint for name in names))
     return RetryableError(
         f"cannot read {'cluster' if is_one else 'clusters'} {', '.join(names)}: {what}",
-        hint=f"{hints} To go on without: {without}" if can_exclude else hints,
+        hint=f"{hints} To continue without: {without}" if can_exclude else hints,
     )
 
 
@@ -747,7 +747,7 @@ def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, 
         if wanted not in {None, answers}:
             raise UserError(
                 f"cluster {name} should be {wanted}, but {answers} answers",
-                hint=f"{consequence}Correct the connection; `reconciler plan` says more.",
+                hint=f"{consequence}Correct the connection; `reconciler plan` has details.",
             )
 
 

@@ -714,12 +714,12 @@ def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
         if isinstance(action, Update) and action.risk is Risk.DATA_LOSS:
             if before is None or before.risk is not Risk.DATA_LOSS:
                 message = f"{action.address} has records by now that would be lost"
-                yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
+                yield action.address, StalePlanError(message, hint="Nothing was done. Run the command again.")
         elif not isinstance(action, Delete) and not is_restore:
             continue
         elif before is None or is_other or before.precondition != action.precondition:
             message = f"{action.address} was created, changed or deleted by another process after it was shown"
-            yield action.address, StalePlanError(message, hint="Nothing was done. Give the command again.")
+            yield action.address, StalePlanError(message, hint="Nothing was done. Run the command again.")
 
 
 def _hint_for(guard: str, address: Address) -> str:

@@ -65,7 +65,7 @@ def _describe_parting(unfinished: UnfinishedRun) -> str:
         case "stopped":
             return f"was stopped: {remainder}"
         case "detached":
-            return f"left what follows to others: {remainder}"
+            return f"left the rest to other processes: {remainder}"
         case None:
             return f"was left open: {remainder}"
         case _:
@@ -76,7 +76,7 @@ def _describe_next(unfinished: UnfinishedRun) -> str:
     """Describe how to continue; only a plan of files can be resumed."""
     if unfinished.file.options is None:
         return f"`reconciler apply` settles it; then `{unfinished.file.command}` can be given again"
-    return "`reconciler apply` settles it and goes on from the files, `reconciler apply --resume` finishes its plan"
+    return "`reconciler apply` settles it and continues from the files, `reconciler apply --resume` finishes its plan"
 
 
 def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[SnapshotRow] | None = None) -> None:
@@ -105,9 +105,9 @@ def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> 
             other = read_lockfile(open_store(replace(site.state_settings, url=place)))
             if other is not None and other.lockfile.lineage == me.lineage and other.lockfile.state != lockfile.state:
                 message = (
-                    f"state {place} has the same lineage as this one, and another content: one is a copy of the other"
+                    f"state {place} has the same lineage as this one, and different content: one is a copy of the other"
                 )
-                hint = "Each takes what the other owns for its own: apply with one of them alone, and delete the other."
+                hint = "Each would manage what the other owns: apply with one of them alone, and delete the other."
                 yield PlanFinding(None, None, message, hint)
 
 
@@ -237,7 +237,7 @@ class LocalSpool:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            self._warn(f"{path} is of no use any more and cannot be removed: {_reason(error)}")
+            self._warn(f"{path} is no longer needed and cannot be removed: {_reason(error)}")
             return
         with suppress(OSError):  # the folders hold other files
             self._folder.rmdir()

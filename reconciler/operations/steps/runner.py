@@ -160,7 +160,7 @@ class OwnerMarks:
             kind, _, name = key.partition("/")
             raise StalePlanError(
                 f"{kind}/{cluster}/{name} is owned by {owner} since this was planned",
-                hint="Nothing was done. Look what is left to do with: reconciler plan",
+                hint="Nothing was done. See what is left to do: reconciler plan",
             )
 
     def _write_marks(
@@ -178,7 +178,7 @@ class OwnerMarks:
         if cluster not in self._warned:
             self._warned.add(cluster)
             self._site.invocation.warn(
-                f"cluster {cluster} was not told what this workspace owns: {error.message}. "
+                f"cluster {cluster} does not have the list of what this workspace owns: {error.message}. "
                 "Nothing else depends on it, but other workspaces do not see who owns it."
             )
 
@@ -339,7 +339,7 @@ class SiteOptions:
             ways = "--state URL, as `spec.state` has it"
             if self.at is not None:
                 ways = f"{ways}, or --no-state --cluster NAME=URL"
-            error.hint = f"{error.hint.removesuffix('.')}. To go on without the files: {ways}"
+            error.hint = f"{error.hint.removesuffix('.')}. To continue without the files: {ways}"
             raise
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:
@@ -367,7 +367,7 @@ class SiteOptions:
         try:
             return read_state(site)
         except ReconcilerError as error:
-            error.hint = f"{error.hint.removesuffix('.')}. To go on without the state: --no-state"
+            error.hint = f"{error.hint.removesuffix('.')}. To continue without the state: --no-state"
             raise
 
 
@@ -427,7 +427,7 @@ def _collect_errors(result: RunResult) -> dict[str, ReconcilerError]:
 
 
 def _not_begun_error() -> IncompleteError:
-    return IncompleteError("stopped before it was begun", hint="Give the same command again.")
+    return IncompleteError("stopped before it was begun", hint="Run the same command again.")
 
 
 def _skipped_error(because: str) -> ReconcilerError:
@@ -455,5 +455,5 @@ def verdict_on_each(
     if len(failed) == len(errors):
         return UserError(message, hint=hint)
     return PartialError(
-        message, hint=f"{hint} {'Nothing was done: it is a rehearsal.' if is_rehearsal else 'The others are done.'}"
+        message, hint=f"{hint} {'Nothing was done: it is a rehearsal.' if is_rehearsal else 'The others succeeded.'}"
     )

@@ -167,14 +167,14 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
     if peer.status is not MirrorStatus.STOPPED:
         raise UserError(
-            f"{what}: that is {peer.status}, and takes no records itself",
+            f"{what}: that is {peer.status}, and accepts no records itself",
             hint="To let this one take records again: reconciler mirror failover "
             f"{address_of('mirror', cluster, full_name)}",
         )
     if peer.source_topic_id not in {None, topic.incarnation}:
         raise UserError(
             f"{what}: it was deleted and created again (SOURCE_TOPIC_ID_CHANGED)",
-            hint="Delete it here, and mirror it afresh.",
+            hint="Delete it here, and mirror it again.",
         )
     if peer.partitions < topic.partitions:
         raise UserError(
@@ -263,7 +263,7 @@ def check_own_records(links: LinksByJobs, mirror: MirrorSeen) -> None:
     if foreign:
         where = first_few([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
         message = f"mirror {mirror.name} cannot be reversed: another producer wrote records to it ({where})"
-        hint = "To keep them, fail it over and restore its source. To drop them, delete the mirror, and mirror afresh."
+        hint = "To keep them, fail it over and restore its source. To drop them, delete the mirror, and mirror again."
         raise UserError(message, hint=hint)
 
 
@@ -277,7 +277,7 @@ def check_source(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
     topic = provider_named(providers, mirror.source_cluster).source_topic(source_of(mirror))
     if mirror.source_topic_id not in {None, topic.incarnation}:
         message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
-        hint = "Fail over to keep what the mirror has, or delete it and make it again."
+        hint = "Fail over to keep what the mirror has, or delete it and create it again."
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
@@ -299,7 +299,9 @@ def check_shut(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
 def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
     """Return a mirror, unless it was stopped by another verb."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
-        message = f"mirror {mirror.name} of cluster {mirror.cluster} was stopped meanwhile, by {mirror.stopped_by}"
+        message = (
+            f"mirror {mirror.name} of cluster {mirror.cluster} was stopped in the meantime, by {mirror.stopped_by}"
+        )
         raise UserError(message, hint="It takes records; what it has is what it had by then.")
     return mirror
 
@@ -308,15 +310,15 @@ def _other_restore_error(mirror: MirrorSeen, wanted: MirrorTopic) -> UserError:
     address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(
         f"{address} cannot be restored from {wanted.source} of cluster {wanted.source_cluster}: "
-        f"a restore from {mirror.source} of cluster {mirror.source_cluster} is under way",
-        hint="To end that one: reconciler run --once --only mirror. To give it up: "
-        f"reconciler mirror failover {address}",
+        f"a restore from {mirror.source} of cluster {mirror.source_cluster} is in progress",
+        hint="To end that one: reconciler run --once --only mirror. To abandon it: reconciler mirror failover"
+        f" {address}",
     )
 
 
 def broken_reversal_error(mirror: MirrorSeen, peer: MirrorSeen) -> UserError:
     """Return the error for a reversal whose other side was failed over."""
-    message = f"the reversal was broken off: {peer.name} of cluster {peer.cluster} is {peer.status}"
+    message = f"the reversal was interrupted: {peer.name} of cluster {peer.cluster} is {peer.status}"
     address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(message, hint=f"Let {mirror.name} take records again with: reconciler mirror failover {address}")
 
@@ -389,7 +391,7 @@ class Driver:
         if after.status is _M.ACTIVE:  # another process took it back
             address = address_of("mirror", cluster, full_name)
             message = f"mirror {full_name} of cluster {cluster} was not reversed, and mirrors its source as before"
-            raise UserError(message, hint=f"Ask again: reconciler mirror reverse {address}")
+            raise UserError(message, hint=f"Run again: reconciler mirror reverse {address}")
         return check_outcome(self._links(mirror.source_cluster).mirror(mirror.source), REVERSALS)
 
     def restore(
@@ -654,7 +656,7 @@ class Driver:
         if behind:
             part, lag = next(iter(sorted(behind.items())))
             message = f"partition {part} of mirror {mirror.name} lacks {lag:,} records of its source"
-            hint = "A transaction is open there: it goes on once that has ended. `mirror failover` does not wait."
+            hint = "A transaction is open there: copying continues when it ends. `mirror failover` does not wait."
             raise IncompleteError(message, hint=hint)
 
     def _advance(self, links: LinksByJobs, mirror: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
@@ -760,13 +762,12 @@ def _check_ended(mirror: MirrorSeen) -> None:
         address = address_of("mirror", mirror.cluster, mirror.name)
         why = "" if mirror.trouble is None else f": {mirror.trouble.message}"
         raise IncompleteError(
-            f"{address} is {mirror.status}, and does not go on{why}",
-            hint="Continue it: reconciler run --once --only mirror. "
-            f"Where it stands: reconciler mirror describe {address}",
+            f"{address} is {mirror.status}, and does not continue{why}",
+            hint=f"Continue it: reconciler run --once --only mirror. Its state: reconciler mirror describe {address}",
         )
 
 
-_CONTINUE_HINT: Final = "Go on with: reconciler run --once --only mirror"
+_CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
@@ -783,9 +784,11 @@ def explain_halted(providers: Mapping[str, Provider], address: Address) -> Incom
     is_joined = source_mirror is not None and source_mirror.status is MirrorStatus.PENDING_MIRROR
     if mirror.status in UNDER_WAY:
         state, opens = _describe_progress(address, mirror, peer if is_joined else None)
-        message = f"stopped half-way: {state}"
+        message = f"stopped before the end: {state}"
     elif mirror.status is MirrorStatus.STOPPED and mirror.stopped_by in REVERSALS and is_joined:
-        message = f"stopped half-way: {address} takes records, and {peer} is PENDING_MIRROR: it does not follow it yet"
+        message = (
+            f"stopped before the end: {address} takes records, and {peer} is PENDING_MIRROR: it does not follow it yet"
+        )
         opens = ""
     else:
         return None
@@ -795,20 +798,20 @@ def explain_halted(providers: Mapping[str, Provider], address: Address) -> Incom
 def _describe_progress(address: Address, mirror: MirrorSeen, shut: Address | None) -> tuple[str, str]:
     verb = "" if mirror.operation is None else mirror.operation.verb
     if verb == PROMOTE:
-        return f"{address} is {mirror.status}: it takes no records yet", _failover_hint(address)
+        return f"{address} is {mirror.status}: it accepts no records yet", _failover_hint(address)
     if verb == RESTORE:
-        other = f"its mirror on {mirror.source_cluster} goes on taking them"
+        other = f"its mirror on {mirror.source_cluster} continues to accept them"
         return f"{address} is {mirror.status} and takes no records; {other}", _failover_hint(address)
     if shut is None:
         return (
-            f"{address} is {mirror.status}; its source still takes records, until it is gone on with",
+            f"{address} is {mirror.status}; its source still takes records, until it is continued",
             _failover_hint(address),
         )
     return f"{address} is {mirror.status} and {shut} PENDING_MIRROR: neither takes records", _failover_hint(shut)
 
 
 def _failover_hint(address: Address) -> str:
-    return f"To give it up, and take records there as it is: reconciler mirror failover {address}"
+    return f"To abandon it and accept records there: reconciler mirror failover {address}"
 
 
 def explain_all_halted(
@@ -830,7 +833,7 @@ def explain_all_halted(
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
 """Pause between attempts while the source grows or has an open transaction."""
-SAME_AGAIN: Final = "Give the same command again; an apply: --resume"
+SAME_AGAIN: Final = "Run the same command again; an apply: --resume"
 """Hint to continue; only an apply can be resumed."""
 _SLICE_S: Final = 0.1
 """Pauses are cut into slices to notice a stop: signal handlers cannot set events."""

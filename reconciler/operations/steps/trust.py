@@ -118,7 +118,9 @@ class Trust:
             base = load(folder, environment=self.select.environment, variables=variables, within=self._base.files)
         except UserError as error:
             message = f"the base of this pull request cannot be read: {error.message}"
-            raise UserError(message, hint="Its manifests say which secrets may go where. Correct it there.") from error
+            raise UserError(
+                message, hint="Its manifests decide where secrets may be sent. Correct it there."
+            ) from error
         clusters = [declared.resource for declared in base.desired.values() if isinstance(declared.resource, Cluster)]
         locations = [base.workspace.spec.state, *(place for cluster in clusters for place in _locations_of(cluster))]
         return _TrustedFacts(
@@ -171,7 +173,7 @@ class Trust:
         for field, name in named:
             path = (self.loaded.folder / name).resolve()
             if name not in known and not path.is_relative_to(self.loaded.folder.resolve()):
-                message = f"{about}: {field}: {name} lies outside of the workspace, and the base does not name it"
+                message = f"{about}: {field}: {name} is outside the workspace, and the base branch does not name it"
                 raise UserError(message, hint="Nothing was read. A pull request may only name files of the workspace.")
 
     def _check_location(self, about: str, address: str, location: LocationSpec) -> None:
@@ -193,7 +195,7 @@ class Trust:
         if not Path(os.path.normpath(place)).is_relative_to(root):
             if url in self._trusted_facts.places:
                 return
-            message = f"{about} lies outside of the repository, and the base does not name it"
+            message = f"{about} is outside the repository, and the base branch does not name it"
             raise UserError(message, hint="Nothing was read. A pull request may only name places of the repository.")
         if is_outside(place, root):
             message = f"{about} leads out of the repository by a link"

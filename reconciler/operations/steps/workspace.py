@@ -341,7 +341,7 @@ def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
         for cluster in (_parse_cluster(text),) if is_place else load_clusters(invocation.cwd / text):
             name = cluster.metadata.name
             if name in clusters:
-                raise UsageError(f"--cluster {name} is given twice", hint="Say of each cluster once where it is.")
+                raise UsageError(f"--cluster {name} is given twice", hint="Give each cluster one location.")
             clusters[name] = cluster
     return open_bare(invocation, *clusters.values())
 
@@ -367,7 +367,7 @@ def _parse_cluster(text: str) -> Cluster:
             {"metadata": {"name": name}, "spec": {"provider": OF_A_FOLDER, OF_A_FOLDER: {"root": {"url": url}}}}
         )
     except ValueError as error:
-        message = f"{name}={url} does not say where an embedded cluster is"
+        message = f"{name}={url} does not give the location of an embedded cluster"
         hint = (
             "Write it as east=s3://bucket/clusters/east or east=file:///folder. "
             "For a Kafka cluster name the file of its manifest: --cluster FILE"

@@ -191,7 +191,7 @@ def _check_namespace_exists(cluster: str, namespace: str, situation: Situation) 
     meant = did_you_mean([repr(name) for name in nearest(namespace, known)])
     yield (
         f"namespace {namespace!r} is neither declared nor on cluster {cluster}",
-        f"Declare the Namespace: none is ever made implicitly (InvalidNamespaceError). {meant}".rstrip(),
+        f"Declare the Namespace: namespaces are never created implicitly (InvalidNamespaceError). {meant}".rstrip(),
     )
 
 

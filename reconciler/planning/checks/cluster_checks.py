@@ -76,7 +76,7 @@ def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
             if storage and storage.endpoint == root.endpoint and is_overlapping(storage.url, root.url):
                 address = cluster_address(name)
                 what = f"its objectStorage {storage.url} and {root.url}, the root of cluster {other},"
-                message = f"{what} are one place or lie in each other"
+                message = f"{what} are the same location or one contains the other"
                 hint = "Give objectStorage a location of its own: a sweep deletes what its own cluster does not name."
                 yield PlanFinding(address, desired[address].source, message, hint, excluded_by="")
 
@@ -93,7 +93,7 @@ def _check_identity(
         capabilities = request.capabilities.get(name)
         if last is not None:
             problem = (
-                f"cluster {name} is recorded as {last.incarnation or 'there'}, but nothing is there now",
+                f"cluster {name} is recorded as {last.incarnation or 'there'}, but its location is empty",
                 "A recorded cluster is never created again. Check that its location can be reached.",
             )
         elif capabilities is not None and not capabilities.creates_cluster:
@@ -217,7 +217,7 @@ def _contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
             yield f"{' and '.join(names)} are one property by two names", "Keep one of the two.", names
     directory = properties.get(_DIRECTORY)
     if directory is not None and not directory.startswith("/"):
-        message = f"{directory!r} is not a full path: every process would have a cache of its own"
+        message = f"{directory!r} is not a full path: every process would have its own cache"
         yield message, "Begin it with a slash.", (_DIRECTORY,)
     if not number(_SIZE) and not number(_PERCENT):
         message = "the cache has no limit at all: neither by bytes nor by percent"
@@ -226,7 +226,7 @@ def _contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
         message = f"cache ({number(_PERCENT):g} %) and reservation ({number(_RESERVED):g} %) are more than the disk"
         yield message, "Lower one of the two: what they leave is for local data.", (_PERCENT, _RESERVED)
     if number(_MIN_SHARES) > number(_MAX_SHARES):
-        yield f"{_MIN_SHARES} is above {_MAX_SHARES}", "Lower the one, or raise the other.", (_MIN_SHARES, _MAX_SHARES)
+        yield f"{_MIN_SHARES} is above {_MAX_SHARES}", "Lower this one, or raise the other.", (_MIN_SHARES, _MAX_SHARES)
 
 
 def _missing_storage(cluster: Cluster) -> Iterator[PropertyProblem]:
@@ -268,7 +268,7 @@ def _mark(wanted: WantedResource, name: str) -> Mark:
     return address, ("spec", *place.split("."))
 
 
-HINT = "Use SASL_SSL and https. Where the network is safe, say `allowPlaintextPasswords: true` beside `protocol`."
+HINT = "Use SASL_SSL and https. Where the network is safe, write `allowPlaintextPasswords: true` next to `protocol`."
 
 
 def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
@@ -280,7 +280,7 @@ def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
         yield f"{where}.protocol", "SASL_PLAINTEXT sends passwords over a connection without encryption"
     url = security.token_endpoint_url or ""
     if security.client_secret is not None and url.lower().startswith("http://"):
-        yield f"{where}.tokenEndpointUrl", f"{url} is asked for tokens without encryption"
+        yield f"{where}.tokenEndpointUrl", f"{url} would send tokens without encryption"
 
 
 def check_plaintext(desired: Desired) -> Iterator[PlanFinding]:

@@ -127,7 +127,7 @@ _COPIED_MESSAGE: Final = (
 
 _EMPTY_MESSAGE: Final = "it has no records as of now; its access rules go, and the offsets of its groups"
 _REPLICA_MESSAGE: Final = (
-    "its consumer groups lose their offsets here, and its access rules go; its source keeps every record"
+    "its consumer groups lose their offsets here, and its access rules are deleted; its source still has every record"
 )
 
 Guard: TypeAlias = Callable[["Action", "Situation"], Block | None]
@@ -443,7 +443,7 @@ def lowered(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
                 None,
                 None,
                 f"this change lowers guards.approvals of {name} from {before} to {now or 'none'}",
-                "What the base asks for counts until this is merged.",
+                "The base branch's approvals apply until this is merged.",
                 is_of_approval=True,
             )
     added = [f"{allowance.action} until {allowance.until}" for allowance in guards.allow if allowance not in base.allow]
@@ -487,7 +487,7 @@ def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
             None,
             None,
             f"{empty[0]}{more} had records in state #{back_to}, and is created again, empty",
-            "Where its log is still in object storage, declare it with recoverFrom or a Mounting in place of this.",
+            "If its log is still in object storage, declare it with recoverFrom, or a Mounting instead.",
         )
 
 

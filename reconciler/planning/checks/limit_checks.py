@@ -45,7 +45,7 @@ def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
         if wanted is not None and situation.is_decidable(address):
-            message = "replicas of it still move: a change of its replicationFactor has not come to its end"
+            message = "replicas of it still move: a change of its replicationFactor has not finished"
             hint = "It continues by itself. To cancel it, set the number that it had before, and apply."
             yield PlanFinding(address, wanted.source, message, hint)
 
@@ -316,7 +316,7 @@ def _exceeded_counts(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str
     for word, limit, before, after in counts:
         if limit is not None and after > limit:
             yield (
-                f"quotas.{word} is {limit:,}, and {after:,} would lie in it after this plan, {before:,} now",
+                f"quotas.{word} is {limit:,}, and {after:,} would be in it after this plan, {before:,} now",
                 f"Raise spec.quotas.{word} of the namespace, or take topics out of it.",
             )
 
@@ -333,7 +333,7 @@ def _judge_bytes(
     sizes = [measure(topic) for topic in staying]
     known = sum(size.bytes for size in sizes if size is not None)
     unknown = sum(size is None for size in sizes)
-    hint = "Raise spec.quotas.bytes of the namespace, or let its topics keep less, before anything is added."
+    hint = "Raise spec.quotas.bytes of the namespace, or reduce the retention of its topics, before adding any."
     if known > allowed:
         message = f"quotas.bytes is {allowed:,}, and it holds {known:,} now: nothing may be added to it"
         judged.errors.append(PlanFinding(address, limit.source, message, hint))

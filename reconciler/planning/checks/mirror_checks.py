@@ -182,8 +182,8 @@ def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
                     address,
                     action.source,
                     f"its source {topic} is cut back by {action.id}: it becomes FAILED if it has copied what is cut",
-                    f"To keep what it has, fail it over first: reconciler mirror failover {address}. Else make it "
-                    f"afresh afterwards: reconciler apply --allow delete:{address}",
+                    f"To keep what it has, fail it over first: reconciler mirror failover {address}. Else create it "
+                    f"again afterwards: reconciler apply --allow delete:{address}",
                 )
 
 
@@ -295,8 +295,8 @@ def _open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
             yield PlanFinding(
                 address,
                 situation.wanted[address].source,
-                f"other producers can write to mirrors on cluster {cluster}: nothing there keeps them read-only, and "
-                "what is written to one is not in its source",
+                f"other producers can write to mirrors on cluster {cluster}: it does not enforce read-only mirrors, "
+                "and records written to one are not in its source",
                 "Say `protect: acl` in the link, or allow only its principal to write there.",
             )
 
@@ -311,7 +311,7 @@ def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Sit
         yield PlanFinding(
             mirror.address,
             wanted.source,
-            f"a rule lets {first_few(writers, _MAX_NAMES, grouping='')} write to it, and its link says `protect: acl`",
+            f"a rule lets {first_few(writers, _MAX_NAMES, grouping='')} write to it, and its link has `protect: acl`",
             "The next pass denies it: reconciler run --once --only mirror",
             wanted.marks,
         )
@@ -377,8 +377,8 @@ def _left_by_default(
         yield PlanFinding(
             address,
             wanted.source,
-            f"autoCreate leaves out {first_few(left, _MAX_NAMES, grouping='')}: MirrorMaker or another tool names its "
-            "own topics so, and only the filter '*' takes the name",
+            f"autoCreate leaves out {first_few(left, _MAX_NAMES, grouping='')}: MirrorMaker or another tool uses such "
+            "names for its own topics, and only the filter '*' matches them",
             "Name it, or a prefix of it, in a filter: include to mirror it, exclude to leave it without this warning.",
             ((address, _TOPIC_FILTERS),),
         )
@@ -515,7 +515,7 @@ def _check_prefix(
         yield PlanFinding(
             address,
             wanted.source,
-            f"{other} ({where}) has the prefix {link.spec.prefix!r}, too: each link of a cluster has one of its own",
+            f"{other} ({where}) has the prefix {link.spec.prefix!r}, too: each link of a cluster needs its own",
             "Choose another prefix for one of the two.",
             ((address, _PREFIX),),
         )

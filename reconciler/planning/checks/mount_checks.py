@@ -99,8 +99,8 @@ def sealed(observed: Inventory) -> Iterator[PlanFinding]:
         if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
             hint = (
-                "`reconciler apply` goes on where that was broken off, or lets producers in again where the files no "
-                "longer want it. What a command began, it finishes with --finish; an unmount can be cancelled. See: "
+                "`reconciler apply` continues where it was interrupted, or lets producers write again if the files no "
+                "longer declare it. What a command began, it finishes with --finish; an unmount can be cancelled. See: "
                 "reconciler mount status"
             )
             yield PlanFinding(address, None, message, hint)
@@ -247,10 +247,10 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
         ):
             return
         meant = mount_source.location
-    what = f"a topic of that name that lies at {location}" if location else "a topic of that name that was never tiered"
-    instead = f"not at {meant}" if is_explicit(meant) else f"not one of object storage that was made as {meant}"
+    what = f"a topic of that name that is at {location}" if location else "a topic of that name that was never tiered"
+    instead = f"not at {meant}" if is_explicit(meant) else f"not one from object storage that was created as {meant}"
     other = (
-        f"Where that one is meant write source: {location}." if location else "What only stays here needs no Mounting."
+        f"If you mean that one, write source: {location}." if location else "What only stays here needs no Mounting."
     )
     yield (
         f"the name is taken: cluster {mounting.cluster} has {what}, {instead}",
@@ -264,9 +264,9 @@ def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> I
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):
         return
-    instead = f"not at {meant}" if is_explicit(meant) else f"and was not made as {meant}"
+    instead = f"not at {meant}" if is_explicit(meant) else f"and was not created as {meant}"
     yield (
-        f"the topic {mounting.topic_name} that is here lies at {location}, {instead}",
+        f"the topic {mounting.topic_name} that is here is at {location}, {instead}",
         f"Write source: {location} where that one is meant, or correct source or `as`.",
     )
 
@@ -325,7 +325,7 @@ def _rival_finding(
         yield PlanFinding(mine.address, one.source, message, hint)
     elif mounted_by(mine) != mounted_by(theirs):
         message = f"{what} is taken by {theirs.address} too, at {other.source}"
-        hint = "A topic is mounted once: keep one of the two, and mirror it for the other."
+        hint = "A topic can be mounted once: keep one mounting, and mirror the topic for the other."
         yield PlanFinding(mine.address, one.source, message, hint)
 
 
@@ -352,7 +352,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
-            yield "object storage was not looked at", "Plan again."
+            yield "object storage was not read", "Plan again."
         case UserError() as error:
             yield error.message, error.hint
         case MountSource():
@@ -413,8 +413,8 @@ def _check_unmount(
 def _lost_problem(mounting: Mounting, location: str) -> tuple[str, str]:
     where = f"{location} was released, and the topic here outlived that"
     hint = (
-        "Nothing of it can be uploaded any more. Delete it here, and what lies there stays: take its Topic and its "
-        "Mounting out of the files together. Whose it is: reconciler mount list"
+        "Nothing of it can be uploaded any more. Delete it here; what is in object storage stays: take its Topic and "
+        "its Mounting out of the files together. Whose it is: reconciler mount list"
     )
     return f"it is not cluster {mounting.cluster}'s any more: {where}", hint
 
@@ -438,7 +438,7 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
             "Switch remote.read on, and apply that.",
         )
     elif seen.topic.legacy is None or seen.state == TieringState.DISABLED.value:
-        yield f"topic {mounting.topic_name} is not tiered: nothing of it lies in object storage", _SWITCH_ON
+        yield f"topic {mounting.topic_name} is not tiered: nothing of it is in object storage", _SWITCH_ON
 
 
 def _mirror_stays(mirror: Address, situation: Situation) -> bool:

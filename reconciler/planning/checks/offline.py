@@ -134,7 +134,7 @@ def _check_resource(
 ) -> Iterator[PlanFinding]:
     resource = declared.resource
     for broken in () if _is_exempt(address, guards) else violations(address, resource, guards):
-        hint = "Follow the rule, or change it in guards.rules. An exception with an end stands in guards.allow."
+        hint = "Follow the rule, or change it in guards.rules. A temporary exception belongs in guards.allow."
         yield PlanFinding(address, declared.source, broken, hint)
     is_inside = not guards.only or any(matches(pattern, address) for pattern in guards.only)
     if not is_inside and kind_of(address) not in {"cluster", "policy"}:

@@ -182,7 +182,7 @@ class Impact:
         risk = Risk.NONE
         if any(change.path == "partitions" for change in action.changes):
             reasons.append(Reason.PARTITIONS_INCREASE)
-            risk = Risk.IRREVERSIBLE  # keys move to other partitions
+            risk = Risk.IRREVERSIBLE  # keys change partitions
         lost, cost = self._loss_by_update(action), self._switching.cost(action)
         if lost.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS

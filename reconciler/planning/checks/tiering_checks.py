@@ -221,7 +221,7 @@ class TieringImpact:
             return
         measured = self._measure(switch.topic, is_wish=True)
         if measured is None:
-            what: str | None = "what lies in object storage alone (cannot tell which offsets)"
+            what: str | None = "what only object storage has (offsets unknown)"
         else:
             what = _offsets_text(
                 [(partition.number, partition.start, partition.local_start) for partition in measured.tiered]
@@ -235,7 +235,7 @@ class TieringImpact:
             return
         measured = self._measure(switch.topic, is_wish=True)
         if measured is None:
-            what: str | None = "what expired meanwhile (cannot tell which offsets)"
+            what: str | None = "what expired in the meantime (offsets unknown)"
         else:
             what = _offsets_text(
                 [(partition.number, partition.uploaded_to, partition.local_start) for partition in measured.tiered]
@@ -257,7 +257,7 @@ class TieringImpact:
             switch.topic,
             source,
             f"its read replicas show nothing once what it has in object storage is deleted: {replicas}",
-            "Keep it with onDisable: retain; or go on: they follow again once tiering is on again.",
+            "Keep it with onDisable: retain; or continue: they follow again when tiering is on again.",
         )
 
     @cached_property
@@ -278,8 +278,8 @@ def _decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding
         yield PlanFinding(
             switch.topic,
             source,
-            "remote.log.disable.policy: delete changes nothing now: its tiering is off already, and what lies in "
-            "object storage stays",
+            "remote.log.disable.policy: delete changes nothing now: its tiering is off already, and what is in object "
+            "storage stays",
             "To delete it, apply remote.write: true and remote.read: true, then switch both off with delete.",
         )
 
@@ -401,7 +401,7 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
             cluster_address(cluster),
             situation.wanted[cluster_address(cluster)].source,
             f"{ENABLED} is false: {count} to be tiered, and nothing is uploaded or fetched: "
-            "what lies in object storage alone cannot be read",
+            "what only object storage has cannot be read",
             "Remove the property where tiering is wanted.",
             ((cluster_address(cluster), ("spec", "properties", ENABLED)),),
         )
@@ -585,7 +585,7 @@ def _check_disabling(
         yield PlanFinding(
             address,
             wanted.source,
-            f"{ENABLE} would become false, which deletes what lies in object storage alone, and no file asks for that",
+            f"{ENABLE} would become false, which deletes what only object storage has, and no file declares that",
             f"To delete it set {DELETE_ON_DISABLE}: true with it; to keep it leave {ENABLE}: true and set "
             "remote.log.copy.disable: true, local.retention.ms: total, local.retention.bytes: total.",
             _marks(address, (ENABLE,), own),

@@ -301,7 +301,7 @@ def _with_desired_tiering(sides: AddressView, before: Observed) -> Topic:
     return seen.model_copy(update={"spec": seen.spec.model_copy(update={"configs": {**unchanged, **moved}})})
 
 
-_HINT_UNTOUCHED = "None of them is touched. What only its access rules allowed is no longer allowed."
+_HINT_UNTOUCHED = "None of them is touched. Access that only its rules allowed ends."
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
@@ -446,7 +446,10 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
         create(sides, decision)
     elif before.state == GOING:
         decision.refuse(
-            address, wanted.source, "it is being deleted", "Wait until it is gone (`run` finishes it), then plan again."
+            address,
+            wanted.source,
+            "it is being deleted",
+            "Wait until it is deleted (`run` finishes it), then plan again.",
         )
     elif last is None:
         if wanted.implied_by is None:
@@ -624,7 +627,7 @@ def _without_added_partitions(sides: AddressView, differing: Differences, decisi
         return differing
     if added.before < added.after:
         return differing
-    message = f"it has {added.before} partitions, and the files still say {added.after}: added partitions stay"
+    message = f"it has {added.before} partitions, and the files still have {added.after}: added partitions stay"
     hint = f"Write it into the files: reconciler drift --accept {sides.address}"
     decision.warn(sides.address, sides.wanted.source, message, hint)
     changes = tuple(item for item in differing.changes if item is not added)

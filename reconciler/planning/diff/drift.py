@@ -183,7 +183,7 @@ def _revert_tiering(action: Transition, situation: Situation, decision: Decision
         yield replace(action, after=last.resource, origins=last.origins, reasons=(Reason.DRIFTED,))
     elif drifted:
         message = f"it is left {action.from_state}: the files changed its tiering, too"
-        decision.warn(action.address, action.source, message, "`reconciler apply` brings it to what the files say.")
+        decision.warn(action.address, action.source, message, "`reconciler apply` sets it to the files' value.")
 
 
 def _revert_change(change: Change, moved: Mapping[str, Value], last: Recorded | None) -> Change:
@@ -197,7 +197,7 @@ def _refuse_revert(action: Update, changes: tuple[Change, ...], situation: Situa
     problems = list(check_changes(changes, situation.capabilities(cluster_of(action.address) or "")))
     for message, _ in problems:
         why = message.replace(" are declared:", " were applied last:")
-        hint = "Plain `reconciler apply` brings it to what the files say; `--exclude` leaves it as it is."
+        hint = "Plain `reconciler apply` sets it to the files' value; `--exclude` leaves it as it is."
         decision.refuse(action.address, action.source, f"it cannot be set back: {why}", hint)
     return bool(problems)
 
@@ -212,7 +212,7 @@ def _warn_of_kept_drift(decision: Decision, situation: Situation, made: Abstract
             message = "it was deleted and created again outside reconciler: that cannot be set back"
             hint = "`reconciler apply` adopts what is there."
         elif not drift_finding.path:
-            message = "it is gone, and the files ask for another thing at its place: it is not made again"
+            message = "it was deleted, and the files declare another resource there: it is not created again"
             hint = "`reconciler apply` makes what the files say."
         else:
             continue

@@ -427,7 +427,7 @@ def leave_to_link(address: Address, seen: Observed, situation: Situation, decisi
         _refuse_auto_created(address, mirror, source, decision)
         return
     decision.actions.append(Forget(address=address, reasons=(Reason.NO_LONGER_DECLARED,)))
-    message = f"its entry is gone, and it goes on: the autoCreate filters of {link} take its source"
+    message = f"its entry was removed, and it continues: the autoCreate filters of {link} take its source"
     decision.warn(address, source, message, "Exclude the name there first, if it is to be deleted.")
 
 
@@ -482,7 +482,7 @@ def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
         address,
         None,
         f"its entry is gone, and it is {seen.state}: it cannot be deleted on its way",
-        "Wait until it has come to its end (`reconciler run` goes on with it); or declare it again, failed-over.",
+        "Wait until it has ended (`reconciler run` continues it); or declare it again, failed-over.",
     )
 
 
@@ -512,7 +512,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
             decision.warn(
                 address,
                 situation.wanted[link_of(mirror)].source,
-                f"it is {seen.state} and takes no records: its reversal was broken off when {peer} was stopped",
+                f"it is {seen.state} and takes no records: its reversal was interrupted when {peer} was stopped",
                 f"Let it take records again with: reconciler mirror failover {address}",
             )
         elif not {address, peer_of(mirror).address} & reported:
@@ -611,10 +611,10 @@ def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decisi
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it is gone from the cluster, and {first_few(mirrors, grouping='')} has what was copied of it: a new and "
+        f"it is deleted from the cluster, and {first_few(mirrors, grouping='')} has what was copied of it: a new and "
         "empty one makes that mirror FAILED",
-        f"To keep that: reconciler mirror failover {' '.join(mirrors)}, then apply, which makes this one anew. To make "
-        f"it at once: reconciler state rm {sides.address}",
+        f"To keep that: reconciler mirror failover {' '.join(mirrors)}, then apply, which creates this one again. To "
+        f"make it at once: reconciler state rm {sides.address}",
     )
 
 
@@ -652,7 +652,7 @@ def _warn_mirrored(
 def _hint_to_swap_back(entry: MirrorTopic, situation: Situation) -> str:
     at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
     if is_broken_off(back, situation):
-        return f"Its reversal was broken off: reconciler mirror failover {back}"
+        return f"Its reversal was interrupted: reconciler mirror failover {back}"
     declared_then = declared_in_mark(at.origins.get(STATE, ""))
     if declared_then is not None:
         files = "do not name it" if declared_then == NOTHING else f"say {declared_then}"
@@ -678,7 +678,7 @@ def _hint_to_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     address, peer = mirror.address, peer_of(mirror)
     peer_seen = situation.observed.get(peer.address)
     if is_broken_off(address, situation):
-        return f"Its reversal was broken off: reconciler mirror failover {address}"
+        return f"Its reversal was interrupted: reconciler mirror failover {address}"
     if is_on_its_way(seen):
         return f"It is {seen.state}: reconciler run finishes that."
     if mirror.source_cluster not in situation.trusted:

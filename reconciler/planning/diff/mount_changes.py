@@ -190,7 +190,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
     if old is not None:
         _follow_rename(sides, old, decision)
     if (now := held_state(mounting, situation)) is not None:
-        message = f"it was {now} by a command, and the files still say {mounting.spec.state}"
+        message = f"it was {now} by a command, and the files still have {mounting.spec.state}"
         back = f"reconciler topic {UNMOUNT.name if now == 'mounted' else MOUNT.name} {topic}"
         hint = f"Write it into the files: reconciler drift --accept {sides.address}. To undo it: {back}"
         decision.hold(sides, message, hint, now)
@@ -235,7 +235,7 @@ def _decide_migration(
     ):
         machine = MOUNT if migration.spec.state == "mounted" else UNMOUNT
         legal = ", ".join(machine.legal(MigrationState(running))) or "nothing"
-        ends = "Wait until it is done, and plan again (`reconciler run` goes on with it)"
+        ends = "Wait until it is done, and plan again (`reconciler run` continues it)"
         if sides.before is not None and sides.before.is_by_hand:
             ends = f"To let it end: reconciler topic {machine.name} --finish {mounted_by(migration)}"
         elif is_by_jobs:
@@ -243,7 +243,7 @@ def _decide_migration(
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"a migration is under way by which it is {migration.spec.state} ({running}), "
+            f"a migration is in progress by which it is {migration.spec.state} ({running}), "
             f"and {mounting.spec.state} is wanted",
             f"{ends}. Legal from {running}: {legal}; see: reconciler mount status",
         )
@@ -499,7 +499,7 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
         decision.warn(sides.address, sides.wanted.source, message, "Set remote.read: true to read it.")
     elif not switches.write:
         message = "remote.write is off: what is recovered stays in object storage and is read there"
-        hint = "Nothing new is uploaded, and a lost cluster loses it. Set remote.write: true to go on archiving."
+        hint = "Nothing new is uploaded, and a lost cluster loses it. Set remote.write: true to continue archiving."
         decision.warn(sides.address, sides.wanted.source, message, hint)
 
 
@@ -564,7 +564,7 @@ def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterat
         return
     match situation.request.stored.recoveries.get(topic.address):
         case None:
-            yield f"{READ_REPLICA}: object storage was not looked at", "Plan again."
+            yield f"{READ_REPLICA}: object storage was not read", "Plan again."
         case UserError() as error:
             yield f"{READ_REPLICA}: {error.message}", error.hint
         case Recoverable():
@@ -590,7 +590,7 @@ def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, st
         return
     match situation.request.stored.recoveries.get(topic.address):
         case None:
-            yield f"{word}: object storage was not looked at", "Plan again."
+            yield f"{word}: object storage was not read", "Plan again."
         case UserError() as error:
             yield f"{word}: {error.message}", error.hint
         case Recoverable() as found:

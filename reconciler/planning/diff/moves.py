@@ -133,10 +133,10 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
         decision.warn(
             sides.address,
             sides.wanted.source,
-            "it has another number of partitions: groups go on at the earliest record of each that they may not have "
-            "read, so that none is skipped and some are read twice",
-            "Order is kept by key, as far as all records of a key lay in one partition. What that costs readers is "
-            "theirs to say.",
+            "it has another number of partitions: groups continue at the earliest record that they may not have read,"
+            " so that none is skipped and some are read twice",
+            "Order by key is kept if all records of a key were in one partition. Readers must judge the effect "
+            "themselves.",
         )
     for job in (MOVE, SWITCH_GROUPS):
         decision.actions.append(
@@ -330,7 +330,7 @@ def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterat
     if isinstance(sides.wanted.resource, MirrorLink):
         name = full_name_of(old)
         hint = (
-            f"Set its name back to {name}. A link of another name copies its mirrors anew: apply it without movedFrom "
+            f"Set its name back to {name}. A link of another name copies its mirrors again: apply it without movedFrom "
             f"and mirrorTopics, with --allow for each mirror of {name}; then declare mirrorTopics again."
         )
         yield f"no platform can rename {old} to {sides.address}", hint

@@ -191,7 +191,7 @@ def _refuse_disabling(
     is_on = before.topic.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not switches_in(then).is_off or disable_policy_in(then) == RETAIN:
         return None
-    message = f"{address}: this turns its tiered storage off, and deletes what lies in object storage"
+    message = f"{address}: this turns its tiered storage off, and deletes what is in object storage"
     hint = "Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed."
     return message, hint
 

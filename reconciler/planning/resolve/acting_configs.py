@@ -356,7 +356,7 @@ def _unsupported_settings(address: Address, policy: TieringPolicy, declared: Dec
             address,
             declared.source,
             f"{policy.address} is not possible on cluster {cluster_of(address)}: {what}",
-            "Remove it from the policy, or give these topics one of their own: nothing is left out silently.",
+            "Remove it from the policy, or give these topics one of their own: the policy's fields are never ignored.",
             ((policy.address, ("spec", *path)),),
         )
 

@@ -80,7 +80,7 @@ def _set_property(name: str, value: str, catalog: Mapping[str, ConfigKey], made:
         made.origins[PROPERTIES + name] = DEFAULT
         return
     if not value.strip():
-        message = f"properties.{name} is empty: that is no way to reset it"
+        message = f"properties.{name} is empty: an empty value does not reset it"
         made.problems.append((message, "Leave it out, or write default.", (("spec", "properties", name),)))
         return
     try:

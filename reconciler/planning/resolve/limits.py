@@ -99,8 +99,8 @@ def _ineffective_rule(
         yield PlanFinding(
             address,
             source,
-            f"{allowance}: {allowing.tier} allows that already, so this says nothing; what a tier allows only a denial "
-            "takes away below it",
+            f"{allowance}: {allowing.tier} allows that already, so this rule has no effect; below it only a denial "
+            "removes a right",
             "Remove the rule; to allow less here add one with permission: deny.",
         )
 
@@ -166,7 +166,7 @@ def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[t
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
     for field in topic.spec.beside_replica():
         name = "tieringPolicy" if field == "configs" and by_policy else field
-        message = f"spec.{name} cannot be set beside {READ_REPLICA}: a read replica has what its source has"
+        message = f"spec.{name} cannot be set together with {READ_REPLICA}: a read replica has what its source has"
         yield name, (message, "Remove it, or set it at the source: a read replica stores nothing itself.")
 
 
@@ -180,7 +180,7 @@ def check_namespace(
     yield from check_configs(passed_on or spec.configs, capabilities)
     yield from _check_lags(passed_on or spec.configs)
     if spec.configs.get(RECOVERY) == "true":
-        yield f"{RECOVERY} is about one topic: every topic made here would ask for it", "Set it on the Topic."
+        yield f"{RECOVERY} is about one topic: every topic created here would use it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
         yield beyond(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
@@ -188,7 +188,7 @@ def check_namespace(
     if spec.quotas is not None and not capabilities.quotas:
         yield beyond(capabilities, "hold a namespace to quotas")
     if spec.encryption is not None and not capabilities.encryption:
-        yield beyond(capabilities, "write a namespace under a key of its own (encryption)")
+        yield beyond(capabilities, "encrypt a namespace with its own key (encryption)")
 
 
 def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
@@ -208,7 +208,7 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
 def _check_lags(configs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     shortest, longest = configs.get(_MIN_LAG), configs.get(_MAX_LAG)
     if shortest is not None and longest is not None and int(shortest) > int(longest):
-        yield f"{_MIN_LAG} {shortest} is above {_MAX_LAG} {longest}", "Lower the one, or raise the other."
+        yield f"{_MIN_LAG} {shortest} is above {_MAX_LAG} {longest}", "Lower this one, or raise the other."
 
 
 def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
@@ -268,7 +268,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             yield from _check_replicas(after, capabilities)
         elif change.path == f"configs.{RECOVERY}" and after == "true":
             yield (
-                f"it is there, and {RECOVERY} works only when a topic is made: nothing would be recovered",
+                f"it is there, and {RECOVERY} works only when a topic is created: nothing would be recovered",
                 "Remove it; to recover, declare a topic of another name, with recoverFrom.",
             )
         elif change.path == READ_REPLICA:

@@ -75,7 +75,7 @@ def after_command(last: Recorded, role: str) -> Recorded:
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
     declared = declared_in_mark(last.origins.get(STATE, "")) or mirror.state
-    marks = {} if declared == role else {STATE: f"a command made it {role}"}
+    marks = {} if declared == role else {STATE: f"a command set it to {role}"}
     return replace(
         last,
         resource=mirror.model_copy(update={"state": declared}),
@@ -262,7 +262,7 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
         return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
-    return RoleRefusal(message, f"{first} Until then say reversed here.")
+    return RoleRefusal(message, f"{first} Until then declare reversed here.")
 
 
 def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
@@ -319,7 +319,7 @@ def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation
     if is_for_both and mirror.source_cluster not in situation.trusted:
         return LeftOut(
             f"it cannot become {mirror.state}: its source, cluster {mirror.source_cluster}, was not read",
-            "Plan again with both clusters. Where the source is lost for good, state failed-over works without it.",
+            "Plan again with both clusters. Where the source is lost permanently, state failed-over works without it.",
         )
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
     refused = source_gone(mirror, status, verbs, situation) or source_mirrors(mirror, status, verbs, situation)
@@ -448,7 +448,7 @@ def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -
     if other_side is None and source_of(mirror) not in situation.observed:
         return RoleRefusal(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
-            f"Mirror it afresh over a link on cluster {mirror.source_cluster}, and remove this entry.",
+            f"Mirror it again over a link on cluster {mirror.source_cluster}, and remove this entry.",
         )
     return _way_to_restore(peer, MirrorStatus.REGULAR if other_side is None else MirrorStatus.STOPPED, situation)
 
@@ -844,7 +844,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
             continue
         declared = declared_in_mark(item.origins.get(STATE, ""))
         if declared is not None:
-            message = f"it was made {mirror.state} by a command, and the files still say {declared}"
+            message = f"it was made {mirror.state} by a command, and the files still have {declared}"
             hint = f"Write it into the files: reconciler drift --accept {address}"
             yield Held(address, item.source, message, hint, mirror.state, item.marks)
         if PEER in item.origins:
@@ -856,9 +856,9 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
             continue
         link, role = link_of(mirror), role_now(mirror, situation.observed) or "mirroring"
         if _is_made_by_command(address, mirror, situation):
-            message = "it was made by a command, and the files do not name it"
+            message = "it was created by a command, and the files do not name it"
         elif _is_stopped_by_command(address, mirror, role, situation):
-            message = f"it was made {role} by a command, and follows its source no more: no file says that"
+            message = f"it was made {role} by a command, and no longer follows its source: no file declares that"
         else:
             continue
         written = address if link in situation.wanted else link  # accepting a link includes its mirrors

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
 
 _MAX_LOCATIONS: Final = 10
-_LIST_HINT: Final = "See what lies there: reconciler mount list"
+_LIST_HINT: Final = "See what object storage has: reconciler mount list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSou
         case UserError():
             return None
         case None:
-            message = f"there is no topic {mounting.topic_name}, and none of that name lies detached in {storage.url}"
+            message = f"there is no topic {mounting.topic_name}, and none of that name is unmounted in {storage.url}"
             return UserError(message, hint="Correct its name, or remove the Mounting: there is nothing to unmount.")
 
 
@@ -136,7 +136,7 @@ def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedSt
             case None:
                 pass
             case MountSource() as found:
-                message = f"{found.location} lies in {storage.url}, the objectStorage of cluster {cluster}"
+                message = f"{found.location} is in {storage.url}, the objectStorage of cluster {cluster}"
                 hint = f"Mount it on a cluster with that objectStorage: this one has {url}."
                 return UserError(message, hint=hint)
             case UserError() as error:
@@ -156,14 +156,14 @@ def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = Non
     if source is not None and "/" in source:
         owner = source.split("/")[1]
         return UserError(
-            f"no detached topic lies at {source} in {url}",
-            hint=f"{_LIST_HINT}. What was never detached belongs to the cluster that made it, {owner}: "
+            f"no unmounted topic is at {source} in {url}",
+            hint=f"{_LIST_HINT}. A topic that was never unmounted belongs to the cluster that created it, {owner}: "
             f"unmount it there. Where it is not, its register is lost; whose it is says: "
             f"reconciler mount release {source} --owner {owner}",
         )
-    message = f"no detached topic {wanted_name(mounting)} lies in {url}"
+    message = f"no unmounted topic {wanted_name(mounting)} is in {url}"
     if leaves_by is not None:
-        hint = f"It lies there once {leaves_by} has been applied: apply that without this Mounting, then add it."
+        hint = f"It is there once {leaves_by} has been applied: apply that without this Mounting, then add it."
         return UserError(f"{message} yet", hint=hint)
     return UserError(message, hint=f"{_LIST_HINT}, or correct source.")
 
@@ -268,7 +268,7 @@ def _find_at(mounting: Mounting, location: str, storage: SharedStorage) -> Mount
                 else _owned_error(mountable, storage)
             )
     for other in mountables:
-        message = f"at {location} in {storage.url} lies topic {other.full_name}"
+        message = f"at {location} in {storage.url} is the topic {other.full_name}"
         return UserError(message, hint=f"Write {other.location}, or correct the cluster id and revision.")
     return None
 
@@ -297,7 +297,7 @@ def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
     )
     if leaving is not None:
         message = (
-            f"no topic was made as {full_name}: the one that {leaving.leaves_by} unmounts lies at {leaving.location}"
+            f"no topic was created as {full_name}: the one that {leaving.leaves_by} unmounts is at {leaving.location}"
         )
         return UserError(message, hint="Write that location as source: both can be applied at once.")
     free = [topic for topic in storage.mountables if topic.state == "detached"]
@@ -306,8 +306,8 @@ def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
     locations = renamed or sorted(topic.location for topic in free if split_name(topic.full_name)[1] == own)
     if not locations:
         return None
-    why = "what was called so last lies" if renamed else "in another namespace that name lies"
-    message = f"no detached topic {full_name} lies in {storage.url}; {why} at {_join_locations(locations)}"
+    why = "the last topic of that name is" if renamed else "a topic of that name in another namespace is"
+    message = f"no unmounted topic {full_name} is in {storage.url}; {why} at {_join_locations(locations)}"
     return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 

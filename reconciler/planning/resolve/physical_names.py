@@ -171,8 +171,7 @@ class _FlatNames:
                     address,
                     f"its topics' names {what}: it cannot be told apart from "
                     f"{address_of('namespace', self.cluster, other)} ('.' and '_' are one)",
-                    "Rename one of the two, or make one a tier of the other; namespaceSeparator says what stands "
-                    "between tiers.",
+                    "Rename one of the two, or make one a level of the other; namespaceSeparator separates the levels.",
                 )
                 return
 
@@ -183,7 +182,7 @@ class _FlatNames:
         if is_internal(name, internal) or (seen is not None and seen.is_internal):
             yield self._finding(
                 address,
-                f"{name} is a name that the platform keeps for itself: such topics are never managed",
+                f"{name} is a name reserved by the platform: such topics are never managed",
                 "Remove it from the files, or give it another name.",
             )
         yield from self._check_home(address, name, topic)
@@ -199,7 +198,7 @@ class _FlatNames:
                 full_name = f"{home}:{name[len(start) :]}"
                 yield self._finding(
                     address,
-                    f"it is {name} there, which lies in {address_of('namespace', self.cluster, home)} by its name",
+                    f"it is {name} there, which is in {address_of('namespace', self.cluster, home)} by its name",
                     f"Declare it as {full_name}, or rename it.",
                 )
                 return

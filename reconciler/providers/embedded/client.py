@@ -296,7 +296,7 @@ class Batch:
 
     def _create_replica(self, draft: Draft, topic: Topic, found: Recoverable | UserError | None) -> str:
         if found is None or isinstance(found, UserError):
-            raise found or UserError(f"{topic.address}: its source was not looked at", hint="Plan again.")
+            raise found or UserError(f"{topic.address}: its source was not read", hint="Plan again.")
         return make_replica(draft, topic.full_name, found, topic_id=self._new_id(), acls=topic.spec.acls)
 
     def _create_topic(self, draft: Draft, topic: Topic) -> str:
@@ -412,7 +412,7 @@ def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
     topics = topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
-        raise BlockedError(message, hint="They were made since the plan: plan again.")
+        raise BlockedError(message, hint="They were created after the plan: plan again.")
     delete_namespace(draft, name, cluster_id=cluster_id, recursive=False)
 
 

@@ -182,8 +182,8 @@ class EmbeddedLinks(MirrorBook):
     ) -> None:
         """Note that a new mirror equals its source up to its own ends."""
         if maps is not None:
-            message = f"mirror {full_name} cannot go on: its source has the records at other offsets"
-            raise UserError(message, hint="Delete the topic, and mirror it afresh.")
+            message = f"mirror {full_name} cannot continue: its source has the records at other offsets"
+            raise UserError(message, hint="Delete the topic, and mirror it again.")
         self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:

@@ -167,7 +167,7 @@ def _migrated(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Call
 def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
     def go_on() -> None:
         if means.is_stopped():
-            raise IncompleteError(f"stopped before {what}", hint="Go on with: reconciler run --once")
+            raise IncompleteError(f"stopped before {what}", hint="Continue with: reconciler run --once")
 
     return go_on
 

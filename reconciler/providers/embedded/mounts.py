@@ -105,8 +105,8 @@ class Attachment:
             UserError: It is.
         """
         if not self.lies_at(location):
-            message = f"topic {self.name} is not the one of {self.source}: it lies at {location}"
-            raise UserError(message, hint="Another topic has that name since it was looked at: plan again.")
+            message = f"topic {self.name} is not the one of {self.source}: it is at {location}"
+            raise UserError(message, hint="Another topic has taken that name: plan again.")
 
 
 @dataclass(slots=True)
@@ -246,7 +246,7 @@ def _owner(cluster: EmbeddedCluster, asked: Attachment) -> Ownership | None:
 def _unknown(asked: Attachment, found: Found) -> ReconcilerError:
     if isinstance(found, ReconcilerError):
         return found
-    message = f"there is no topic {asked.name}, and nothing says that it was unmounted: {asked.source}"
+    message = f"there is no topic {asked.name}, and no record of its unmounting: {asked.source}"
     return UserError(message, hint="It was deleted or moved after the plan read it: plan again.")
 
 
@@ -411,7 +411,9 @@ def _of_topics(cluster: EmbeddedCluster, asked: HandMigration) -> list[int]:
             continue
         if others := sorted(names - asked.topics.keys()):
             message = f"migration {number} has other topics as well: {', '.join(others)}"
-            raise StalePlanError(message, hint="It was begun after the command looked: give the command again.")
+            raise StalePlanError(
+                message, hint="It was begun after the command read the cluster: run the command again."
+            )
         numbers.append(number)
     return numbers
 
@@ -422,14 +424,14 @@ def _check_places(cluster: EmbeddedCluster, asked: HandMigration) -> None:
     for name, location in asked.topics.items():
         there = topics.get(name)
         if location and there is not None and str(location_of(name, there, cluster.cluster_id)) != location:
-            message = f"topic {name} was deleted and created again since it was looked at"
+            message = f"topic {name} was deleted and created again after it was read"
             raise StalePlanError(message, hint="Nothing was unmounted. Look again.")
 
 
 def _unfinished(migration: int, error: ReconcilerError) -> IncompleteError:
     before = "" if isinstance(error, InterruptedRunError) else f"{error.hint.removesuffix('.')}. Then "
     message = f"migration {migration} is canceling, and not cancelled yet: {error.message}"
-    return IncompleteError(message, hint=f"{before}go on with: reconciler run --once --only migrations")
+    return IncompleteError(message, hint=f"{before}continue with: reconciler run --once --only migrations")
 
 
 def _keeps_outbound(cluster: EmbeddedCluster, catalog: Catalog, found: MigrationEntry) -> Iterator[str]:

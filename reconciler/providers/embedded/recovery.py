@@ -178,7 +178,7 @@ def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[
         ):
             location = ownership.location
             hint = (
-                f"Where that cluster is gone for good: reconciler mount release {location} --owner {cluster_id} "
+                f"Where that cluster is lost permanently: reconciler mount release {location} --owner {cluster_id} "
                 f"--allow release:{location}. Then declare a Mounting with source: {location} on the new one."
             )
             yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {ownership.name}", hint=hint)
@@ -193,7 +193,7 @@ def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequenc
         message = f"topics of {len(made_by)} clusters lie in {storage.url}: {others}"
         raise UserError(message, hint="Choose one with --cluster-id: which of them this cluster was is not known.")
     if made_by:
-        message = f"no topic of cluster {cluster_id} lies in {storage.url}; there are topics of {others}"
+        message = f"no topic of cluster {cluster_id} is in {storage.url}; there are topics of {others}"
         raise UserError(message, hint="Choose one of those with --cluster-id. Nothing was written.")
 
 
@@ -201,7 +201,7 @@ def _missing_description(storage: ObjectStore, place: str, manifests: int) -> Us
     count = counted(manifests, "partition", grouping="")
     message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
     hint = (
-        "Where its cluster is there: reconciler run --once --only scrub writes it again. Else restore it from a "
+        "If its cluster exists: reconciler run --once --only scrub writes it again. Else restore it from a "
         "version or copy of the bucket. Where the topic is being deleted, leave it."
     )
     return UserError(message, hint=hint)

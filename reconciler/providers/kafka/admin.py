@@ -83,7 +83,7 @@ def wait_until_bound(client: KafkaClient, changes: Sequence[PendingChange]) -> N
         current = set(read_bindings(client)[0])
         return [] if created <= current and not deleted & current else list(names)
 
-    _wait(waiting, sorted({change.name for change in changes}), "names still show other access rules")
+    _wait(waiting, sorted({change.name for change in changes}), "brokers still report other access rules")
 
 
 def _shows(change: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigSeen] | int | None) -> bool:
@@ -201,7 +201,7 @@ class Batch:
             raise of_code(seen.error, "", what=str(change.address))
         if change.is_gone:
             if change.incarnation not in {None, seen.id}:
-                message = f"{change.address}: topic {change.name} was deleted and created again since it was looked at"
+                message = f"{change.address}: topic {change.name} was deleted and created again after it was read"
                 raise StalePlanError(message, hint="Plan again.")
             return
         change.incarnation = seen.id

@@ -588,7 +588,7 @@ def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mappin
 
 
 _WAY_BACK: Final = (
-    "It ends by itself once those brokers are back; the next plan says where it stands. To cancel it, set the "
+    "It ends by itself once those brokers are back; the next plan shows its progress. To cancel it, set the "
     "replicationFactor that the topic had, and apply."
 )
 

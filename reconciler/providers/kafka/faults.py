@@ -60,22 +60,22 @@ FORBIDDEN: Final = {
 }
 
 ABSENT: Final = {
-    3: "there is no such topic or partition",
-    69: "there is no such group, or groups of its type do not take such a request",
-    91: "there is no such object",
-    100: "the topic was deleted, and perhaps made anew under its name",
+    3: "the topic or partition does not exist",
+    69: "the group does not exist, or its type does not support this request",
+    91: "the object does not exist",
+    100: "the topic was deleted, and perhaps created again",
 }
 
 FENCED: Final = {
     47: "a newer producer of the same transactional id took over",
-    49: "brokers have forgotten the producer of this transactional id, or given the id to a newer one",
+    49: "brokers no longer know the producer of this transactional id, or a newer one has taken it over",
     90: "a newer producer of the same transactional id took over",
     -144: "a newer producer of the same transactional id took over",
 }
 
 REFUSED: Final = {
     10: "a record is larger than the topic takes (max.message.bytes)",
-    17: "that is no name for a topic: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'",
+    17: "invalid topic name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'",
     18: "a batch of records is larger than a segment of the topic",
     32: "the time of a record is further from now than the topic takes (message.timestamp.before/after.max.ms)",
     33: "the broker does not offer that mechanism of login",
@@ -106,7 +106,7 @@ OURS: Final = {
     -187: "none of its brokers can be reached",
     -192: "records were not acknowledged in time",
     -193: "the name of a broker is known nowhere",
-    -195: "the connection to a broker broke or could not be made",
+    -195: "the connection to a broker failed",
 }
 """Internal codes of librdkafka for temporary errors."""
 
@@ -149,7 +149,7 @@ _HINTS: Final = {
     18: "Make the records smaller, or raise segment.bytes of the topic, and run the same command again.",
     32: "Raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic.",
     87: "Give every record a key, or take compact out of cleanup.policy of the topic, and run the same command again.",
-    7: "It may have been done all the same: the same command looks first.",
+    7: "It may have been done: the same command checks first.",
     60: "Wait until they have moved, or cancel that, and run the same command again.",
     22: "Stop its consumers, and run the same command again.",
     25: "Stop its consumers, and run the same command again.",
@@ -223,9 +223,7 @@ def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
             said(FENCED), hint="Another process continues it; nothing of this transaction is committed."
         )
     if code in ABSENT:
-        return NotFoundError(
-            said(ABSENT), hint="It has gone since it was last looked at. To see the rest: reconciler plan"
-        )
+        return NotFoundError(said(ABSENT), hint="It was deleted after it was read. To see the rest: reconciler plan")
     if code == SECURITY_DISABLED:
         unarmed = f"{what}: these brokers have no authorizer, so that access rules are not possible"
         return UserError(unarmed, hint="Set authorizer.class.name at the brokers, or take the rules out of the files.")

@@ -130,7 +130,7 @@ class Tail:
                 raise told(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
                 message = f"{TOPIC} of cluster {self._cluster} is not readable from offset {self._next} on"
-                hint = "A transaction is open there, or brokers are gone: it is over within a minute. Try again then."
+                hint = "A transaction is open there, or brokers are down: it ends within a minute. Try again then."
                 raise RetryableError(message, hint=hint)
 
     def _end(self) -> int:

@@ -103,12 +103,12 @@ class KafkaMigrations:
         if move is None:
             message = f"migration {migration}: Data migration does not exist"
             raise NotFoundError(
-                message, hint="One that is done is gone; see what is under way: reconciler mount status"
+                message, hint="A finished migration is no longer listed; see those in progress: reconciler mount status"
             )
         after = (MOUNT if move.direction == "inbound" else UNMOUNT).step(move.state, verb)
         if after is not MigrationState.CANCELING:
             message = f"migration {migration} is {move.state}: it continues by itself"
-            raise UserError(message, hint="The next apply brings it to its end; before that it can be cancelled.")
+            raise UserError(message, hint="The next apply finishes it; until then it can be cancelled.")
         may_go_on()
         self._undo(move, may_go_on)
         return replace(_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
@@ -178,7 +178,7 @@ def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> M
     goes_on = (
         goes_on_by_hand(move.direction, address_of("topic", cluster, move.topic))
         if move.by_hand
-        else "the next `reconciler apply` goes on with it"
+        else "the next `reconciler apply` continues it"
     )
     return Migration(
         id=move.at_ms,

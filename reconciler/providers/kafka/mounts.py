@@ -131,7 +131,7 @@ class KafkaCopyMoves:
         """Return a move of topics that are there."""
         ids = [self._id(name) for name in (old, new)]
         if old_id is not None and ids[0] != old_id:
-            message = f"topic {old} was deleted and created again since it was looked at (its topic id changed)"
+            message = f"topic {old} was deleted and created again after it was read (its topic id changed)"
             raise StalePlanError(message, hint="Nothing was deleted. Plan again.")
         return CopyMove(old, ids[0], new, ids[1], is_keyed)
 
@@ -327,7 +327,7 @@ class KafkaCopyMoves:
     def _id(self, full_name: str) -> str:
         seen = self.client.topic(self.naming.physical(full_name))
         if seen is None:
-            raise StalePlanError(f"topic {full_name} is gone since it was looked at", hint="Plan again.")
+            raise StalePlanError(f"topic {full_name} was deleted after it was read", hint="Plan again.")
         return seen.id
 
     def _seen(self, full_name: str) -> tuple[tuple[int, ...], ...]:

@@ -225,7 +225,7 @@ class Route:
 
     def _of_wire(self, where: str, address: Address, text: str) -> ReconcilerError:
         if "DNS" in text or "not known" in text:
-            hint = "Check bootstrapServers and, where brokers give that name, their advertised.listeners."
+            hint = "Check bootstrapServers and, if brokers advertise that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)
         if "refused" in text.lower():
             return RetryableError(f"{where} refuses connections: nothing listens on that port", hint=_ALIVE)
@@ -253,7 +253,7 @@ _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names th
 
 def _said(error: BaseException) -> str:
     """Return the broker's words without the prefixes of the library."""
-    return one_line(str(error).rpartition("Error: ")[2]) or "no reason is given"
+    return one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
 
 
 _WORDLESS: Final = OURS.keys() | LOGIN.keys()

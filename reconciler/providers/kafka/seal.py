@@ -119,7 +119,7 @@ class Seals:
         seen = self.client.topic(name)
         if seen is None or seen.id != topic_id:
             what = "is gone" if seen is None else "was deleted and created again (its topic id changed)"
-            raise StalePlanError(f"topic {name} {what} since it was looked at", hint="Plan again.")
+            raise StalePlanError(f"topic {name} {what} after it was read", hint="Plan again.")
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
@@ -263,7 +263,7 @@ def refusal(seal: Seal) -> UserError:
     """Return the error with which our own producers reject a sealed topic."""
     message = f"topic {seal.topic} is sealed: its brokers refuse every record"
     hint = (
-        "Write to where its records go. An apply that was broken off left it so: the next one continues, or lets "
+        "Write to where its records go. An interrupted apply left it so: the next one continues, or lets "
         "producers in again."
     )
     return UserError(message, hint=hint)

@@ -134,7 +134,7 @@ def _read(name: str, edge: Edge, where: str) -> str:
         with path.open("rb") as file:
             return file.read(_MAX_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text"
         raise UserError(f"{where}: {path} cannot be read: {why}", hint="Check the path and its permissions.") from error
 
 

@@ -28,7 +28,6 @@ EDGE: dict[str, Any] = {"now_ms": lambda: int(time.time() * 1000), "new_id": lam
 
 
 def providers(folder: Path) -> dict[str, Provider]:
-    """Open the clusters of a workspace."""
     edge = Edge(folder, os.environ, EDGE["new_id"], EDGE["now_ms"])
     desired = load(folder, environment=None, variables=Variables()).desired
     clusters = {address: item.resource for address, item in desired.items() if item.resource.kind == "Cluster"}
@@ -36,7 +35,6 @@ def providers(folder: Path) -> dict[str, Provider]:
 
 
 def cluster_in(folder: Path) -> EmbeddedCluster:
-    """Make an empty cluster."""
     return EmbeddedCluster.create(DirectoryStore(folder), **EDGE)
 
 

@@ -29,17 +29,14 @@ KIB_OF_MIB = 1024
 
 
 def now_ms() -> int:
-    """Return the time."""
     return int(time.time() * 1000)
 
 
 def opened(name: str) -> EmbeddedCluster:
-    """Open or make a cluster."""
     return EmbeddedCluster.create(DirectoryStore(folder / name), now_ms=now_ms, new_id=lambda: str(uuid.uuid4()))
 
 
 def provider(name: str) -> EmbeddedProvider:
-    """Open it as `run` does."""
     spec = {"embedded": {"root": f"file://{folder / name}"}}
     declared = Cluster.model_validate({"metadata": {"name": name}, "spec": spec})
     return EmbeddedProvider(

@@ -41,12 +41,10 @@ def place(name: str) -> Archive:
 
 
 def copied(kafka: Kafka, name: str) -> int:
-    """Copy alone."""
     return mirror(on(spark.session), kafka_log(kafka, TOPIC), ArchiveSink(place(name), PARTITIONS)).records
 
 
 def compared(kafka: Kafka, name: str) -> int:
-    """Copy and compare."""
     there = place(name)
     sink, copy = ArchiveSink(there, PARTITIONS), ArchiveLog(there)
     log = kafka_log(kafka, TOPIC)

@@ -28,7 +28,7 @@ CREATED_AT_ONCE: Final = 2_500
 BYTES_OF_A_TOPIC: Final = 40
 """Less than metadata or configs of a topic take in any answer."""
 MOST_CONNECTIONS: Final = 2
-"""One for each time a source may be asked: what it has, and how much."""
+"""One for each time a source commands: what it has, and how much."""
 FIRST, SECOND, THIRD = (("orders-1", "clicks-1"), ("orders-2", "clicks-2"), ("orders-3", "clicks-3"))
 TOPIC: Final = """---
 apiVersion: reconciler/v1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-QUESTION = "Only 'yes' goes on: "
+QUESTION = "Type 'yes' to continue: "
 FAILOVER = ("mirror", "failover", ORDERS)
 RESTORED = "mirror/west/shop:orders"
 EAST = stage("east", "shop:orders")

@@ -24,7 +24,6 @@ SOURCE: Final = "topic/west/shop:orders"
 
 
 def whole(_bench: Bench) -> Command:
-    """Leave everything as it is."""
     return ()
 
 
@@ -90,17 +89,14 @@ def stage(cluster: str, name: str) -> Callable[[Bench], str | None]:
 
 
 def config(cluster: str, name: str, key: str) -> Callable[[Bench], str | None]:
-    """Read a config of a topic."""
     return lambda bench: bench.cluster(cluster).catalog.read().topics[name].configs.get(key)
 
 
 def topics(cluster: str) -> Callable[[Bench], list[str]]:
-    """Read the names of topics."""
     return lambda bench: sorted(bench.cluster(cluster).catalog.read().topics)
 
 
 def namespaces(cluster: str) -> Callable[[Bench], list[str]]:
-    """Read the names of namespaces."""
     return lambda bench: sorted(name for name in bench.cluster(cluster).catalog.read().namespaces if name)
 
 

@@ -86,7 +86,6 @@ class Desk:
         return f"{self.prefix}.{name}"
 
     def drop(self, name: str) -> None:
-        """Declare it no more."""
         Path(f"manifests/{name}.yaml").unlink()
 
     def address(self, name: str) -> str:
@@ -110,7 +109,6 @@ class Desk:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """A client of somebody else's."""
         if self._admin is None:
             self._admin = KafkaAdminClient(bootstrap_servers=self.kafka.bootstrap().split(","))
         return self._admin
@@ -178,7 +176,6 @@ def at_desk(typed: Call, kafka_prefix: str) -> Iterator[Callable[[Kafka], Desk]]
 
 @pytest.fixture
 def desk(at_desk: Callable[[Kafka], Desk], kafka_broker: Kafka) -> Desk:
-    """Before the newest version."""
     return at_desk(kafka_broker)
 
 

@@ -27,7 +27,6 @@ CONFIG_TOOL: Final = "kafka.admin.ConfigCommand"
 
 
 def limited(folder: Path, *patterns: str) -> None:
-    """Let a workspace change these alone."""
     quoted = ", ".join(f'"{pattern}"' for pattern in patterns)
     given = WORKSPACE.replace('spec: {state: "file://state", manifests: [manifests]}', ONLY.replace("PATTERNS", quoted))
     (folder / "reconciler.yaml").write_text(given)

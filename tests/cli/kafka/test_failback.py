@@ -73,7 +73,6 @@ class Sides:
     configs: str = json.dumps(KEPT)
 
     def declare(self, state: str = "mirroring", mode: str = "bidirectional") -> None:
-        """Write the files."""
         Path("reconciler.yaml").write_text(WORKSPACE)
         Path("manifests").mkdir(exist_ok=True)
         at = {"west": self.west.bootstrap(), "east": self.east.bootstrap(), "prefix": self.prefix}
@@ -90,7 +89,6 @@ class Sides:
         self.mirror()
 
     def did(self, *command: str) -> Said:
-        """Type a command that succeeds."""
         said = self.typed(*command)
         assert said.code == 0, said.out + said.err
         return said
@@ -134,7 +132,6 @@ class Sides:
         return {number: [text for _, text in records] for number, records in sorted(found.items())}
 
     def read_at(self, kafka: Kafka, name: str = "orders") -> dict[int, list[tuple[int, str]]]:
-        """Return the same with offsets."""
         return dict(sorted(Place(kafka, self.prefix).read(self.topic(name)).items()))
 
     def commit(self, kafka: Kafka, group: str, offsets: dict[int, int]) -> None:
@@ -257,7 +254,7 @@ def test_what_never_reached_the_mirror_is_shown_and_kept_in_a_topic_of_its_own(s
     sides.produce(sides.east, "second", 10)
     shown = sides.did("mirror", "restore", sides.address("west"), "--dry-run").out
     assert "3 records since 20" in shown
-    assert "(partition 0 from offset 10 on) never reached its mirror: given up for good" in shown
+    assert "(partition 0 from offset 10 on) never reached its mirror: lost permanently" in shown
     several = ("mirror", "restore", sides.address("west"), sides.address("west", "none"), "--dry-run")
     assert "3 records since 20" in sides.typed(*several).out
     kept_in = rf"3 records since .+ {sides.prefix}:orders\.diverged"

@@ -40,7 +40,6 @@ class Certified:
 
     @property
     def reached(self) -> dict[str, Any]:
-        """As manifests declare it."""
         return {"bootstrapServers": [self.relay.address], "security": {"protocol": "SSL", "caFile": str(self.ca)}}
 
     def expire(self, *, after: int) -> None:

@@ -317,7 +317,7 @@ def test_what_others_wrote_to_a_mirror_is_named_by_drift_and_verify(demo: Demo, 
     found = json.loads(demo.typed("verify", demo.mirror, "--format", "json").out)
     assert (found["equal"], found["foreign"]) == (False, [{"partition": 0, "start": 3, "end": 5, "records": 2}])
     whole = demo.typed("verify", f"link/east/link-{demo.prefix}")
-    assert (whole.code, "has records of other producers" in whole.out) == (1, True)
+    assert (whole.code, "has records from other producers" in whole.out) == (1, True)
     demo.settled()
 
 

@@ -58,7 +58,6 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def selectors(expression: Any) -> Iterator[Any]:
-    """Yield every selector below an expression."""
     match expression:
         case promql.VectorSelector():
             yield expression

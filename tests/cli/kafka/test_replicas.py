@@ -88,7 +88,6 @@ def until(why: str, is_so: Callable[[], bool]) -> None:
 
 
 def place(desk: Desk, *brokers: int) -> None:
-    """Move each partition to one broker."""
     topic = f"{desk.prefix}.orders"
     desk.admin.alter_partition_reassignments(
         {TopicPartition(topic, number): [broker] for number, broker in enumerate(brokers)}

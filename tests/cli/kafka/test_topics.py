@@ -128,7 +128,7 @@ def test_a_name_of_249_characters_is_made_and_a_longer_one_refused(either: Desk)
 @pytest.mark.soak
 def test_topics_that_kafka_keeps_for_itself_are_neither_declared_nor_shown(desk: Desk) -> None:
     desk.write("inner", TOPIC.format(name="__consumer_offsets", namespace="", spec="{partitions: 8}"))
-    refused(desk, "__consumer_offsets is a name that the platform keeps for itself")
+    refused(desk, "__consumer_offsets is a name reserved by the platform")
     desk.drop("inner")
     desk.apply()
     assert "__" not in desk.typed("topic", "list").out

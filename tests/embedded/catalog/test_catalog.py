@@ -401,13 +401,12 @@ def made(name: str) -> Callable[[Draft], object]:
 
 
 def refused(draft: Draft) -> None:
-    """Change something, then refuse."""
     create_namespace(draft, "half", NamespaceEntry())
     raise UserError("no", hint="Never.")
 
 
 class Gathering:
-    """Commits that come while the swap of a first one is under way, each from a thread of its own."""
+    """Commits that come while the swap of a first one is in progress, each from a thread of its own."""
 
     def __init__(self, *, fails_at: int | None = None) -> None:
         self.swaps = 0
@@ -426,7 +425,6 @@ class Gathering:
         assert self.may_end.wait(10)
 
     def commit(self, commits: Sequence[tuple[Callable[[Draft], object], Callable[[], None]]]) -> list[Future[Catalog]]:
-        """Return what came of each."""
         with ThreadPoolExecutor(len(commits) + 1) as threads:
             first = threads.submit(self.catalog.commit, made("first"))
             assert self.is_under_way.wait(10)

@@ -232,7 +232,7 @@ def forget_handed_over(cluster: EmbeddedCluster) -> None:
 
 
 def leave_first_append(cluster: EmbeddedCluster) -> None:
-    """A writer that died after it had made the head of a topic that was deleted meanwhile."""
+    """A writer that died after it had made the head of a topic that was deleted in the meantime."""
     edit(cluster.store, append_once_and_forget(cluster), lambda head: head.update(is_settled=False))
 
 
@@ -321,7 +321,7 @@ DAMAGES = {
     "topic without its namespace": Damage(
         on_catalog(lambda draft: draft.put_namespace("shop:eu", None)),
         (Kind.NAMESPACE_MISSING,),
-        says="shop:eu:orders lies in it",
+        says="shop:eu:orders is in it",
         is_mended=True,
     ),
     "mirror without its link": Damage(on_catalog(make_mirror("nowhere")), (Kind.LINK_MISSING,)),

@@ -116,7 +116,7 @@ def test_a_migration_is_told_with_its_state_and_whether_it_waits(bucket: Bucket)
     number = bucket.west.mounts.unmount(CLICKS, ORDERS, is_automatic=False)
     finding = one(bucket, Kind.MIGRATION_WAITS)
     assert finding.what == (
-        f"migration {number}, outbound, is planned, and moves on only when it is told to: {CLICKS} and 1 more"
+        f"migration {number}, outbound, is planned, and continues only by command: {CLICKS} and 1 more"
     )
     assert finding.severity is Severity.NOTE
     assert "cluster.mounts.ask" in finding.rule.advice
@@ -152,7 +152,7 @@ def test_a_hold_of_no_migration_is_taken_off_by_a_repair(bucket: Bucket, is_clos
     bucket.filled()
     hold(bucket, HoldEntry(77, is_closed=is_closed))
     assert found(bucket) == [Kind.HOLD_STALE]
-    assert mended(bucket) == [f"let go of topics {CLICKS}, whose migration is gone"]
+    assert mended(bucket) == [f"released topics {CLICKS}, whose migration no longer exists"]
     assert found(bucket) == []
     with bucket.west.producer() as producer:
         producer.send(CLICKS, b"after")
@@ -170,7 +170,7 @@ def test_a_hold_stays_where_object_storage_says_that_the_topic_was_let_go_of(buc
     assert sorted(found(bucket)) == [Kind.HOLD_STALE, Kind.OWNERSHIP_LOST]
     assert mended(bucket) == []
     assert owners(bucket) == ["west", "east"]
-    with pytest.raises(UserError, match="takes and gives no records"):
+    with pytest.raises(UserError, match="cannot be written or read"):
         list(bucket.west.consume(CLICKS))
 
 
@@ -197,7 +197,7 @@ def test_a_state_that_is_none_is_said(bucket: Bucket) -> None:
     bucket.west.catalog.commit(
         lambda draft: draft.put_migration(int(number), replace(draft.migrations[number], state="asleep"))
     )
-    assert "'asleep' is no state of one" in one(bucket, Kind.MIGRATION_CONTRADICTION).what
+    assert "'asleep' is not a state of a migration" in one(bucket, Kind.MIGRATION_CONTRADICTION).what
 
 
 # -- who owns what

@@ -49,7 +49,7 @@ def test_a_transition_that_nobody_ends_is_told_and_is_no_error(verb: str) -> Non
     linked.east.linking.ask(ORDERS, verb, operation="operation-1")
     (finding,) = found(linked)
     assert (finding.kind, finding.severity) == (Kind.TRANSITION_UNDER_WAY, Severity.NOTE)
-    assert f"{verb} is under way" in finding.what
+    assert f"{verb} is in progress" in finding.what
     assert mended(linked) == []
 
 
@@ -63,7 +63,7 @@ def test_a_mirror_of_a_link_that_is_gone_is_an_error_until_it_is_failed_over() -
     linked.east.linking.ask(ORDERS, "failover")
     (finding,) = found(linked)
     assert (finding.kind, finding.severity) == (Kind.MIRROR_LEFT_OVER, Severity.WARNING)
-    assert mended(linked) == [f"made {ORDERS} ordinary topics, whose mirroring is over and whose link is gone"]
+    assert mended(linked) == [f"made {ORDERS} ordinary topics, whose mirroring has ended and whose link was deleted"]
     assert found(linked) == []
     assert linked.east.topic(ORDERS).mirror is None
     linked.produce("east", "own")

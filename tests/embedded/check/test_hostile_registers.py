@@ -170,7 +170,7 @@ def test_what_is_gone_behind_our_back_is_said_with_the_offsets_that_lay_in_it() 
     for key in (key for key in objects if key.startswith(("topics/shop", "pages/"))):
         store = stored({name: body for name, body in objects.items() if name != key})
         with pytest.raises(
-            MissingObjectError, match=r"shop:orders, partition 0: what lies at offsets \d+ to \d+"
+            MissingObjectError, match=r"shop:orders, partition 0: the records at offsets \d+ to \d+"
         ) as it:
             observe(opened(store))
         assert key in it.value.message

@@ -103,7 +103,7 @@ def test_a_name_that_cannot_be_read_stops_it_and_nothing_is_deleted(full: Embedd
     body = store.get(page)
     assert body is not None
     store.delete([page])
-    with pytest.raises(MissingObjectError, match="what lies at offsets 0 to"):
+    with pytest.raises(MissingObjectError, match="the records at offsets 0 to"):
         sweep_in(late(store))
     store.put(page, b"{")
     with pytest.raises(UserError):

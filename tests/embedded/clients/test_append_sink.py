@@ -153,7 +153,7 @@ def test_a_batch_with_other_rows_than_what_is_written_under_its_number_is_refuse
     assert write(cluster, 7)
     assert write(cluster, 8, [["d"]])
     assert write(cluster, 9, [])  # a batch without rows
-    with pytest.raises(UserError, match=f"batch 8 of stream {QUERY} is written, and its rows were others") as raised:
+    with pytest.raises(UserError, match=f"batch 8 of stream {QUERY} is written, and its rows were different") as raised:
         write(cluster, 8, [rows])
     assert "checkpoint was set back" in raised.value.hint
     assert readable(cluster) == [[b"a", b"b", b"c", b"d"]] * 2

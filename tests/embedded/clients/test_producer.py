@@ -149,7 +149,7 @@ def test_a_header_without_a_name_is_refused(cluster: EmbeddedCluster, header: di
     for column in (headers, headers.cast(pa.large_list(named.value_type))):
         with pytest.raises(UserError, match=problem) as refused:
             cluster.producer().append("orders", pa.RecordBatch.from_pydict({"headers": column}))
-        assert refused.value.hint == "A header has a name; its value may be null. Nothing of this batch was taken."
+        assert refused.value.hint == "A header has a name; its value may be null. Nothing of this batch was accepted."
 
 
 def test_times_of_any_unit_are_milliseconds_and_no_headers_are_none(cluster: EmbeddedCluster) -> None:
@@ -459,7 +459,7 @@ def test_who_always_loses_gives_up_and_says_that_nothing_was_written(orders: Emb
     producer = cluster_in(Refusing(orders, lose)).producer(delivery_timeout_ms=0)
     producer.send("orders", "a", partition=0)
     with pytest.raises(
-        RetryableError, match=r"the append to orders, partition 0 was given up.*nothing of it was written"
+        RetryableError, match=r"the append to orders, partition 0 was abandoned.*nothing of it was written"
     ):
         producer.flush()
     assert seen(orders) == []

@@ -208,7 +208,6 @@ def test_who_takes_over_may_die_too(
 
 def test_who_finishes_a_commit_may_die_too(prepared: Prepared) -> None:
     def decided(cluster: EmbeddedCluster) -> None:
-        """Die right after the commit point."""
         two_topics(cluster)
         swaps = itertools.count()
 

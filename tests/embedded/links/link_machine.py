@@ -161,7 +161,7 @@ def mirrors_of(linked: Linked) -> Iterator[MirrorSeen]:
 
 
 def finish(linked: Linked) -> None:
-    """Let another process drive what is under way to its end, and copy what mirrors."""
+    """Let another process drive what is in progress to its end, and copy what mirrors."""
     driver = linked.driver()
     for seen in list(mirrors_of(linked)):
         driver.drive(seen.cluster, seen.name)
@@ -383,7 +383,7 @@ class LinkModel:
             assert offset <= ends[number] or not is_open, (name, group, number, offset, ends)
 
     def finish(self) -> None:
-        """Everybody answers: what is under way ends, what was broken off is failed over, mirrors catch up."""
+        """Everybody answers: what is in progress ends, what was interrupted is failed over, mirrors catch up."""
         for _ in range(3):
             for seen in list(mirrors_of(self.linked)):
                 refusal(lambda seen=seen: self.linked.driver().drive(seen.cluster, seen.name))  # type: ignore[misc]
@@ -612,7 +612,7 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
         return found
 
     def do(self, name: str, verb: str, fault: Trouble) -> None:
-        """Do a verb, a round of copying, or a step of what is under way."""
+        """Do a verb, a round of copying, or a step of what is in progress."""
         match verb:
             case "copy":
                 seen = self.seen(name)
@@ -665,7 +665,6 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
             catalog.commit(lambda draft: alter_link(draft, link, {**declared, "paused": paused}))
 
     def _taint(self, name: str) -> None:
-        """Remember whose source was cut, maybe."""
         for other in CLUSTERS:
             seen = self.seen(other)
             if seen is not None and seen.source_cluster == name and other in self.kept:
@@ -732,7 +731,6 @@ def _opens_early(self: ClusterLinks, full_name: str, to: Any, *, operation: str,
 
 
 def _seals_what_is_there(self: ClusterLinks, topic: Any) -> Any:
-    """Make no heads where there are none."""
     real = link_side.hand_over
 
     def only_there(*asked: Any, **named: Any) -> Any:
@@ -763,7 +761,6 @@ def _opens_whatever(self: Driver, links: Any, here: MirrorSeen, ends: Mapping[in
 
 
 def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation) -> MirrorSeen:
-    """Copy before the source is shut."""
     ends = {part: bound.end for part, bound in self._source_bounds(here).items()}
     here = links.aim(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)
@@ -773,7 +770,6 @@ def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation
 
 
 def _confirms_nothing(self: Gate, _partition: int) -> Any:
-    """Refuse what is there."""
     catalog = self.catalog.read()
     self._check_topic(catalog)
     return catalog
@@ -784,7 +780,6 @@ def _forgets(mirror: MirrorEntry) -> MirrorEntry:
 
 
 def _all_fetched(copy: Any, source: Any, _source_topic_id: Any) -> int:
-    """Believe whatever was fetched, under any epochs."""
     return int(min(copy.end, source.end))
 
 

@@ -368,7 +368,7 @@ def both_copied(it: Tiered) -> Tiered:
 
 
 def faults(it: Tiered, *, deep: bool = True) -> list[CheckFinding]:
-    """Return what a check finds, but that a restore is under way."""
+    """Return what a check finds, but that a restore is in progress."""
     is_tiered = it.cluster.catalog.read().topics[TOPIC].tiering is not None
     report = check_cluster(it.store, deep=deep, storage=it.storage if is_tiered else None)
     return [finding for finding in report.findings if finding.kind is not Kind.TRANSITION_UNDER_WAY]

@@ -17,7 +17,6 @@ from tests.embedded.links.link_machine import VARIANTS, LinkMachine, one_after_t
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th write is the same one every time."""
     one_after_the_other(monkeypatch)
 
 

@@ -38,7 +38,6 @@ PARTITIONS = 2
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th write is the same one every time."""
     one_after_the_other(monkeypatch)
 
 
@@ -359,7 +358,7 @@ def test_a_failover_before_any_write_of_a_reversal_rescues_its_side(sides: tuple
             assert not rescued[-1] or was[-1] in {"PENDING_STOPPED", "STOPPED"} or read_only(left, "west")
         for name in sides:
             if any(seen.cluster == name and seen.status.startswith("PENDING") for seen in mirrors_of(left)):
-                failover(name)(left)  # The other side was broken off; this one was asked for later.
+                failover(name)(left)  # The other side was interrupted; this one was asked for later.
         for name, found in rescued[-1].items():
             counted[name] += 1
             assert set(found) <= set(values(left, name)), name
@@ -721,7 +720,7 @@ def test_of_two_that_are_restored_from_each_other_at_once_neither_is_cut() -> No
         linked.provider(name).links.join(ORDERS, peer, Operation(f"restore {name}", "truncate-and-restore"))
     assert {linked.status(name) for name in ("east", "west")} == {"PENDING_SETUP_FOR_RESTORE"}
     for name in ("east", "west"):
-        with pytest.raises(UserError, match="takes no records itself"):
+        with pytest.raises(UserError, match="accepts no records itself"):
             linked.driver().drive(name, ORDERS)
     for name in ("east", "west"):
         fail_over(linked, name)

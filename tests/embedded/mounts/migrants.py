@@ -163,7 +163,7 @@ def tail(cluster: EmbeddedCluster) -> None:
 
 
 def drive(cluster: EmbeddedCluster) -> None:
-    """Drive what is under way, and let it fail."""
+    """Drive what is in progress, and let it fail."""
     for number in cluster.mounts.under_way():
         cluster.mounts.drive(number)
 
@@ -178,7 +178,7 @@ def refusal(do: Callable[[], object]) -> ReconcilerError | None:
 
 
 def give_up(bucket: Bucket, name: str) -> None:
-    """Cancel what is under way, and delete what is left of it."""
+    """Cancel what is in progress, and delete what is left of it."""
     cluster = bucket.cluster(name)
     for number, migration in cluster.mounts.under_way().items():
         if migration.state not in {"planned", "finished", "cancelled"}:
@@ -307,7 +307,7 @@ def holders(bucket: Bucket, *locations: str) -> list[str]:
 
 
 def owner_of(bucket: Bucket, location: str) -> str | None:
-    """Return the name of the cluster that a location's register gives it to; `None`: it lies detached."""
+    """Return the name of the cluster that a location's register gives it to; `None`: it is unmounted."""
     where = TopicLocation.parse(location)
     found = read_ownership(bucket.storage, where)
     if found is not None and found.state is OwnershipState.DETACHED:

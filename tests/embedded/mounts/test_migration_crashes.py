@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th write is the same one every time."""
     without_threads(monkeypatch)
 
 
@@ -105,14 +104,13 @@ def test_nothing_died() -> None:
 
 
 def _finished(bucket: Bucket) -> None:
-    """Let others finish what is under way on `west` and `east`."""
+    """Let others finish what is in progress on `west` and `east`."""
     for name in ("west", "east"):
         if name in bucket.stores:
             tail(bucket.cluster(name))
 
 
 def _once_more(bucket: Bucket, name: str, to: str) -> None:
-    """Move `CLICKS` on, with more records."""
     location = bucket.location(CLICKS, name)
     for number in range(4):
         send(bucket.cluster(name), CLICKS, f"{name}{number}", partition=number % 3)

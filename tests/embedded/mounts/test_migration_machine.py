@@ -22,7 +22,6 @@ from tests.embedded.mounts.migration_machine import VARIANTS, MigrationMachine
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th write is the same one every time."""
     without_threads(monkeypatch)
 
 

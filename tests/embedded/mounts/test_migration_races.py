@@ -51,7 +51,6 @@ FOUND = (UserError, RetryableError)
 
 @pytest.fixture(autouse=True)
 def _one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The n-th write is the same one every time."""
     without_threads(monkeypatch)
 
 

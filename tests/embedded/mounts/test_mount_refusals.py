@@ -180,7 +180,7 @@ def test_a_topic_that_is_being_unmounted_is_not_mounted_yet(bucket: Bucket) -> N
 
 
 def leaving(bucket: Bucket, _location: str) -> None:
-    """Let an unmount die once its topic lies detached, and is still here."""
+    """Let an unmount die once its topic is unmounted, and is still here."""
     begun: list[str] = []
 
     def stop(_what: str, key: str) -> None:
@@ -516,7 +516,7 @@ def test_another_object_storage_than_its_own_is_refused(bucket: Bucket) -> None:
     bucket.west.upkeep().upload()
     mounts = bucket.cluster("west", storage=other.storage).mounts
     number = mounts.unmount("shop:mine")
-    with pytest.raises(UserError, match="this cluster's topics lie in object storage"):
+    with pytest.raises(UserError, match="this cluster's topics are stored in object storage"):
         mounts.drive(number)
     assert list(other.storage.list("mountable/")) == []
     bucket.west.mounts.drive(number)

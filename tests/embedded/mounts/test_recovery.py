@@ -429,7 +429,7 @@ def test_a_location_that_is_none_is_refused_before_anything_is_made() -> None:
     for location, message in (
         (f"{TOPIC}/{west.cluster_id}/2", "there is no topic at"),
         (f"{TOPIC}/{OTHER_ID}/1", "there is no topic at"),
-        (f"shop:clicks/{place}", f"at shop:clicks/{place} in .* lies topic {TOPIC}"),
+        (f"shop:clicks/{place}", f"at shop:clicks/{place} in .* is the topic {TOPIC}"),
         ("orders", "'orders' is not the location of a topic"),
     ):
         with pytest.raises(UserError, match=message):

@@ -308,7 +308,7 @@ def test_no_append_of_a_group_slips_past_a_sealed_head(shared: Shared) -> None:
     futures = shared.together(*shared.appends("a", "b", "c", "d"))
     assert futures[0].result() == OffsetRange(1, 2)
     for future in futures[1:]:
-        with pytest.raises(UserError, match="takes no records now: someone else may write"):
+        with pytest.raises(UserError, match="accepts no records now: someone else may write"):
             future.result()
     assert shared.values == [b"first", b"a"]
 

@@ -252,7 +252,7 @@ def test_a_part_that_is_gone_says_which_offsets_lay_in_it(
     store.delete([head(store, orders).entries[1].key])
     reading = cluster.log("orders").read(0, OffsetRange(0, 6))
     assert next(reading).num_rows == 2
-    with pytest.raises(MissingObjectError, match=r"orders, partition 0: what lies at offsets 2 to 3 cannot be read"):
+    with pytest.raises(MissingObjectError, match=r"orders, partition 0: the records at offsets 2 to 3 cannot be read"):
         next(reading)
     assert [row["offset"] for row in read(cluster.log("orders"), 0, 4)] == [4, 5]
 
@@ -345,7 +345,7 @@ def test_an_append_cannot_slip_past_a_sealed_head(store: ObjectStore, cluster: E
             sealed = True
             seal(store, orders)
 
-    with pytest.raises(UserError, match="takes no records now"):
+    with pytest.raises(UserError, match="accepts no records now"):
         produce(cluster_in(WatchedStore(store, before=seal_once)), "b")
     assert contents(cluster.log("orders")) == [(0, b"a")]
 
@@ -652,7 +652,7 @@ def test_a_damaged_part_is_told_with_topic_partition_offsets_and_object(
     with pytest.raises(UserError) as raised:
         ask(log)
     message = raised.value.message
-    assert message.startswith("shop.orders, partition 1: what lies at offsets 0 to 2 cannot be read: memory://"), (
+    assert message.startswith("shop.orders, partition 1: the records at offsets 0 to 2 cannot be read: memory://"), (
         message
     )
     assert f"object {key} is damaged: " in message

@@ -184,7 +184,7 @@ def test_a_partition_that_cannot_be_read_stops_no_other() -> None:
     assert (done.partitions, done.failed) == (1, 1)
     (error,) = done.errors
     assert isinstance(error, MissingObjectError)
-    assert error.message.startswith("orders, partition 0: what lies at offsets 0 to ")
+    assert error.message.startswith("orders, partition 0: the records at offsets 0 to ")
 
 
 def test_a_topic_that_is_being_deleted_is_left_alone() -> None:

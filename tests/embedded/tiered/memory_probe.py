@@ -55,7 +55,6 @@ def main() -> None:
 
 
 def _batch(first: int) -> pa.RecordBatch:
-    """Return records that do not compress."""
     noise = random.Random(first)  # noqa: S311 - only noise
     rows = [
         {

@@ -575,7 +575,7 @@ def test_a_directory_that_is_declared_and_no_full_path_is_an_error(tmp_path: Pat
             )
         )
     )
-    with pytest.raises(UserError, match="cloud_storage_cache_directory is 'here', which is no full path"):
+    with pytest.raises(UserError, match="cloud_storage_cache_directory is 'here', which is not a full path"):
         read(case.log)
 
 
@@ -770,7 +770,7 @@ def test_at_least_one_chunk_of_a_segment_may_stay() -> None:
 @pytest.mark.fact("F-R-053")
 @pytest.mark.parametrize("declared", ["cache", "./cache", "~/cache", "../cache"])
 def test_a_directory_that_is_no_full_path_is_refused(declared: str) -> None:
-    with pytest.raises(UserError, match="which is no full path") as raised:
+    with pytest.raises(UserError, match="which is not a full path") as raised:
         check_directory(declared)
     assert "/var/cache/reconciler" in raised.value.hint
 

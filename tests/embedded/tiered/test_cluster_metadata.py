@@ -230,7 +230,7 @@ def test_a_root_that_was_set_back_never_overwrites_what_is_newer(storage: Object
     for key, body in copy.items():
         store.put(key, body)
     back = another(storage, store, cluster_id=west.cluster_id)
-    with pytest.raises(UserError, match="its root is older than what is kept of it"):
+    with pytest.raises(UserError, match="its root is older than the stored metadata"):
         keeper(back).keep()
     assert contents_of(storage, "metadata/") == before
 

@@ -330,9 +330,7 @@ def test_a_segment_whose_records_are_others_is_never_merged_away() -> None:
     before = found.objects()
     done = found.cluster.upkeep().merge()
     assert done.failed == 1
-    assert (
-        "are not those whose digest the manifest keeps" in done.errors[0].message or "damaged" in done.errors[0].message
-    )
+    assert "do not match the digest in the manifest" in done.errors[0].message or "damaged" in done.errors[0].message
     assert found.objects() == before
     assert len(found.segments()) == 8
 

@@ -300,7 +300,7 @@ def test_it_is_not_changed_unmounted_or_mirrored(quick: Pair) -> None:
     with pytest.raises(UserError, match=r"read replica of .*: to mirror it is not possible"):
         quick.east.source_topic(COPY)
     quick.east.create_link("dr", LinkEntry("link-1", "west", {"mode": "bidirectional"}))
-    with pytest.raises(UserError, match=r"read replica of .*: to make it a mirror is not possible"):
+    with pytest.raises(UserError, match=r"read replica of .*: to become a mirror is not possible"):
         quick.east.linking.join(COPY, Peer("dr", COPY, "their-id"), Operation("1", RESTORE))
     with pytest.raises(UserError, match=r"read replica of .*: to unmount it is not possible"):
         quick.east.mounts.unmount(COPY)
@@ -323,7 +323,7 @@ def test_what_is_not_there_is_followed_by_nobody(quick: Pair, location: str, why
 
 def test_another_name_at_the_location_is_refused(quick: Pair) -> None:
     quick.upload(4)
-    with pytest.raises(UserError, match="lies topic orders"):
+    with pytest.raises(UserError, match="is the topic orders"):
         quick.east.replicate_topic(COPY, quick.location.replace("orders", "payments"))
 
 
@@ -526,7 +526,7 @@ def test_a_source_that_was_cut_is_an_error_until_it_is_followed(quick: Pair) -> 
     quick.east.replicate_topic(COPY, quick.location)
     end = quick.end()
     cut(quick, 2)
-    with pytest.raises(UserError, match="was cut at offset 2 and goes on with other records"):
+    with pytest.raises(UserError, match="was cut at offset 2 and continues with other records"):
         quick.offsets()
     assert quick.end() == end
     assert quick.follow() == 1

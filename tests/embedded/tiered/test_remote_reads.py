@@ -208,7 +208,7 @@ def test_retain_keeps_what_is_archived_readable_before_during_and_after() -> Non
 
 @pytest.mark.fact("F-K-060")
 @pytest.mark.fact("F-K-061")
-@pytest.mark.parametrize("is_finished", [False, True], ids=["while it is under way", "when it is done"])
+@pytest.mark.parametrize("is_finished", [False, True], ids=["while it is in progress", "when it is done"])
 def test_delete_refuses_what_is_remote_at_once_and_lets_reads_under_way_end(*, is_finished: bool) -> None:
     cluster = half_remote()
     under_way = cluster.log(TOPIC).read(0, ALL)
@@ -230,7 +230,7 @@ def test_a_cluster_opened_without_its_object_storage_says_so() -> None:
     cluster.storage = None
     log = cluster.log(TOPIC)
     assert read(log, start=30) == rows_of([numbered(30, 30)])
-    with pytest.raises(UserError, match="orders, partition 0: offsets 0 to 29 lie in object storage") as raised:
+    with pytest.raises(UserError, match="orders, partition 0: offsets 0 to 29 are in object storage") as raised:
         read(log)
     assert "spec.objectStorage" in raised.value.hint
 
@@ -238,7 +238,7 @@ def test_a_cluster_opened_without_its_object_storage_says_so() -> None:
 def test_another_object_storage_than_the_cluster_was_bound_to_is_told_apart_from_lost_records() -> None:
     cluster = half_remote()
     cluster.storage = MemoryStore()
-    with pytest.raises(UserError, match="holds nothing of it: this cluster's topics lie in object storage"):
+    with pytest.raises(UserError, match="holds nothing of it: this cluster's topics are stored in object storage"):
         read(cluster.log(TOPIC))
 
 
@@ -261,7 +261,7 @@ def test_a_missing_segment_is_told_with_topic_partition_offsets_and_object() -> 
     with pytest.raises(MissingObjectError) as raised:
         read(cluster.log(TOPIC))
     message = raised.value.message
-    assert message.startswith("orders, partition 0: what lies at offsets 10 to 19 cannot be read: memory://")
+    assert message.startswith("orders, partition 0: the records at offsets 10 to 19 cannot be read: memory://")
     assert f"has no object {key}" in message
 
 

@@ -100,7 +100,7 @@ def test_a_manifest_or_page_that_cannot_be_read_stops_it_and_nothing_is_deleted(
     stored = it.storage.get(page)
     assert stored is not None
     it.storage.delete([page])
-    with pytest.raises(UserError, match="what lies at offsets 0 to"):
+    with pytest.raises(UserError, match="the records at offsets 0 to"):
         sweep(it)
     it.storage.put(page, stored.body)
     assert sweep(it).objects == 3

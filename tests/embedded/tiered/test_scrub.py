@@ -99,7 +99,7 @@ def test_a_segment_of_another_size_is_told_and_put_again_where_it_lies_here(*, e
     it.storage.put(torn.key, body.body[:-20])
     done = scrubbed(it)
     assert done.failed == evicts
-    assert all("the segment is not what the manifest says: it has " in error.message for error in done.errors)
+    assert all("the segment differs from its manifest: it has " in error.message for error in done.errors)
     if not evicts:
         assert torn.key not in it.objects()
         assert scrubbed(it) == MaintenanceResult(partitions=1)

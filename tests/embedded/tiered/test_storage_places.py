@@ -51,7 +51,7 @@ def test_what_was_cut_off_beside_records_is_never_taken_for_new(left: bytes) -> 
     storage.put(SEGMENT, b"records")
     with pytest.raises(UserError, match=r"cluster\.json cannot be read"):
         create_cluster(root, "west")
-    with pytest.raises(UserError, match="though remote objects of topics lie there"):
+    with pytest.raises(UserError, match="though remote objects of topics are there"):
         create_storage(storage, ids())
 
 
@@ -88,7 +88,7 @@ def test_an_object_storage_becomes_no_cluster() -> None:
 def test_a_file_is_no_place_for_anything(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for folder in ("file", "file/below"):
-        with pytest.raises(UserError, match="a file stands where a folder should be"):
+        with pytest.raises(UserError, match="a file is where a folder should be"):
             read_cluster_id(DirectoryStore(tmp_path / folder))
 
 

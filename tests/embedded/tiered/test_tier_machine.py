@@ -19,7 +19,6 @@ from tests.embedded.tiered.tier_machine import TieredMachine
 
 @pytest.fixture(autouse=True)
 def _small_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few appends are enough for pages of pages."""
     monkeypatch.setattr(head_module, "TAIL", 4)
     monkeypatch.setattr(head_module, "BRANCHES", 2)
 

@@ -670,5 +670,5 @@ def test_a_segment_whose_records_are_not_those_of_its_digest_is_not_uploaded() -
     )
     done = it.upload(rolls=False)
     assert (done.partitions, done.failed) == (0, 1)
-    assert "its records are not those whose digest the head keeps" in done.errors[0].message
+    assert "its records do not match the digest in the head" in done.errors[0].message
     assert not [key for key in it.objects() if key.endswith(".parquet")]

@@ -116,8 +116,8 @@ def test_what_is_still_to_be_put_to_sleep_has_no_place_to_be_mounted_from(site: 
     site.declare("live", "unmounted")
     site.declare("cold", "mounted")
     (refused,) = site.plan().plan.errors
-    assert refused.message.startswith(f"no detached topic {site.topic} lies in file://bucket yet")
-    first = f"It lies there once mounting/live/{site.topic} has been applied: apply that without this Mounting"
+    assert refused.message.startswith(f"no unmounted topic {site.topic} is in file://bucket yet")
+    first = f"It is there once mounting/live/{site.topic} has been applied: apply that without this Mounting"
     assert refused.hint.startswith(first)
 
 
@@ -385,7 +385,7 @@ def test_a_topic_that_is_created_again_while_an_apply_begins_is_not_archived(
 
     monkeypatch.setattr(KafkaStorageMoves, "kept", recreating)
     site.declare("live", "unmounted")
-    assert "was deleted and created again since it was looked at" in str(site.bench.apply().verdict)
+    assert "was deleted and created again after it was read" in str(site.bench.apply().verdict)
     planned = site.plan().plan
     assert [action.blocked and action.blocked.guard for action in planned.actions] == ["recreated"]
     assert site.live.migrations.under_way() == []

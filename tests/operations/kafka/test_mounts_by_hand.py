@@ -224,7 +224,7 @@ def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
     home.write("carts", "after")
     assert home.read("carts") == ["after", "carts-1", "carts-2"]
     assert home.bench.plan().plan.errors == ()
-    with pytest.raises(UserError, match="no unmount of it that a command began is under way"):
+    with pytest.raises(UserError, match="no unmount of it that a command began is in progress"):
         raise home.asked("unmount", home.address("carts"), phase="finish").verdict or AssertionError
 
 
@@ -304,7 +304,7 @@ def test_one_whose_finish_is_killed_goes_on_where_it_was(home: Home) -> None:
     home.write("carts", "late")
     module, name, nth = _KILLED[home.cluster]
     home.killed(module, name, nth, "topic", "unmount", "--finish", home.address("carts"), "--yes")
-    if home.cluster == "live":  # On an embedded cluster `run` goes on with it.
+    if home.cluster == "live":  # On an embedded cluster `run` continues it.
         (found,) = mount_status(home.reach, cluster=home.cluster).migrations
         assert found.migration.waits[-1].endswith("its brokers refuse every record until it is deleted")
         home.bench.write("manifests/kept.yaml", MOUNTED.format(name="carts", prefix=home.prefix, cluster=home.cluster))

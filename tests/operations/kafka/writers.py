@@ -19,7 +19,7 @@ LARGE: Final = 200_000
 SLOW_S: Final = 0.2
 FAST_S: Final = 0.002
 _SHORT: Final = {"message.timeout.ms": 5_000, "topic.metadata.propagation.max.ms": 100}
-"""What is written to a topic that is gone fails soon."""
+"""What is written to a deleted topic fails soon."""
 
 
 @dataclass

@@ -216,7 +216,7 @@ class Failback:
     def _check_deletable(self, full_name: str, topic: str) -> None:
         if is_only_compacted(self.site.client, topic):
             message = f"topic {full_name} of cluster {self.site.cluster} is compacted: brokers delete no records of it"
-            hint = "Keep what only it has elsewhere, delete the topic, and mirror it afresh."
+            hint = "Keep what only it has elsewhere, delete the topic, and mirror it again."
             raise UndeletableError(message, hint=hint)
 
     def _leave(self, full_name: str, link: str, operation: str) -> None:

@@ -106,7 +106,7 @@ class KafkaSyncs:
         found, partitions = states.found(kept), len(topic.replicas)
         if source.partitions < partitions:
             message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
-            raise UserError(message, hint="Partitions only grow: delete the mirror and make it again.")
+            raise UserError(message, hint="Partitions only grow: delete the mirror and create it again.")
         taken = {} if found is None else taken_configs(source, found[1], self.site.capabilities(), configs)
         if is_sealed(configs):  # Until roles are swapped: what it took before holds then.
             taken = {key: value for key, value in taken.items() if key not in SEAL}

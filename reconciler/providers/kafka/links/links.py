@@ -275,8 +275,8 @@ class KafkaLinks(MirrorBook):
     ) -> None:
         """Note up to where a new mirror has what its source has, and where that lies in it."""
         if maps is None:
-            message = f"mirror {full_name} cannot go on where its source has its offsets: it has others"
-            raise UserError(message, hint="Delete the topic, and mirror it afresh.")
+            message = f"mirror {full_name} cannot continue at its source's offsets: its own differ"
+            raise UserError(message, hint="Delete the topic, and mirror it again.")
         self._failback(go_on).stand(full_name, source_topic_id, bounds, maps, operation)
         link_groups.release(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
 

@@ -234,7 +234,7 @@ def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
     except (IndexError, OverflowError, pa.ArrowException) as error:
         raise ValueError("a record is longer than its batch") from error
     if not np.array_equal(at, ends):
-        raise ValueError("a record is not as long as it says")
+        raise ValueError("a record's length does not match its length field")
     positions = deltas + np.repeat([head.first for head in lot.heads], counts)
     is_appended = np.repeat([bool(head.attributes & APPEND_TIME) for head in lot.heads], counts)
     newest = np.repeat([head.newest_ms for head in lot.heads], counts)

@@ -144,7 +144,7 @@ class Work:
         begin = self.source.bounds([self.partition])[self.partition].start
         if begin > self.offsets.start:
             what = f"offsets {self.offsets.start:,} to {begin - 1:,} were removed while they were copied"
-            hint = "Retention or a deletion of records went on meanwhile. Run the same command again."
+            hint = "Retention or a deletion of records ran in the meantime. Run the same command again."
             raise RetryableError(f"partition {self.partition} of the source: {what}", hint=hint)
 
 
@@ -193,7 +193,7 @@ class CopySink:
         self.ledgers.read()
         if target.link is not None and self.ledgers.is_over:
             message = f"{target.topic} of cluster {target.cluster} is not a mirror that records are copied to"
-            raise UserError(message, hint="It was stopped meanwhile: see `reconciler mirror list`.")
+            raise UserError(message, hint="It was stopped in the meantime: see `reconciler mirror list`.")
         self.read_to = self.ledgers.tail.position
         self.known = self.ledgers.all(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
@@ -361,7 +361,7 @@ class CopySink:
         message = f"{where} ends at {end:,}, and was written up to {written:,}: its brokers lost records"
         hint = "Nothing was copied behind the hole. Delete that topic, and run the same command again."
         if target.link is not None:
-            hint = "Nothing was copied behind the hole. `apply --allow delete:MIRROR` deletes it and mirrors it afresh."
+            hint = "Nothing was copied behind the hole. `apply --allow delete:MIRROR` deletes it and mirrors it again."
         return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property

@@ -139,7 +139,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Sent]:
     return told_apart(list(zip(*columns, strict=True)))
 
 
-_TAKEN: Final = "Nothing is lost: another process copies it now, and goes on. Run again later."
+_TAKEN: Final = "Nothing is lost: another process copies it now. Run again later."
 _ABORT_S: Final = 10.0
 _FULL_S: Final = 0.1
 _WRITING: Final = {

@@ -303,7 +303,7 @@ class _RangeReader:
             self._is_done = True
         elif self._next > self._begin:
             what = f"offsets {self._next:,} to {low - 1:,} were removed while they were read"
-            hint = "Retention or a deletion of records went on meanwhile. Run the same command again."
+            hint = "Retention or a deletion of records ran in the meantime. Run the same command again."
             raise RetryableError(f"{self._place}: {what}", hint=hint)
         elif low >= self._stop:
             self._is_done = True
