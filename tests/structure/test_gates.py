@@ -15,8 +15,8 @@ import pytest
 from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
-    "lines of the package": 124_750,
-    "lines of the tests": 118_535,
+    "lines of the package": 124_754,
+    "lines of the tests": 118_534,
     "actions made outside planning": 0,
     "methods of platforms": 60,
     "methods of platforms by jobs": 55,
@@ -27,7 +27,7 @@ LIMITS: Final[Mapping[str, float]] = {
     "fields of PlanInput": 19,
     "fields of Observed": 11,
     "fields of Capabilities": 34,
-    "words of prose": 183_705,
+    "words of prose": 183_711,
     "idioms per 1,000 words": 1.9,
     "vague locals": 202,
     "vague parameters": 52,

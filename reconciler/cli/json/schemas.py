@@ -254,8 +254,12 @@ def _names_for_types(module: str) -> dict[str, Any]:
     blocks = [line.body for line in _source(module).body if isinstance(line, ast.If)]
     names: dict[str, Any] = {}
     for block in blocks:
-        imports: list[ast.stmt] = [line for line in block if isinstance(line, (ast.Import, ast.ImportFrom))]
-        exec(compile(ast.Module(imports, []), module, "exec"), names)  # noqa: S102 - our own imports
+        for line in block:
+            if isinstance(line, (ast.Import, ast.ImportFrom)):
+                try:
+                    exec(compile(ast.Module([line], []), module, "exec"), names)  # noqa: S102 - our own imports
+                except ImportError:  # an optional library such as pyarrow: no document has its types
+                    names |= {alias.asname or alias.name: Any for alias in line.names}
     return names
 
 

@@ -17,8 +17,7 @@ from reconciler.resources.measures import PartitionStorage, TieringShown, TierUs
 from reconciler.runtime.text import bytes_text, count_text, counted, took
 
 if TYPE_CHECKING:
-    from reconciler.embedded.check.check import CheckResult
-    from reconciler.embedded.check.damage import CheckFinding
+    from reconciler.embedded.check.damage import CheckFinding, CheckResult
     from reconciler.errors import ReconcilerError
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset

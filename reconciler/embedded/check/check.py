@@ -7,7 +7,7 @@ counted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -25,7 +25,7 @@ from reconciler.embedded.check.check_catalog import (
 from reconciler.embedded.check.check_owners import look_at_owners
 from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
-from reconciler.embedded.check.damage import CheckFinding, Kind, Place, Severity
+from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Place, Severity
 from reconciler.embedded.check.stored import Contents, Headless, Heads, StoredObject, list_store
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
@@ -77,77 +77,10 @@ class Present:
         return catalog if catalog is not None and catalog.serial >= (self._serial or 0) else None
 
 
-NAMING: Final = frozenset(
-    {
-        Kind.CLUSTER_FILE,
-        Kind.CATALOG_LOST,
-        Kind.CATALOG_DAMAGED,
-        Kind.CATALOG_CONTRADICTION,
-        Kind.HEAD_DAMAGED,
-        Kind.HEAD_CONTRADICTION,
-        Kind.PAGE_MISSING,
-        Kind.PAGE_DAMAGED,
-    }
-)
-"""With one of these findings, objects that seem unreferenced may be the last copy of something."""
-FINDINGS: Final = 10_000
-"""Limit of findings kept in memory; more are only counted."""
 _LOOKS: Final = 3
 _AT_ONCE: Final = 16
 _AT_ONCE_DEEP: Final = 4
 """Fewer threads, since a part is read whole: up to 64 MiB, several times over in memory."""
-
-
-@dataclass(slots=True)
-class CheckResult:
-    """The result of a check."""
-
-    cluster_id: str | None = None
-    objects: int = 0
-    stored_bytes: int = 0
-    namespaces: int = 0
-    topics: int = 0
-    partitions: int = 0
-    """Partitions that were ever written."""
-    pages: int = 0
-    parts: int = 0
-    records: int = 0
-    segments: int = 0
-    """In object storage, as are `remote_records`."""
-    remote_records: int = 0
-    groups: int = 0
-    transactions: int = 0
-    findings: list[CheckFinding] = field(default_factory=list)
-    left_out: int = 0
-    """Number of findings beyond ten thousand."""
-    kinds: set[Kind] = field(default_factory=set)
-    """Kinds of all findings, including those left out."""
-    errors: int = 0
-    serial: int | None = None
-    """Serial of the catalog; `None` if it is unreadable."""
-    is_sure: bool = True
-    """Whether every object that names others was readable and consistent, so that unnamed objects are known."""
-
-    def add(self, findings: Iterable[CheckFinding]) -> None:
-        """Count findings, and store them up to the limit."""
-        for finding in findings:
-            self.errors += finding.severity is Severity.ERROR
-            self.kinds.add(finding.kind)
-            self.is_sure &= finding.kind not in NAMING
-            if len(self.findings) < FINDINGS:
-                self.findings.append(finding)
-            else:
-                self.left_out += 1
-
-    def count(self, looked: PartitionReport) -> None:
-        """Add the result of one partition."""
-        self.partitions += looked.is_there
-        self.pages += looked.pages
-        self.parts += looked.parts
-        self.records += looked.records
-        self.segments += looked.segments
-        self.remote_records += looked.remote_records
-        self.add(looked.findings)
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> CheckResult:
@@ -237,7 +170,7 @@ class _Cluster:
         look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader, self.remote)
         ends: dict[tuple[str, int], int] = {}
         for looked in self.threads.over(look.look, self._heads(checked)):
-            checked.count(looked)
+            _count(checked, looked)
             if looked.end is not None:
                 ends[looked.topic_id, looked.partition] = looked.end
             for name, epoch in looked.transactions.items():
@@ -277,6 +210,16 @@ class _Cluster:
                 yield key
             else:
                 checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
+
+
+def _count(checked: CheckResult, report: PartitionReport) -> None:
+    checked.partitions += report.is_there
+    checked.pages += report.pages
+    checked.parts += report.parts
+    checked.records += report.records
+    checked.segments += report.segments
+    checked.remote_records += report.remote_records
+    checked.add(report.findings)
 
 
 def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[CheckFinding]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -371,3 +371,62 @@ class RepairResult:
 
     kind: Kind
     what: str
+
+
+NAMING: Final = frozenset(
+    {
+        Kind.CLUSTER_FILE,
+        Kind.CATALOG_LOST,
+        Kind.CATALOG_DAMAGED,
+        Kind.CATALOG_CONTRADICTION,
+        Kind.HEAD_DAMAGED,
+        Kind.HEAD_CONTRADICTION,
+        Kind.PAGE_MISSING,
+        Kind.PAGE_DAMAGED,
+    }
+)
+"""With one of these findings, objects that seem unreferenced may be the last copy of something."""
+FINDINGS: Final = 10_000
+"""Limit of findings kept in memory; more are only counted."""
+
+
+@dataclass(slots=True)
+class CheckResult:
+    """The result of a check."""
+
+    cluster_id: str | None = None
+    objects: int = 0
+    stored_bytes: int = 0
+    namespaces: int = 0
+    topics: int = 0
+    partitions: int = 0
+    """Partitions that were ever written."""
+    pages: int = 0
+    parts: int = 0
+    records: int = 0
+    segments: int = 0
+    """In object storage, as are `remote_records`."""
+    remote_records: int = 0
+    groups: int = 0
+    transactions: int = 0
+    findings: list[CheckFinding] = field(default_factory=list)
+    left_out: int = 0
+    """Number of findings beyond ten thousand."""
+    kinds: set[Kind] = field(default_factory=set)
+    """Kinds of all findings, including those left out."""
+    errors: int = 0
+    serial: int | None = None
+    """Serial of the catalog; `None` if it is unreadable."""
+    is_sure: bool = True
+    """Whether every object that names others was readable and consistent, so that unnamed objects are known."""
+
+    def add(self, findings: Iterable[CheckFinding]) -> None:
+        """Count findings, and store them up to the limit."""
+        for finding in findings:
+            self.errors += finding.severity is Severity.ERROR
+            self.kinds.add(finding.kind)
+            self.is_sure &= finding.kind not in NAMING
+            if len(self.findings) < FINDINGS:
+                self.findings.append(finding)
+            else:
+                self.left_out += 1

@@ -24,7 +24,7 @@ from reconciler.runtime.threads import side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
-    from reconciler.embedded.check.check import CheckResult
+    from reconciler.embedded.check.damage import CheckResult
     from reconciler.embedded.cluster import EmbeddedCluster
     from reconciler.objectstore.base import ObjectStore
 

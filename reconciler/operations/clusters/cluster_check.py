@@ -19,8 +19,7 @@ from reconciler.resources.address import Address, cluster_address
 from reconciler.runtime.text import counted
 
 if TYPE_CHECKING:
-    from reconciler.embedded.check.check import CheckResult
-    from reconciler.embedded.check.damage import RepairResult
+    from reconciler.embedded.check.damage import CheckResult, RepairResult
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.operations.steps.workspace import Site

@@ -11,9 +11,8 @@ import pytest
 
 from reconciler.archives.keys import CLUSTER
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
-from reconciler.embedded.check import check
-from reconciler.embedded.check.check import CheckResult, check_cluster
-from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Severity
 from reconciler.embedded.check.mend import mend
 from reconciler.embedded.check.sweep import SweepResult
 from reconciler.embedded.clients.transactions import State
@@ -766,7 +765,7 @@ def test_an_older_catalog_mends_nothing_also_where_other_findings_leave_no_room_
 ) -> None:
     forget_topic(busy)
     busy.catalog.commit(lambda draft: draft.put_namespace("shop", None))
-    monkeypatch.setattr(check, "FINDINGS", 1)
+    monkeypatch.setattr("reconciler.embedded.check.damage.FINDINGS", 1)
     checked = check_cluster(busy.store)
     assert [finding.kind for finding in checked.findings] == [Kind.NAMESPACE_MISSING]
     assert mend(busy, checked) == []

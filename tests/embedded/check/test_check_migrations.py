@@ -15,8 +15,8 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Ownership, OwnershipState, claim_topic, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import HoldEntry
 from reconciler.embedded.catalog.tables import sealed_by
-from reconciler.embedded.check.check import CheckResult, check_cluster
-from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
+from reconciler.embedded.check.check import check_cluster
+from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Severity
 from reconciler.embedded.check.mend import mend
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.segments.head import read_head
