@@ -42,7 +42,7 @@ def test_a_cluster_is_checked_and_what_is_lost_is_named(run: Run, tmp_path: Path
     assert f"ERROR part-missing  1\n  ✗ shop:orders, partition 1, offsets 0 to 0: topics/shop/orders_1/{part.name}" in (
         said.stdout
     )
-    assert "why: The records at these offsets are gone" in said.stdout
+    assert "why: The records at these offsets are missing" in said.stdout
     assert said.stdout.endswith("\nNot consistent: 1 error\n")
     assert said.stderr.startswith("Error: cluster west is not consistent: 1 error\n")
 

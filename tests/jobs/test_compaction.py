@@ -250,5 +250,5 @@ def test_upkeep_that_is_stopped_begins_no_other_pass(spark: SparkSession, tmp_pa
     asked = iter([False, True])
     done = cluster.upkeep().compact(partial(spread, on(spark, is_stopped=lambda: next(asked, True))))
     assert done.partitions == 1
-    assert "upkeep was stopped" in str(done.errors)
+    assert "maintenance was stopped" in str(done.errors)
     assert sorted(head_of(cluster, partition).compacted_to > 0 for partition in range(2)) == [False, True]

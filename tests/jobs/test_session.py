@@ -213,14 +213,14 @@ def test_a_java_home_without_java_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["exit 3", "echo no idea", "kill -9 $$"])
 def test_a_java_that_does_not_say_its_version_is_refused(tmp_path: Path, script: str) -> None:
     program(tmp_path, "java", script)
-    with pytest.raises(UserError, match="it does not say its version"):
+    with pytest.raises(UserError, match="it does not print its version"):
         check_java({"PATH": f"{tmp_path}:/bin:/usr/bin"})
 
 
 def test_a_file_called_java_that_is_no_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "java").write_bytes(b"\x7fELF nonsense")
     (tmp_path / "java").chmod(0o755)
-    with pytest.raises(UserError, match="it does not say its version"):
+    with pytest.raises(UserError, match="it does not print its version"):
         check_java({"PATH": str(tmp_path)})
 
 

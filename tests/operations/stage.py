@@ -490,14 +490,14 @@ def once(
 DYING = """
 import os, signal, sys, time, uuid
 from pathlib import Path
-from reconciler.embedded.link_side import Linking
+from reconciler.embedded.link_side import ClusterLinks
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.providers.models import MirrorBook
 
 folder, step, when, *allow = sys.argv[1:]
-owner = Linking if hasattr(Linking, step) else MirrorBook
+owner = ClusterLinks if hasattr(ClusterLinks, step) else MirrorBook
 whole = getattr(owner, step)
 
 def dying(*given, **named):
@@ -524,12 +524,12 @@ ASKING = """
 import os, signal, sys
 from queue import SimpleQueue
 from reconciler.cli.main import main
-from reconciler.embedded.link_side import Linking
+from reconciler.embedded.link_side import ClusterLinks
 from reconciler.operations.steps.runner import Stop
 from reconciler.providers.models import MirrorBook
 
 step, when, number, *typed = sys.argv[1:]
-owner = Linking if hasattr(Linking, step) else MirrorBook
+owner = ClusterLinks if hasattr(ClusterLinks, step) else MirrorBook
 whole, request = getattr(owner, step), Stop.request
 heard = SimpleQueue()
 

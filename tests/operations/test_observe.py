@@ -194,7 +194,7 @@ def test_where_it_stays_away_its_actions_are_in_doubt_and_the_others_are_done(bo
     assert {action.cluster for action in result.in_doubt} == {"east"}
     assert isinstance(applied.verdict, IncompleteError)
     assert applied.verdict.exit_code == 4
-    assert "cluster east cannot be looked at" in applied.verdict.message
+    assert "cluster east cannot be read" in applied.verdict.message
     assert "3 actions are in doubt" in applied.verdict.message
     assert len(summary.in_doubt) == 3
     lockfile = lockfile_of(both)
@@ -202,7 +202,7 @@ def test_where_it_stays_away_its_actions_are_in_doubt_and_the_others_are_done(bo
     assert lockfile.open_run is not None
 
     # As long as it is away nothing is done, unless it is left out by name.
-    with pytest.raises(IncompleteError, match="cluster east cannot be looked at"):
+    with pytest.raises(IncompleteError, match="cluster east cannot be read"):
         both.apply()
     assert lockfile_of(both).open_run is not None
 

@@ -112,7 +112,7 @@ GROWING = frozenset({"epochs_grow", "serials_grow"})
 
 VARIANTS: Mapping[str, Broken] = {
     "no fence": Broken(recovery, "take_over", _no_fence, FENCED, "freeze", 27.0, resumes=True),
-    "no nonce": Broken(memory, "mine_or_lost", _any_body, GROWING | FENCED, "freeze", 27.0),
+    "no nonce": Broken(memory, "verify_own_write", _any_body, GROWING | FENCED, "freeze", 27.0),
     "blind retry of swaps": Broken(
         Lease, "_find_own_write", _blindly_again, GROWING, "freeze", 27.0, is_clock_standing=True
     ),

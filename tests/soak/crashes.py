@@ -99,8 +99,8 @@ def _at_write(point: int, number: signal.Signals) -> None:
 
         setattr(directory, name, write)
 
-    signalling("put_in_place")
-    signalling("create_in_place")
+    signalling("rename_into_place")
+    signalling("link_into_place")
 
 
 def asked_to_stop(folder: Path, seed: str) -> None:

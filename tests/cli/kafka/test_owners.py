@@ -20,7 +20,7 @@ from tests.servers.kafkasecured import Secured
 
 pytestmark = pytest.mark.thorough
 
-UNTOLD: Final = "cluster live was not told what this workspace owns"
+UNTOLD: Final = "cluster live does not have the list of what this workspace owns"
 UNKNOWN: Final = "which workspace owns what on it is not known"
 
 

@@ -327,7 +327,7 @@ def test_another_storage_has_not_what_was_put_to_sleep(site: Site) -> None:
     site.write("sites", SITES.replace("file://bucket", "file://elsewhere", 1))
     site.declare("live", "mounted")
     (refused,) = (each.message for each in site.plan().plan.errors)
-    assert "lies in file://bucket, the objectStorage of cluster cold" in refused
+    assert "is in file://bucket, the objectStorage of cluster cold" in refused
 
 
 # Another topic under the name: a client that was not stopped makes it, where brokers create topics by themselves.
