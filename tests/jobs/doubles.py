@@ -182,6 +182,11 @@ class Mishap:
         """There once whoever waits may go on."""
         return self.folder / "over"
 
+    @property
+    def gave_up(self) -> Path:
+        """There once a task has waited in vain."""
+        return self.folder / "gave-up"
+
     def touch(self) -> None:
         """Be told of a read or a write."""
         from pyspark import TaskContext  # noqa: PLC0415 - where the executor has it
@@ -210,6 +215,7 @@ class Mishap:
             if self.is_over.exists():
                 return
             threading.Event().wait(0.01)
+        self.gave_up.touch()
         raise TimeoutError("what this task waited for did not come")
 
 

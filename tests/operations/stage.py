@@ -100,14 +100,12 @@ def opened(bench: Bench, name: str) -> EmbeddedCluster:
 
 
 def produce(bench: Bench, cluster: str, *values: str, partition: int = 0) -> None:
-    """Append records."""
     with opened(bench, cluster).producer() as producer:
         for value in values:
             producer.send(ORDERS, value, partition=partition)
 
 
 def values(bench: Bench, cluster: str, partition: int = 0) -> list[str]:
-    """Return what can be read."""
     found = opened(bench, cluster).consume(ORDERS)
     return [(one.value or b"").decode() for one in found if one.partition == partition]
 
@@ -145,7 +143,6 @@ def waiting(bench: Bench) -> list[tuple[str, str]]:
 
 
 def upkeep(bench: Bench, *only: str) -> Upkeep:
-    """Do one pass of `run`."""
     return run_once(
         SiteOptions(invocation=bench.invocation, select=Select()),
         only=only,
@@ -168,7 +165,6 @@ def take_in(bench: Bench, pattern: str = "*") -> AcceptResult:
 
 
 def lose(bench: Bench, cluster: str = "west") -> None:
-    """Move a cluster away."""
     (bench.folder / ".clusters" / cluster).rename(bench.folder / f"lost-{cluster}")
 
 
@@ -400,7 +396,6 @@ class Runner:
         return next(link for link in self.linked.provider(cluster).links.links() if link.name == name)
 
     def later(self, ms: int) -> None:
-        """Let time go by."""
         self.linked.clock.now_ms += ms
 
     def serial(self, cluster: str = "east") -> int:
@@ -451,7 +446,6 @@ class Counting:
         return counted
 
     def list(self, prefix: str) -> Any:
-        """Count pages."""
         listed = list(self.inner.list(prefix))
         self.calls["list"] += max(1, -(-len(listed) // 1000))
         return iter(listed)

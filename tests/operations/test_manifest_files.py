@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def made(bench: Bench) -> Bench:
-    """A workspace that `init` made."""
     init(bench.invocation, Path("made"))
     return bench.with_(cwd=bench.folder / "made")
 

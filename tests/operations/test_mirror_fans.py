@@ -48,12 +48,10 @@ TEN = [*FIVE, *(f"b{number}" for number in range(5))]
 
 @pytest.fixture
 def shop(bench: Bench) -> Bench:
-    """`east` and `north` mirror `west`."""
     return fan(bench)
 
 
 def declare(shop: Bench, cluster: str, name: str = "orders", partitions: int = 1) -> None:
-    """Declare a topic."""
     shop.write(f"manifests/{cluster}-{name}.yaml", topic(name, cluster, partitions=partitions, configs="{}"))
 
 

@@ -219,7 +219,7 @@ def test_what_is_to_be_failed_over_by_now_is_not_finished_first(shop: Bench) -> 
     want(shop, "reversed")
     die(shop, "join", "after")
     told = drift(shop.invocation, Select())
-    assert [(each.address, "takes no records" in each.message) for each in told.warnings] == [(MIRROR, True)]
+    assert [(each.address, "accepts no records" in each.message) for each in told.warnings] == [(MIRROR, True)]
     want(shop, "failed-over")
     done = shop.apply(Select(allow=(f"failover:{MIRROR}",)))
     assert done.verdict is None

@@ -117,7 +117,6 @@ KNOWN = {
 
 
 def slow_murmur2(key: bytes) -> int:
-    """Kafka's `Utils.murmur2`, line by line."""
     m, word = 0x5BD1E995, 0xFFFFFFFF
     mixed = 0x9747B28C ^ len(key)
     for at in range(0, len(key) & ~3, 4):

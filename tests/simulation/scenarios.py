@@ -36,7 +36,6 @@ def base() -> World:
 
 
 def play(scenario: Scenario) -> World:
-    """Let it happen."""
     return base().fork().play(scenario.visits, seed=scenario.seed)
 
 

@@ -29,9 +29,7 @@ _TRIES = 5
 class Foreman(Protocol):
     """Whoever is asked before a job begins."""
 
-    def begins(self, job: DataAction) -> None:
-        """Take note that it begins."""
-        ...
+    def begins(self, job: DataAction) -> None: ...
 
 
 class LedgerJobs:

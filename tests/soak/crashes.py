@@ -132,7 +132,6 @@ def _say(name: str, found: int) -> None:
 
 
 def main() -> None:
-    """Do what the arguments say."""
     folder, rounds, seed = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     folder.mkdir(parents=True, exist_ok=True)
     match rounds:

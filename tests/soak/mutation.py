@@ -47,7 +47,6 @@ class Mutation:
 
 
 def mutations() -> tuple[Mutation, ...]:
-    """Return the list."""
     kept = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     return tuple(Mutation(**{**each, "tests": tuple(each["tests"])}) for each in kept)
 

@@ -92,7 +92,6 @@ def told(store: ObjectStore, run: str, serial: int, *names: str, status: str = "
 
 
 def erase(store: ObjectStore, run: str, *, keeps_result: bool = False) -> None:
-    """Lose what a run wrote."""
     store.delete(
         [listed.key for listed in store.list(f"runs/{run}/") if not keeps_result or listed.key != result_key(run)]
     )

@@ -42,7 +42,6 @@ def lockfile(store: MemoryStore) -> Lockfile:
 
 
 def lose(store: MemoryStore) -> None:
-    """Delete the lockfile."""
     store.delete([KEY])
 
 

@@ -29,7 +29,6 @@ from tests.state.simulation import Simulation, simulate, simulated
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """Two committed states."""
     store = MemoryStore()
 
     async def fill() -> None:

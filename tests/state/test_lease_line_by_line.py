@@ -235,7 +235,6 @@ def test_a_write_that_hangs_holds_up_no_other_for_longer_than_the_lease_lasts() 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that tries once."""
     monkeypatch.setattr(swap, "TRIES", 1)
 
 

@@ -16,7 +16,7 @@ from tests.structure.gates import House, figures, traced
 
 LIMITS: Final[Mapping[str, float]] = {
     "lines of the package": 124_754,
-    "lines of the tests": 118_534,
+    "lines of the tests": 118_521,
     "actions made outside planning": 0,
     "methods of platforms": 60,
     "methods of platforms by jobs": 55,

@@ -172,7 +172,6 @@ def read_all(log: TopicLog) -> dict[int, list[dict[str, Any]]]:
 
 
 def unnumbered(records: dict[int, list[dict[str, Any]]]) -> dict[int, list[dict[str, Any]]]:
-    """Return them without their offsets."""
     return {
         number: [{key: value for key, value in row.items() if key != "offset"} for row in rows]
         for number, rows in records.items()

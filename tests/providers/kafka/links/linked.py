@@ -176,7 +176,6 @@ class Linked:
         return Copier(self)
 
     def copy(self) -> None:
-        """Copy all there is."""
         copier = self.copier()
         for partition in range(self.seen.partitions):
             copier.copy(partition)
