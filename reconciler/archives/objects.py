@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -58,17 +58,22 @@ def missing_offsets(
 
 
 def retry_missing(look: Callable[[], T]) -> T:
-    """Call `look` up to three times while an object is missing.
+    """Call `look` until it finds every object, or misses the same one three times.
 
-    Maintenance may have replaced the object; the head or manifest, read again, names the new one.
+    Maintenance may have replaced the object; the head or manifest, read again, names the new one. An object that was
+    not missing before shows that another process published since, so it does not count as a failed attempt.
 
     Raises:
-        MissingObjectError: It was missing the last time, too.
+        MissingObjectError: The same object was missing three times.
     """
-    for _ in range(_READ_ATTEMPTS - 1):
-        with suppress(MissingObjectError):
+    misses: Counter[str] = Counter()
+    while True:
+        try:
             return look()
-    return look()
+        except MissingObjectError as error:
+            misses[str(error)] += 1
+            if misses[str(error)] == _READ_ATTEMPTS:
+                raise
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:

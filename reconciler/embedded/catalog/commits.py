@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import orjson
 
-from reconciler.archives.objects import RESTORE_HINT, damaged, decoded, get_gzipped, put_gzipped
+from reconciler.archives.objects import RESTORE_HINT, damaged, decoded, get_gzipped, put_gzipped, retry_missing
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, serial_of_catalog_key
-from reconciler.errors import MissingObjectError, ReconcilerError, UserError
+from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.effects import note
@@ -124,11 +124,8 @@ class CatalogRegister:
         Raises:
             UserError: The catalog is damaged or lost.
         """
-        try:
-            return self._read_catalog(self._register.read())
-        except MissingObjectError:
-            # A newer snapshot may have replaced the named objects, and a sweep deleted them: retry once.
-            return self._read_catalog(self._register.read())
+        # A newer snapshot may have replaced the named objects, and a sweep deleted them.
+        return retry_missing(lambda: self._read_catalog(self._register.read()))
 
     def known(self) -> Catalog:
         """Return the cached catalog; read it first if the cache is empty."""

@@ -221,6 +221,34 @@ def test_a_roll_finds_its_entries_again_after_an_append_has_spilled_them() -> No
     assert {listed.key for listed in store.list("pages/")} == {page.key for page in head_of(cluster).pages}
 
 
+class Overtaking(WatchedStore):
+    """A store in which another process rolls what is about to be read, several times."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.others: EmbeddedCluster | None = None
+        self.left = 5
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if self.others is not None and self.left and key.startswith("topics/"):
+            self.left -= 1
+            self.others.upkeep().roll()
+            append_parts(self.others, 4)
+        return super().get_range(key, start, length)
+
+
+def test_a_roll_goes_on_as_long_as_others_replace_its_parts() -> None:
+    store = Overtaking(MemoryStore())
+    cluster, clock = clocked(store)
+    with_topic(cluster, segment_bytes=TWO_PARTS)
+    append_parts(cluster, 7)
+    store.others, _ = clocked(store.inner, clock)
+    done = cluster.upkeep().roll()
+    assert (store.left, done.errors, done.partitions) == (0, [], 1)
+    assert len(held(cluster)) == 2 * (7 + 5 * 4)
+    assert parts_in(store) == named_in(cluster)
+
+
 RACES = [
     pytest.param(first, second, parts, marks=pytest.mark.soak if parts > 9 and first == second else ())
     for first, second, parts in product(("roll", "compact", "retain"), ("roll", "compact", "retain"), (9, 80))
