@@ -103,7 +103,7 @@ _LINK: Final = (
     _command("Commands", "create", "make links now; for emergencies", "mirror", group="link"),
     _command("Commands", "list", "links, their states and mirrors", "mirror", group="link"),
     _command(
-        "Commands", "describe", "links: fields, tasks, mirrors by state, what may be asked", "mirror", group="link"
+        "Commands", "describe", "links: fields, tasks, mirrors by state, accepted commands", "mirror", group="link"
     ),
     _command("Commands", "alter", "change fields of links now; for emergencies", "mirror", group="link"),
     _command("Commands", "pause", "stop all mirrors of links from fetching", "mirror", group="link"),

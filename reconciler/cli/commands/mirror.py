@@ -172,7 +172,7 @@ def describe_command(
     addresses: Addresses,
     form: TextOrJson = "text",
 ) -> None:
-    """Show mirrors: state, lag and last fetched offset of each partition, what is wrong, what may be asked for."""
+    """Show mirrors: state, lag and last fetched offset of each partition, problems, and the commands each accepts."""
     from reconciler.cli.json.mirrors_json import MIRROR_DESCRIPTION
     from reconciler.cli.text.mirrors_text import described_text
     from reconciler.operations.mirrors.mirror_views import describe_mirrors
@@ -444,7 +444,7 @@ def link_describe_command(
     addresses: LinkAddresses = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show links: state, fields, tasks, mirrors by their states, what is wrong, what may be asked for."""
+    """Show links: state, fields, tasks, mirrors by state, problems, and the commands each accepts."""
     from reconciler.cli.json.mirrors_json import LINK_DESCRIPTION
     from reconciler.cli.text.mirrors_text import described_links_text
     from reconciler.operations.mirrors.link_views import describe_links

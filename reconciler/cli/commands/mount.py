@@ -151,7 +151,7 @@ def status_command(
     cluster: Cluster = None,
     form: TextOrJson = "text",
 ) -> None:
-    """Show the mounts and unmounts under way: how far each is, what it waits for, and what may be asked of it."""
+    """Show mounts and unmounts in progress: how far each is, what it waits for, and which commands it accepts."""
     from reconciler.cli.json.mounts_json import MOUNT_STATUS
     from reconciler.cli.text.mounts_text import status_text
     from reconciler.operations.clusters.mounts import mount_status

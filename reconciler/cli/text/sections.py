@@ -15,7 +15,6 @@ from reconciler.planning.actions import (
     Action,
     Change,
     Create,
-    Reason,
     RunJob,
     Transition,
     Update,
@@ -29,9 +28,6 @@ from reconciler.runtime.text import count_text, first_few
 _AFTER_AT_MOST: Final = 2
 _DETAILS_AT_MOST: Final = 40
 """Lines below one new resource; no topic has as many configs. The JSON of the plan and its page have all."""
-
-_SAYS_MORE: Final = frozenset({"rule", "max_deletes", "empty", "owner"})
-"""Guards whose name does not explain the block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +145,9 @@ def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
 def _block_text(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
-    if action.blocked.guard == "data_bearing" and Reason.HOLDS_DATA not in action.reasons:
-        return f"blocked: {action.blocked.message}"
-    guard = action.blocked.guard.replace("_", " ").replace("-", " ")
-    # The risk already says it if the guard has the same name.
-    word = "blocked" if guard == action.risk.value.replace("-", " ") else f"blocked: {guard}"
-    # The last lines list each `--allow`. Other blocks are explained here.
-    is_enough = action.blocked.allow is not None and action.blocked.guard not in _SAYS_MORE
-    return word if is_enough else f"{word}, {action.blocked.message}"
+    # The cell with the risk says the rest; the last lines list each `--allow`.
+    is_said = action.blocked.guard.replace("_", "-") == action.risk.value and action.blocked.allow is not None
+    return "blocked" if is_said else f"blocked: {action.blocked.message}"
 
 
 def _wait_text(action: Action) -> str:
