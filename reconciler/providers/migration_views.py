@@ -1,4 +1,4 @@
-"""Convert registers of detached topics to plan resources, for every platform."""
+"""Registers of detached topics as plan resources."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:
-    """Return all topics ever detached, sorted by location.
+    """Return all detached topics, sorted by location.
 
     Raises:
-        UserError: There is no object storage, or one of its registers is damaged.
+        UserError: There is no object storage, or a register is damaged.
     """
-    return [mountable_of(ownership) for ownership in sound_ownerships(given(cluster, storage))]
+    return [mountable_of(ownership) for ownership in sound_ownerships(require_storage(cluster, storage))]
 
 
-def goes_on_by_hand(direction: Direction, *topics: Address) -> str:
-    """Return what a prepared migration waits for if a command began it."""
+def finish_by_hand(direction: Direction, *topics: Address) -> str:
+    """Return the command that finishes a prepared migration."""
     verb = "mount" if direction == "inbound" else "unmount"
     return f"continue it with: reconciler topic {verb} --finish {' '.join(topics)}"
 
 
-def given(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
+def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
     """Return the object storage of a cluster.
 
     Raises:
@@ -62,16 +62,16 @@ def mountable_of(ownership: Ownership) -> Mountable:
 
 
 def detached_in(storage: ObjectStore) -> Iterator[tuple[str, Mountable | UserError]]:
-    """Yield all registers, with one listing and one GET each."""
+    """Yield all registers: one listing, one GET each."""
     for key, ownership in ownerships(storage):
         yield key, ownership if isinstance(ownership, UserError) else mountable_of(ownership)
 
 
 def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
-    """Return a topic by its current manifests, with one GET per partition.
+    """Return a topic by its current manifests, one GET per partition.
 
     Raises:
-        UserError: The topic does not exist, or has no owner or another one.
+        UserError: The topic does not exist or has another owner or none.
     """
     topic = located(storage, TopicLocation.parse(location))
     ownership = read_ownership(storage, topic.location)
@@ -98,8 +98,8 @@ def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
     )
 
 
-def released_in(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> Mountable:
-    """Release a topic of a lost owner: its manifests, then its register.
+def release_in(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> Mountable:
+    """Release a lost owner's topic: its manifests, then its register.
 
     Raises:
         UserError: As for `releasable_in`.

@@ -1,4 +1,4 @@
-"""Links, changed fields and refusals in the words of the protocol, for every platform."""
+"""Links, mirrors and changed fields as every provider reads and writes them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
 class MirrorBook(ABC):
-    """What a cluster keeps of its links and mirrors: the platform changes an entry, this class decides to what."""
+    """Entries of links and mirrors: this class decides their changes, a platform stores them."""
 
     @abstractmethod
     def mirror(self, full_name: str) -> MirrorSeen:
@@ -56,42 +56,39 @@ class MirrorBook(ABC):
 
     @abstractmethod
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace the entry of a link, likewise."""
+        """Replace the entry of a link in one step; `decide` is called again if another change came first."""
 
     @abstractmethod
     def now_ms(self) -> int:
-        """Return the time by the clock of the caller."""
+        """Return the caller's time."""
 
     def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
-        """Write down where an operation is to end; the first ends count."""
+        """Record where an operation ends; the first ends count."""
         self.change_mirror(full_name, lambda entry: aimed(full_name, entry, operation, ends))
         return self.mirror(full_name)
 
     def trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
-        """Note why a mirror cannot fetch or continue, or that it can again."""
-        kept = noted(trouble, self.now_ms())
-        self.change_mirror(full_name, lambda entry: troubled(entry, kept, fails=fails, operation=operation))
+        """Record why a mirror cannot fetch or continue; `None` if it can."""
+        entry_trouble = noted(trouble, self.now_ms())
+        self.change_mirror(full_name, lambda entry: troubled(entry, entry_trouble, fails=fails, operation=operation))
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
-        """Note whether a link reaches its source."""
-        kept = noted(trouble, self.now_ms())
-        self.change_link(link, lambda entry: link_troubled(entry, status, kept))
+        """Record whether a link reaches its source."""
+        entry_trouble = noted(trouble, self.now_ms())
+        self.change_link(link, lambda entry: link_troubled(entry, status, entry_trouble))
 
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Note what is wrong with a task of a link, or that nothing is."""
-        kept = noted(trouble, self.now_ms())
-        self.change_link(link, lambda entry: task_troubled(entry, task, kept))
+        """Record what is wrong with a task of a link; `None` if nothing is."""
+        entry_trouble = noted(trouble, self.now_ms())
+        self.change_link(link, lambda entry: task_troubled(entry, task, entry_trouble))
 
 
 def mirror_seen(
     cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
 ) -> MirrorSeen:
-    """Return a mirror as its cluster has it: `topic` is its id and partitions, `of` its link, `None` if that is gone.
-
-    Without its link it can be looked at and failed over all the same.
-    """
+    """Return a mirror; `topic` is its id and partitions, `of` its link, whose entry is `None` if the link is gone."""
     link_name, link = of
     return MirrorSeen(
         cluster,
@@ -115,21 +112,21 @@ def mirror_seen(
 
 
 def differs(full_name: str) -> UserError:
-    """Return why a topic or mirror is not created where one of that name exists."""
+    """Return the error for a topic to create whose name is taken."""
     message = f"topic {full_name} exists and differs from what was to be created"
     return UserError(message, hint="It was created after the plan: plan again.")
 
 
 def no_storage() -> UserError:
-    """Return why nothing that lies in object storage can be made into a topic."""
+    """Return the error of a cluster without object storage."""
     return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
 
 
 def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
-    """Return a link of a cluster as it was declared, without its mirrors.
+    """Return a link as declared, without its mirrors.
 
     Raises:
-        UserError: The workspace that declared it calls its source what this cluster is called here.
+        UserError: Its source is declared under this cluster's name.
     """
     spec = MirrorLinkSpec.model_validate(entry.declared, context=KEPT)
     if spec.source == cluster:
@@ -142,7 +139,7 @@ def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
 
 
 def link_seen(name: str, cluster: str, entry: LinkEntry) -> LinkSeen:
-    """Return a link as its cluster has it; see `link_in`."""
+    """Return a link; see `link_in`."""
     return LinkSeen(
         link_in(name, cluster, entry),
         entry.id,
@@ -156,7 +153,7 @@ def link_seen(name: str, cluster: str, entry: LinkEntry) -> LinkSeen:
 def mirror_in(
     cluster: str, full_name: str, mirror: MirrorEntry, of: NamedObjects, configs: Mapping[str, str], partitions: int
 ) -> MirrorTopic:
-    """Return a mirror of a cluster, with those of the configs it sets that it does not take from its source."""
+    """Return a mirror with its own configs, not those synced from its source."""
     link_name, link = of
     synced = frozenset(synced_configs(link))
     return MirrorTopic(
@@ -171,16 +168,16 @@ def mirror_in(
 
 
 def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
-    """Return what is kept of a link: all of its spec but the mirrors, which are topics."""
+    """Return the entry of a new link: its spec without mirrors, which are topics."""
     declared = {key: value for key, value in link.spec.to_json().items() if key not in _NOT_KEPT}
     return LinkEntry(link_id, link.spec.source, declared)
 
 
 def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
-    """Return what a new mirror takes from its source, as the plan says it.
+    """Return the source of a new mirror as planned.
 
     Raises:
-        UserError: The plan does not say how many partitions the source has.
+        UserError: The plan lacks the number of partitions.
     """
     partitions = parameters.get("partitions")
     if not isinstance(partitions, int):
@@ -190,9 +187,9 @@ def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic
 
 
 def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """Return the kept spec of a link with dotted paths set, or removed where they become `None`.
+    """Return a link's stored spec with changes at dotted paths; `None` removes a field.
 
-    A part without fields is removed too: an absent part means the default, and an empty one nothing.
+    Empty parts are removed: a missing part means the default, an empty one nothing.
     """
     after = dict(declared)
     for change in changes:
@@ -206,9 +203,6 @@ def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> di
     return after
 
 
-# What the changes of an update ask for, field by field, as every provider reads them. Pure.
-
-
 CONFIGS: Final = "configs."
 QUOTAS: Final = "quotas."
 ENCRYPTION: Final = "encryption.kmsKeyId"
@@ -216,23 +210,23 @@ ENCRYPTION: Final = "encryption.kmsKeyId"
 
 @dataclass(frozen=True, slots=True)
 class FieldChanges:
-    """The fields of a topic, namespace or mirror that change; `None` takes a value away."""
+    """Changed fields of a topic, namespace or mirror; `None` unsets a value."""
 
     configs: Mapping[str, str | None]
     partitions: int | None = None
     replication_factor: int | None = None
     quotas: Mapping[str, int | None] = field(default_factory=dict)
     keys: tuple[str | None, ...] = ()
-    """The key it is to have, where that changes."""
+    """The new key, if it changes."""
     rules: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
-    """Access rules by their paths: the operations there are to be; `None` takes one away."""
+    """Operations of access rules, by path; `None` removes a rule."""
 
 
 def moved(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
-    """Read the changes of a topic, namespace or mirror.
+    """Convert changes of a topic, namespace or mirror.
 
     Raises:
-        UserError: A field cannot be changed on that platform.
+        UserError: The platform cannot change a field.
     """
     configs: dict[str, str | None] = {}
     numbers: dict[str, int] = {}
@@ -252,7 +246,7 @@ def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Fiel
             case str(path), tuple() | None as operations if path.startswith(ACLS):
                 rules[path] = None if operations is None else tuple(map(str, operations))
             case str(path), None if path == SEALED:
-                continue  # Taken off by the provider itself, before all else.
+                continue  # the provider removes seals first
             case path, _:
                 message = f"{address}: {platform} of this version cannot change {path}"
                 raise UserError(message, hint="Set it back in the files, and plan again.")
@@ -265,16 +259,19 @@ def check_unmoved(
     current: Mapping[str, Value],
     catalog: Mapping[str, ConfigKey] = NO_CATALOG,
 ) -> None:
-    """Refuse changes decided on values that somebody has changed since; what stands as wanted already is no change.
+    """Reject changes of values that have been changed since the plan, unless they already are as planned.
 
-    Values of configs that are in `catalog` are compared by what they mean.
+    Configs in `catalog` are compared by meaning.
 
     Raises:
-        StalePlanError: Names the first of them.
+        StalePlanError: With the first such value.
     """
     for change in changes:
-        found = current.get(change.path)
-        if not any(equal(change.path, found, each, catalog) for each in (change.before, change.after)):
-            now, before = ("unset" if value is None else repr(value) for value in (found, change.before))
+        current_value = current.get(change.path)
+        if not any(
+            equal(change.path, current_value, accepted_value, catalog)
+            for accepted_value in (change.before, change.after)
+        ):
+            now, before = ("unset" if value is None else repr(value) for value in (current_value, change.before))
             message = f"{address}: {change.path} is {now} now, not {before}"
             raise StalePlanError(message, hint="It was changed after the plan read it: plan again.")

@@ -94,7 +94,7 @@ class Migrations(Protocol):
 class MountsByPlatform(Protocol):
     """What a cluster does that mounts and unmounts by itself."""
 
-    def carry_out(self, asked: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
+    def carry_out(self, request: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
         """Do a migration by hand, as far as its phase says.
 
         What cannot get there is undone, unless it was prepared before: then it stays where it is.

@@ -1,4 +1,4 @@
-"""Open providers; the only module that imports them, lazily."""
+"""Opens providers, which it imports lazily."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_provider(cluster: Cluster, edge: Edge) -> Provider:
 
 
 def _open_embedded(cluster: Cluster, edge: Edge) -> Provider:
-    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported only on use
+    from reconciler.providers.embedded.provider import EmbeddedProvider  # noqa: PLC0415 - imported on use
 
     return EmbeddedProvider.of(cluster, edge)
 
@@ -34,4 +34,4 @@ def _open_kafka(cluster: Cluster, edge: Edge) -> Provider:
 
 
 PLATFORMS: Final[dict[str, Callable[[Cluster, Edge], Provider]]] = {"embedded": _open_embedded, "kafka": _open_kafka}
-"""Opens a cluster, by platform."""
+"""By platform."""

@@ -34,7 +34,7 @@ _MAX_BYTES: Final = 1024 * 1024
 
 
 class Secret:
-    """Text that is not displayed. Picklable, as executors need it and are reached over Spark's own channel."""
+    """Text that is not displayed. Picklable: executors need it, over Spark's channel."""
 
     __slots__ = ("_text",)
 
@@ -61,7 +61,7 @@ class Secret:
 
 
 def resolve(reference: str, environ: Mapping[str, str]) -> Secret:
-    """Resolve `${env:NAME}` or `${file:/path}`; one line end after a file's text is removed.
+    """Resolve `${env:NAME}` or `${file:/path}`; one final line end of a file is removed.
 
     Raises:
         UserError: The variable is not set, the file cannot be read, or the secret is empty.
@@ -70,13 +70,13 @@ def resolve(reference: str, environ: Mapping[str, str]) -> Secret:
     if match is None:
         raise BrokenInvariantError("a secret is not a reference", hint="Please report how it came to be")
     source, name = match[1], match[2]
-    text = _of_environment(name, environ) if source == "env" else _of_file(Path(name))
+    text = _read_environment(name, environ) if source == "env" else _read_file(Path(name))
     if not text:
         raise UserError(f"the secret {reference} is empty", hint="Set it, or correct the reference")
     return Secret(text)
 
 
-def _of_environment(name: str, environ: Mapping[str, str]) -> str:
+def _read_environment(name: str, environ: Mapping[str, str]) -> str:
     if name not in environ:
         raise UserError(
             f"the environment variable {name} is not set", hint=f"A manifest reads a secret from it: export {name}"
@@ -84,7 +84,7 @@ def _of_environment(name: str, environ: Mapping[str, str]) -> str:
     return environ[name]
 
 
-def _of_file(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
@@ -100,7 +100,7 @@ def _of_file(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access to a store besides its location; `None` uses defaults."""
+    """Options of a store besides its location; `None` means default."""
 
     patience: Patience | None = None
     credentials: Credentials | None = None
@@ -109,7 +109,7 @@ class Access:
 
 
 def patience_in(properties: Mapping[str, str]) -> Patience:
-    """Return the time limits in a cluster's properties; invalid values are rejected by planning."""
+    """Return the time limits in a cluster's properties; planning rejects invalid values."""
 
     def value(name: str) -> int:
         with suppress(ValueError):
@@ -126,10 +126,10 @@ def patience_in(properties: Mapping[str, str]) -> Patience:
 
 
 def access_of(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
-    """Return the access to an embedded cluster's object storage from its properties.
+    """Return the options of an embedded cluster's object storage.
 
     Raises:
-        UserError: A secret or the file of certificates cannot be read.
+        UserError: A secret or the certificates cannot be read.
     """
 
     def secret(name: str) -> StoreSecret | None:
@@ -174,7 +174,7 @@ def _trust_file(name: str | None, folder: Path) -> str | None:
         raise UserError(message, hint="Correct the path, or its permissions.") from error
 
 
-def opened(location: LocationSpec, edge: Edge, access: Access | None = None) -> ObjectStore:
+def open_location(location: LocationSpec, edge: Edge, access: Access | None = None) -> ObjectStore:
     """Open a store; read-only for a caller without write rights."""
     options = access or Access()
     settings = StoreSettings(
@@ -199,4 +199,8 @@ def object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
         UserError: As for `access_of`.
     """
     location, properties = declared.spec.object_storage, declared.spec.properties
-    return None if location is None else opened(location, edge, access_of(properties, patience_in(properties), edge))
+    return (
+        None
+        if location is None
+        else open_location(location, edge, access_of(properties, patience_in(properties), edge))
+    )

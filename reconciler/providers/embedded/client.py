@@ -29,7 +29,7 @@ from reconciler.embedded.tiered.replicas import make_replica
 from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.embedded.recovery import asked_in, begin, ended, replicas_in
+from reconciler.providers.embedded.recovery import begin, complete_recoveries, recoveries_in, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
 from reconciler.providers.models import check_unmoved, declared_after, differs, link_entry, moved, source_taken
 from reconciler.providers.protocol import Done, Failed, Outcome
@@ -50,14 +50,11 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Resource
 
 
-# Mirrors that a batch pauses, resumes or fails over: one cluster does that alone, whatever its source is up to.
-
-
 def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
-    """Ask a verb of a mirror, or find that it was; return which topic it is.
+    """Request a verb of a mirror, once; return the id of its topic.
 
     Raises:
-        UserError: It is no mirror, or the verb is not legal in its state: it says what is.
+        UserError: The topic is no mirror, or the verb is illegal in its state.
     """
     topic, mirror = mirror_named(draft, full_name)
     if not is_done(mirror, verb):
@@ -65,18 +62,18 @@ def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     return topic.id
 
 
-def failed_over(
+def finish_failovers(
     cluster: EmbeddedCluster,
     actions: Sequence[ControlAction],
     outcomes: Sequence[Outcome],
     may_go_on: Callable[[], None],
 ) -> list[Outcome]:
-    """Let producers write to what a batch failed over, and hold its groups to its end, side by side.
+    """Clamp the groups of failed-over mirrors to their ends and let producers write, in parallel.
 
-    It is done where that is: one that was not has failed, and may be repeated.
+    An action whose topic could not be opened fails and may be repeated.
 
     Raises:
-        LeaseError: By `may_go_on`; the next producer takes over what was left, and so does whoever asks again.
+        LeaseError: By `may_go_on`; the next producer or a repeated action finishes the rest.
     """
     names = {action.id: full_name_of(action.address) for action in actions if _is_failover(action)}
     mine = [outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)]
@@ -93,14 +90,11 @@ def failed_over(
             errors[name] = error
 
     all_side_by_side(open_heads, mine, name="failover")
-    return [Failed(each.id, errors[each.id]) if each.id in errors else each for each in outcomes]
+    return [Failed(result.id, errors[result.id]) if result.id in errors else result for result in outcomes]
 
 
 def _is_failover(action: ControlAction) -> bool:
     return isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, FAILOVER)
-
-
-# What a principal needs for each action of a plan.
 
 
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -112,12 +106,12 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Address, Observed]:
-    """Return an inventory in which what may not be described says so; clusters and links everyone may see."""
+    """Mark resources that the principal may not describe; clusters and links are visible to everyone."""
 
     def shown(address: Address, observed: Observed) -> Observed:
         try:
             check_shown(who, catalog, address)
-            if isinstance(observed.resource, Mounting):  # It may call its topic otherwise.
+            if isinstance(observed.resource, Mounting):  # its topic may have another name
                 who.check(catalog, Operation.DESCRIBE, Kind.TOPIC, observed.resource.topic_name)
         except NotAuthorizedError as error:
             return replace(observed, hidden=error)
@@ -127,10 +121,10 @@ def hide(who: Permissions, catalog: Catalog, inventory: Inventory) -> dict[Addre
 
 
 def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
-    """Refuse who may not describe what an address names, be it there or not; clusters and links everyone may see.
+    """Reject an address that may not be described, whether or not it exists.
 
     Raises:
-        NotAuthorizedError: By which rule.
+        NotAuthorizedError: With the rule.
     """
     kind = _KINDS.get(kind_of(address))
     if kind is not None:
@@ -138,10 +132,10 @@ def check_shown(who: Permissions, catalog: Catalog, address: Address) -> None:
 
 
 def check_action(who: Permissions, draft: Draft, action: ControlAction) -> None:
-    """Refuse an action that whoever acts may not do, by the rules as they are now.
+    """Reject an action that the current rules forbid.
 
     Raises:
-        NotAuthorizedError: Says what is not allowed, and by which rule.
+        NotAuthorizedError: With the operation and the rule.
     """
     if who.is_super_user:
         return
@@ -179,7 +173,7 @@ def _check_move(who: Permissions, draft: Draft, action: Transition) -> None:
 
 
 def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting: Mounting) -> None:
-    """Refuse a mount but by the super user, as a recovery: what lies in object storage may be anybody's."""
+    """Only the super user mounts: object storage has no access rules."""
     if action.machine == UNMOUNT.name:
         who.check(draft, Operation.DELETE, Kind.TOPIC, mounting.topic_name)
         return
@@ -188,7 +182,7 @@ def _check_mounting(who: Permissions, draft: Draft, action: Transition, mounting
 
 
 def _kind_of(resource: Resource) -> Kind | None:
-    """Return what rules there are about a resource; `None` where it is the super user's alone."""
+    """`None`: only the super user may change it."""
     match resource:
         case Topic():
             return Kind.TOPIC
@@ -222,19 +216,18 @@ _PLATFORM: Final = "an embedded cluster"
 
 
 class Batch:
-    """Actions carried out on a draft of the catalog: each one whole or, where it is refused, not at all."""
+    """Applies actions to a draft of the catalog, each completely or not at all."""
 
     def __init__(
         self,
         actions: Sequence[ControlAction],
         cluster: EmbeddedCluster,
         recoveries: Recoveries,
-        attaching: MountBatch | None,
+        mount_batch: MountBatch | None,
     ) -> None:
-        """Take what was looked up for the actions; whoever the cluster is opened for does them."""
         self._actions = actions
         self._recoveries = recoveries
-        self._attaching = attaching
+        self._mount_batch = mount_batch
         self._who = cluster.permissions
         self._cluster_id = cluster.cluster_id
         self._new_id = cluster.fresh_id
@@ -242,23 +235,22 @@ class Batch:
         self.outcomes: list[Outcome] = []
 
     def decide(self, draft: Draft) -> None:
-        """Do all of them; may run again on a newer catalog, and forgets what it found before.
+        """Apply all actions; runs again if another commit came first.
 
-        What makes room comes first: quotas are held to at every step, and a plan counts what is there when it is done.
+        Deletes and moves come first, as quotas are checked at every step.
         """
         ordered = sorted(self._actions, key=lambda action: not isinstance(action, Delete | Transition))
-        found = {action.id: self._outcome(draft, action) for action in ordered}
-        self.outcomes = [found[action.id] for action in self._actions]
+        outcomes = {action.id: self._outcome(draft, action) for action in ordered}
+        self.outcomes = [outcomes[action.id] for action in self._actions]
 
     def _outcome(self, draft: Draft, action: ControlAction) -> Outcome:
         try:
             check_action(self._who, draft, action)
-            return Done(action.id, self._done(draft, action))
+            return Done(action.id, self._apply(draft, action))
         except ReconcilerError as error:
             return Failed(action.id, error)
 
-    def _done(self, draft: Draft, action: ControlAction) -> str | None:
-        """Carry out one action and return the incarnation of what it leaves."""
+    def _apply(self, draft: Draft, action: ControlAction) -> str | None:
         match action:
             case Create():
                 return self._create(draft, action)
@@ -278,11 +270,11 @@ class Batch:
                 create_namespace(draft, namespace.metadata.name, namespace_entry(namespace))
                 return None
             case Topic() as topic:
-                found = self._recoveries.get(action.address)
+                source = self._recoveries.get(action.address)
                 if topic.spec.read_replica_of is not None:
-                    return self._create_replica(draft, topic, found)
-                if found is not None:
-                    return begin(draft, action, topic, found, self._new_id())
+                    return self._create_replica(draft, topic, source)
+                if source is not None:
+                    return begin(draft, action, topic, source, self._new_id())
                 return self._create_topic(draft, topic)
             case MirrorLink() as link:
                 create_link(draft, link.metadata.name, link_entry(link, self._new_id()))
@@ -290,14 +282,14 @@ class Batch:
             case MirrorTopic() as mirror:
                 return self._create_mirror(draft, mirror, action)
             case Cluster() | Mounting() | TieringPolicy():
-                raise _cannot(action)
+                raise _unsupported(action)
             case _:
                 assert_never(action.after)
 
-    def _create_replica(self, draft: Draft, topic: Topic, found: Recoverable | UserError | None) -> str:
-        if found is None or isinstance(found, UserError):
-            raise found or UserError(f"{topic.address}: its source was not read", hint="Plan again.")
-        return make_replica(draft, topic.full_name, found, topic_id=self._new_id(), acls=topic.spec.acls)
+    def _create_replica(self, draft: Draft, topic: Topic, source: Recoverable | UserError | None) -> str:
+        if source is None or isinstance(source, UserError):
+            raise source or UserError(f"{topic.address}: its source was not read", hint="Plan again.")
+        return make_replica(draft, topic.full_name, source, topic_id=self._new_id(), acls=topic.spec.acls)
 
     def _create_topic(self, draft: Draft, topic: Topic) -> str:
         shape, existing = shape_of(topic), draft.topics.get(topic.full_name)
@@ -335,7 +327,7 @@ class Batch:
                 alter_link(draft, link.metadata.name, declared_after(entry.declared, action.changes))
                 return entry.id
             case Cluster() | Mounting() | TieringPolicy():
-                raise _cannot(action)
+                raise _unsupported(action)
             case _:
                 assert_never(action.after)
 
@@ -344,7 +336,9 @@ class Batch:
         entry = draft.namespaces.get(name)
         if entry is not None:
             check_unmoved(action.address, action.changes, fields_of(entry))
-        alter_namespace(draft, name, wanted.configs if entry is None else _news(wanted.configs, entry.configs))
+        alter_namespace(
+            draft, name, wanted.configs if entry is None else _changed_configs(wanted.configs, entry.configs)
+        )
         if wanted.quotas:
             limit_namespace(draft, name, replace(draft.namespaces[name].quotas or QuotaEntry(), **wanted.quotas))
         for key in wanted.keys:
@@ -358,7 +352,7 @@ class Batch:
         alter_topic(
             draft,
             full_name,
-            _news(wanted.configs, entry.configs),
+            _changed_configs(wanted.configs, entry.configs),
             partitions=wanted.partitions,
             replication_factor=wanted.replication_factor,
         )
@@ -376,7 +370,7 @@ class Batch:
                 check_same_link(link.metadata.name, draft.links.get(link.metadata.name), action.incarnation)
                 delete_link(draft, link.metadata.name)
             case Cluster() | Mounting() | TieringPolicy():
-                raise _cannot(action)
+                raise _unsupported(action)
             case _:
                 assert_never(action.before)
 
@@ -385,11 +379,11 @@ class Batch:
             return self._alter_topic(draft, action.after.full_name, action)
         if action.machine == MIRROR.name and action.verb in ONE_SIDED:
             return ask_once(draft, full_name_of(action.address), action.verb, self._now_ms())
-        if self._attaching is not None and action.id in self._attaching.asked:
-            return self._attaching.begin(draft, action.id)
+        if self._mount_batch is not None and action.id in self._mount_batch.attachments:
+            return self._mount_batch.begin(draft, action.id)
         before = action.parameters.get("from")
         if not (isinstance(action.after, Topic) and action.verb == "move" and isinstance(before, str)):
-            raise _cannot(action)
+            raise _unsupported(action)
         name = action.after.full_name
         old = full_name_of(Address(before)) if "/" in before else before
         if old not in draft.topics and name in draft.topics:
@@ -398,9 +392,9 @@ class Batch:
         return draft.topics[name].id
 
 
-def _news(wanted: Mapping[str, str | None], there: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the configs that change: done twice, an action asks nothing of what has begun meanwhile."""
-    return {key: value for key, value in wanted.items() if there.get(key) != value}
+def _changed_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
+    """Drop configs that have their value: an operation begun since must not reject a repeated action."""
+    return {key: value for key, value in wanted.items() if current.get(key) != value}
 
 
 def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bool:
@@ -408,7 +402,7 @@ def _is_mirror_of(existing: TopicEntry, mirror: MirrorTopic, link_id: str) -> bo
 
 
 def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
-    """Remove a namespace that is empty: a plan shows each delete by itself, so none hides in another."""
+    """Delete an empty namespace; each topic in it needs an action of its own."""
     topics = topics_under(draft, name)
     if topics:
         message = f"namespace {name} holds topics: {', '.join(topics[:5])}{' …' if topics[5:] else ''}"
@@ -416,36 +410,33 @@ def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
     delete_namespace(draft, name, cluster_id=cluster_id, recursive=False)
 
 
-def _cannot(action: ControlAction) -> UserError:
+def _unsupported(action: ControlAction) -> UserError:
     message = f"{action.address}: an embedded cluster of this version cannot {action.verb} it"
     return UserError(message, hint="Remove it from the manifest.")
-
-
-# Tiering that a batch switches off: driven to its end before the batch is over (KIP-950).
 
 
 _CONFIGS: Final = "configs."
 
 
-def switched_off(
+def turn_off_tiering(
     cluster: EmbeddedCluster,
     actions: Sequence[ControlAction],
     outcomes: Sequence[Outcome],
     may_go_on: Callable[[], None],
 ) -> list[Outcome]:
-    """Finish what the actions of a batch left DISABLING; one whose topics are not done has failed, and may be repeated.
+    """Finish turning off tiering (KIP-950); an action whose topics are unfinished fails and may be repeated.
 
     Raises:
-        LeaseError: By `may_go_on`; what is left is finished by the next process.
+        LeaseError: By `may_go_on`; the next process finishes the rest.
     """
-    if not _concerned(actions, disabling(cluster.catalog.known())):
+    if not _ids_switching(actions, disabling(cluster.catalog.known())):
         return list(outcomes)
     try:
         cluster.finish_disablings(may_go_on=may_go_on)
     except LeaseError:
         raise
     except ReconcilerError as error:
-        failed = _concerned(actions, disabling(cluster.catalog.read()))
+        failed = _ids_switching(actions, disabling(cluster.catalog.read()))
         return [
             Failed(outcome.id, error) if isinstance(outcome, Done) and outcome.id in failed else outcome
             for outcome in outcomes
@@ -453,14 +444,14 @@ def switched_off(
     return list(outcomes)
 
 
-def _concerned(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
-    """Return the ids of the actions that may have switched those topics off: theirs, or of namespaces above them."""
-    above = {prefix for name in topics for prefix in _and_above(name)}
+def _ids_switching(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
+    """Return actions on the topics or on namespaces above them."""
+    above = {prefix for name in topics for prefix in _prefixes_of(name)}
     return frozenset(action.id for action in actions if _may_switch(action) and full_name_of(action.address) in above)
 
 
 def _may_switch(action: ControlAction) -> bool:
-    """Tell whether an action may have moved the switches of a topic: its own, its tiers', or by moving it."""
+    """Moves count: they can change inherited switches."""
     match action:
         case Transition():
             return True
@@ -472,52 +463,49 @@ def _may_switch(action: ControlAction) -> bool:
             assert_never(action)
 
 
-def _and_above(full_name: str) -> list[str]:
+def _prefixes_of(full_name: str) -> list[str]:
     tiers = full_name.split(":")
     return [":".join(tiers[:length]) for length in range(1, len(tiers) + 1)]
-
-
-# A batch carried out: one commit, then what takes longer than a commit is driven to its end.
 
 
 _LOGGER: Final = logging.getLogger("reconciler.providers")
 _ATTACHES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 
 
-def carried_out(
+def run_batch(
     name: str,
     cluster: EmbeddedCluster,
     actions: Sequence[ControlAction],
     recoveries: Recoveries,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Do a batch on the cluster called `name` and yield one outcome each; `recoveries` is what its new topics may take.
+    """Commit a batch, finish what takes longer, and yield one outcome per action.
 
     Raises:
-        LeaseError: By `may_go_on`; what was begun is finished by the next process.
+        LeaseError: By `may_go_on`; the next process finishes what was begun.
     """
-    attaching = _attaching(cluster, actions)
-    batch = Batch(actions, cluster, recoveries, attaching)
+    mount_batch = _mount_batch(cluster, actions)
+    batch = Batch(actions, cluster, recoveries, mount_batch)
     began = now()
     cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
     failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
     note(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
-    recovered = {f"create:{address}": full_name_of(address) for address in asked_in(actions)}
-    opened = shown_at_once(cluster, actions, failed_over(cluster, actions, batch.outcomes, may_go_on))
-    outcomes = ended(cluster, switched_off(cluster, actions, opened, may_go_on), recovered, may_go_on)
-    yield from outcomes if attaching is None else attaching.ended(outcomes, may_go_on)
+    recovered = {f"create:{address}": full_name_of(address) for address in recoveries_in(actions)}
+    opened = show_replicas(cluster, actions, finish_failovers(cluster, actions, batch.outcomes, may_go_on))
+    outcomes = complete_recoveries(cluster, turn_off_tiering(cluster, actions, opened, may_go_on), recovered, may_go_on)
+    yield from outcomes if mount_batch is None else mount_batch.complete(outcomes, may_go_on)
 
 
-def shown_at_once(
+def show_replicas(
     cluster: EmbeddedCluster, actions: Sequence[ControlAction], outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
-    """Let new read replicas show what their sources have now; one that cannot has failed, and may be repeated."""
+    """Show new read replicas what their sources have; a failed action may be repeated."""
     names = {f"create:{address}": full_name_of(address) for address in replicas_in(actions)}
     made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)}
     if not made:
         return list(outcomes)
-    followed = cluster.follow_replicas({names[each] for each in made}.__contains__)
-    errors = {topic_id: each for topic_id, each in followed.items() if isinstance(each, ReconcilerError)}
+    followed = cluster.follow_replicas({names[action_id] for action_id in made}.__contains__)
+    errors = {topic_id: error for topic_id, error in followed.items() if isinstance(error, ReconcilerError)}
     return [
         Failed(outcome.id, errors[outcome.incarnation])
         if isinstance(outcome, Done) and outcome.id in made and outcome.incarnation in errors
@@ -526,9 +514,9 @@ def shown_at_once(
     ]
 
 
-def _attaching(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> MountBatch | None:
+def _mount_batch(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> MountBatch | None:
     if not any(isinstance(action, Transition) and action.machine in _ATTACHES for action in actions):
         return None
-    from reconciler.providers.embedded.mounts import MountBatch, attachments_in  # noqa: PLC0415 - only who mounts pays
+    from reconciler.providers.embedded.mounts import MountBatch, attachments_in  # noqa: PLC0415 - only mounts need it
 
     return MountBatch.of(cluster, attachments_in(actions))

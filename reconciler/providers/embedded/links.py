@@ -62,67 +62,69 @@ _MARK_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class EmbeddedLinks(MirrorBook):
-    """`Links` over an embedded cluster; `name` is what manifests call it."""
+    """`Links` of the embedded cluster that manifests call `name`."""
 
     cluster: EmbeddedCluster
     name: str
 
     @property
     def by_jobs(self) -> EmbeddedLinks:
-        """Jobs copy its mirrors."""
+        """Links whose mirrors jobs copy."""
         return self
 
     @property
     def syncs(self) -> EmbeddedSyncs:
-        """What links keep in step beside records."""
+        """What links sync besides records."""
         return EmbeddedSyncs(self.cluster)
 
     def links(self) -> Sequence[LinkSeen]:
-        """Return the links, by name: the catalog alone is read."""
+        """Return the links by name, from the catalog."""
         catalog = self.cluster.catalog.read()
         return [link_seen(name, self.name, link) for name, link in sorted(catalog.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[MirrorSeen]:
-        """Return the mirrors by full name, all, or those of a link, a full name or a source: from the catalog."""
+        """Return mirrors in order of full names, from the catalog."""
         catalog = self.cluster.catalog.read()
-        names = sorted(catalog.topics) if name is None else [each for each in (name,) if each in catalog.topics]
-        kept = ((each, catalog.topics[each].mirror) for each in names)
-        found = (
-            self._seen(catalog, each) for each, mirror in kept if mirror is not None and source in {None, mirror.source}
+        names = sorted(catalog.topics) if name is None else [name] if name in catalog.topics else []
+        entries = ((full_name, catalog.topics[full_name].mirror) for full_name in names)
+        mirrors = (
+            self._seen(catalog, full_name)
+            for full_name, mirror in entries
+            if mirror is not None and source in {None, mirror.source}
         )
-        return [mirror for mirror in found if link is None or mirror.link == link]
+        return [mirror for mirror in mirrors if link is None or mirror.link == link]
 
-    def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - as the platform is
-        """Return nothing: a mirror ends with its topic."""
+    def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - protocol
+        """Return nothing: a mirror is deleted with its topic."""
         return ()
 
     def hidden(
         self,
-        shown: Collection[str],  # noqa: ARG002 - as the platform is
-        link: str | None = None,  # noqa: ARG002 - as above
+        shown: Collection[str],  # noqa: ARG002 - protocol
+        link: str | None = None,  # noqa: ARG002 - protocol
     ) -> Mapping[str, NotAuthorizedError]:
-        """Return nothing: the catalog has every mirror."""
+        """Return nothing: the catalog shows every mirror."""
         return {}
 
     def mirror(self, full_name: str) -> MirrorSeen:
         """Return one mirror.
 
         Raises:
-            UserError: There is no such topic, or it is not mirrored.
+            UserError: The topic does not exist or is no mirror.
         """
         return self._seen(self.cluster.catalog.read(), full_name)
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return where partitions stand; those never written stand at the beginning."""
+        """Return the position of every partition."""
         return self._positions(self.cluster.topic(full_name))
 
     def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return where the partitions of many topics stand: a listing of each, and a GET of each head, side by side."""
+        """Return positions of many topics: a listing each and a GET per head, in parallel."""
         catalog = self.cluster.catalog.read()
-        there = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
-        return dict(zip(there, side_by_side(self._positions, there.values(), name="positions"), strict=True))
+        topics = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
+        return dict(zip(topics, side_by_side(self._positions, topics.values(), name="positions"), strict=True))
 
     def _positions(self, topic: TopicEntry) -> Mapping[int, Position]:
         heads = read_heads(self.cluster.store, topic.id)
@@ -131,14 +133,14 @@ class EmbeddedLinks(MirrorBook):
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
-        """Ask for a verb of the table on this side."""
+        """Request a verb on this side."""
         self._linking(may_go_on).ask(full_name, verb, operation=operation)
         return self.mirror(full_name)
 
     def join(
         self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
     ) -> MirrorSeen:
-        """Let an ordinary topic become the mirror of `of`, its own mirror on the peer; a restore cuts it there."""
+        """Turn a topic into the mirror of `of`, its own mirror on the peer; a restore truncates it."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
         self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.mirror(full_name)
@@ -155,21 +157,21 @@ class EmbeddedLinks(MirrorBook):
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = go_on,
     ) -> MirrorSeen:
-        """Let a mirror go to the next state of its operation."""
+        """Move a mirror to the next state of its operation."""
         self._linking(may_go_on).advance(full_name, to, operation=operation, is_given_up=is_given_up)
         return self.mirror(full_name)
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, TruncatedPartition]:
-        """Cut what a restore has to cut."""
+        """Truncate what a restore must remove."""
         return self._linking(may_go_on).truncate(full_name, operation=operation)
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> None:
-        """Return nothing: what lies from the cuts on is what diverged, offset by offset."""
+        """Return nothing: the records after the cuts diverged, offset by offset."""
 
     def offset_maps(self, full_name: str) -> None:
-        """Return nothing: records of mirrors lie at the offsets of their sources."""
+        """Return nothing: mirrors have their sources' offsets."""
 
     def stand(
         self,
@@ -180,47 +182,47 @@ class EmbeddedLinks(MirrorBook):
         operation: str,
         maps: Mapping[int, OffsetMap] | None = None,
     ) -> None:
-        """Note that a new mirror equals its source up to its own ends."""
+        """Record that a new mirror equals its source up to its own ends."""
         if maps is not None:
             message = f"mirror {full_name} cannot continue: its source has the records at other offsets"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
         self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
-        """Note where a new mirror begins."""
+        """Record where a new mirror begins."""
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
 
     def foreign(
         self,
-        full_names: Collection[str],  # noqa: ARG002 - as the platform is
+        full_names: Collection[str],  # noqa: ARG002 - protocol
         *,
-        is_stopped: bool = False,  # noqa: ARG002 - as above
-        on_unknown: Callable[[str, ReconcilerError], None] | None = None,  # noqa: ARG002 - as above
+        is_stopped: bool = False,  # noqa: ARG002 - protocol
+        on_unknown: Callable[[str, ReconcilerError], None] | None = None,  # noqa: ARG002 - protocol
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return nothing: producers cannot write to a mirror."""
         return {}
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
-        """Let go of what lies below the log starts of the source."""
+        """Delete records below the source's log starts."""
         from reconciler.embedded.link_side import follow_starts  # noqa: PLC0415 - brings Arrow
 
         follow_starts(self.cluster, full_name, starts)
 
     def change_mirror(self, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Replace the entry of a mirror by one commit."""
+        """Replace a mirror's entry in one commit."""
         self.cluster.linking.change(full_name, decide)
 
     def change_link(self, name: str, decide: Callable[[LinkEntry], LinkEntry]) -> None:
-        """Replace the entry of a link by one commit."""
+        """Replace a link's entry in one commit."""
         self.cluster.linking.change_link(name, decide)
 
     def now_ms(self) -> int:
-        """Return the time by the clock of the cluster."""
+        """Return the time of the cluster's clock."""
         return self.cluster.now_ms()
 
     def marks(self) -> Mapping[str, TopicMark]:
-        """Return every topic and its heads' marks: one listing, then the catalog, without what is closed."""
+        """Return marks of all open topics: one listing, then the catalog."""
         heads: dict[str, dict[int, str]] = {}
         for listed in list_heads(self.cluster.store):
             topic_id, number = partition_of_head(listed.key)
@@ -234,11 +236,11 @@ class EmbeddedLinks(MirrorBook):
         }
 
     def remembered(self, job: str) -> Mapping[str, list[Any]]:
-        """Return what a job kept in `runner/`."""
+        """Return what a job stored in `runner/`."""
         return remembered(self.cluster.store, job)[0]
 
     def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Keep rows in `runner/` for the next pass of a job."""
+        """Store rows in `runner/` for the next pass."""
         remember(self.cluster.store, job, rows, {})
 
     def _linking(self, may_go_on: Callable[[], None]) -> ClusterLinks:
@@ -250,58 +252,55 @@ class EmbeddedLinks(MirrorBook):
         return mirror_seen(self.name, full_name, (topic.id, topic.partitions), of, mirror)
 
 
-# What links keep in step beside records, on an embedded cluster: a look at its catalog, or one commit of it.
-
-
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class EmbeddedSyncs:
-    """`SyncsByJobs` over an embedded cluster."""
+    """`SyncsByJobs` of an embedded cluster."""
 
     cluster: EmbeddedCluster
 
     def version(self) -> str:
-        """Return the last commit of the catalog."""
+        """Return the id of the last commit."""
         return self.cluster.catalog.read().id
 
     def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as a link sees them: the catalog alone is read."""
+        """Return topics as a link sees them, from the catalog."""
         return offered_in(self.cluster.catalog.read(), principal, only)
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return the wanted groups and what changes with each."""
-        found = group_versions(self.cluster.store)
-        return {name: version for name, version in found.items() if is_wanted(name)}
+        """Return versions of the wanted groups."""
+        versions = group_versions(self.cluster.store)
+        return {name: version for name, version in versions.items() if is_wanted(name)}
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return where groups go on reading: a GET each."""
+        """Return committed offsets, one GET per group."""
         return group_offsets(self.cluster, groups)
 
     def rules(self) -> AccessRules:
-        """Return all access rules: the catalog alone is read."""
+        """Return all access rules, from the catalog."""
         return rules_in(self.cluster.catalog.read())
 
     def meet(self, link: str, source_cluster_id: str) -> None:
-        """Write down which cluster a link was made to."""
+        """Record the cluster a link was created for."""
         self._commit(f"change link {link}", lambda draft: meet_source(draft, link, source_cluster_id))
 
     def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Bring mirrors to the shape of their sources."""
+        """Adapt mirrors to their sources' shapes."""
         if not sources:
             return {}
         return self._commit("change mirrors", lambda draft: follow_sources(draft, sources))
 
     def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Note what is wrong with mirrors."""
+        """Record or clear troubles of mirrors."""
         if troubles:
             now_ms = self.cluster.now_ms()
-            kept = {name: noted(trouble, now_ms) for name, trouble in troubles.items()}
-            self._commit("change mirrors", lambda draft: note_troubles(draft, kept, failed))
+            entries = {name: noted(trouble, now_ms) for name, trouble in troubles.items()}
+            self._commit("change mirrors", lambda draft: note_troubles(draft, entries, failed))
 
     def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Make mirrors as auto-create does."""
+        """Create mirrors for auto-create."""
         if not sources:
             return {}
         new_id, now_ms = self.cluster.fresh_id, self.cluster.now_ms()
@@ -311,24 +310,24 @@ class EmbeddedSyncs:
         )
 
     def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set what links brought of groups."""
+        """Set the offsets that links synced."""
         self.cluster.permissions.check_super_user("change groups for a link")
         return bring_offsets(self.cluster, groups)
 
     def bring_rules(self, link: str, rules: AccessRules) -> int:
-        """Give mirrors and namespaces the access rules of a source."""
+        """Copy a source's access rules to mirrors and namespaces."""
         return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
 
-    def protect(self, link: str) -> int:  # noqa: ARG002 - as the platform is
+    def protect(self, link: str) -> int:  # noqa: ARG002 - protocol
         """Do nothing: producers cannot write to a mirror."""
         return 0
 
     def _commit(self, what: str, decide: Callable[[Draft], R]) -> R:
         self.cluster.permissions.check_super_user(what)
-        found: list[R] = []
+        results: list[R] = []
 
-        def decided(draft: Draft) -> None:
-            found[:] = [decide(draft)]  # It decides anew where another commit was faster.
+        def decide_again(draft: Draft) -> None:
+            results[:] = [decide(draft)]  # runs again if another commit came first
 
-        self.cluster.catalog.commit(decided)
-        return found[0]
+        self.cluster.catalog.commit(decide_again)
+        return results[0]

@@ -18,7 +18,7 @@ from reconciler.embedded.tiered.idle_work import HousekeepingTurn, TierHousekeep
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, strip_meter
-from reconciler.providers.embedded.recovery import upkept
+from reconciler.providers.embedded.recovery import recovery_result
 from reconciler.providers.protocol import MaintenancePorts, Upkept
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster_properties import REPLICA_INTERVAL, property_of
@@ -55,30 +55,28 @@ def jobs_of(
     upkeep = cluster.upkeep(is_wanted=is_wanted, is_stopped=means.is_stopped)
     tidy = replace(upkeep, storage=counting, tidying=HousekeepingTurn(keeping, drains=means.is_asked))
     jobs = {
-        "migrations": lambda: _migrated(cluster, means, is_wanted),
+        "migrations": lambda: _migrate(cluster, means, is_wanted),
         "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
         "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
-        "recoveries": lambda: _recovered(cluster, means, is_wanted),
-        "replicas": lambda: _followed(cluster, means, is_wanted),
+        "recoveries": lambda: _recover(cluster, means, is_wanted),
+        "replicas": lambda: _follow(cluster, means, is_wanted),
         "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
         "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
-        "retention": lambda: _tended(upkeep.retain()),
-        "roll": lambda: _tended(upkeep.roll(means.spread)),
-        "upload": lambda: _tended(upkeep.upload(means.spread)),
-        "compact": lambda: _tended(tidy.compact(means.spread)),
-        "merge": lambda: _tended(tidy.merge(means.spread)),
-        "scrub": lambda: _scrubbed(tidy, means),
-        "metadata": lambda: _metadata_kept(upkeep, means),
-        "sweep": lambda: _swept(cluster, means),
+        "retention": lambda: _to_upkept(upkeep.retain()),
+        "roll": lambda: _to_upkept(upkeep.roll(means.spread)),
+        "upload": lambda: _to_upkept(upkeep.upload(means.spread)),
+        "compact": lambda: _to_upkept(tidy.compact(means.spread)),
+        "merge": lambda: _to_upkept(tidy.merge(means.spread)),
+        "scrub": lambda: _scrub(tidy, means),
+        "metadata": lambda: _keep_metadata(upkeep, means),
+        "sweep": lambda: _sweep(cluster, means),
     }
     if counting is None:
         return jobs
-    return {job: _counted(do, (counting.taken, keeping.taken, taken_of_caches)) for job, do in jobs.items()}
+    return {job: _count_requests(do, (counting.taken, keeping.taken, taken_of_caches)) for job, do in jobs.items()}
 
 
-def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
-    """Add counts of object storage requests to a job's result."""
-
+def _count_requests(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
     def done() -> Upkept:
         upkept = do()
         counts = Counter(upkept.counts)
@@ -89,18 +87,18 @@ def _counted(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str,
     return done
 
 
-def _tended(done: MaintenanceResult) -> Upkept:
+def _to_upkept(done: MaintenanceResult) -> Upkept:
     errors = tuple(done.errors)
     return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels)
 
 
-def _scrubbed(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
+def _scrub(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
     from reconciler.embedded.maintenance.passes import scrub  # noqa: PLC0415 - brings Arrow
 
-    return _tended(scrub(upkeep, is_named=means.is_named))
+    return _to_upkept(scrub(upkeep, is_named=means.is_named))
 
 
-def _metadata_kept(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
+def _keep_metadata(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
     written_metadata = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).keep_metadata(
         is_named=means.is_named
     )
@@ -109,17 +107,19 @@ def _metadata_kept(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
     return Upkept("metadata part", len(written_metadata.written), bytes=stored, failed=len(errors), errors=errors)
 
 
-def _recovered(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+def _recover(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
     copied = list[tuple[int, int]]()
 
     def count(segment: Entry) -> None:
         copied.append((segment.digest.records, segment.bytes))
 
-    result = upkept(cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count))
+    result = recovery_result(
+        cluster.finish_recoveries(is_wanted, may_go_on=_go_on("all was copied", means), copied=count)
+    )
     return replace(result, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
 
-def _followed(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
     """Follow the sources of read replicas, each at its interval, or all at once on request."""
     topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
     if not topics:
@@ -144,7 +144,7 @@ def _followed(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Call
     return Upkept("partition", moved, failed=len(errors), errors=errors)
 
 
-def _migrated(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
     """Continue interrupted migrations; count topics of those that progressed without error."""
     before, stored = cluster.mounts.under_way(), list[int]()
     if not before:
@@ -172,7 +172,7 @@ def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
     return go_on
 
 
-def _swept(cluster: EmbeddedCluster, means: MaintenancePorts) -> Upkept:
+def _sweep(cluster: EmbeddedCluster, means: MaintenancePorts) -> Upkept:
     swept = cluster.sweep(unless_recent=not means.is_asked)
     return Upkept("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
 

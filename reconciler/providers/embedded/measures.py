@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 
 MEASURED_PARTITIONS: Final = 1_000
-"""Limit of partitions read by one `measure`. Unwritten partitions are free."""
+"""Limit of partitions read by one `measure`, unwritten ones excluded."""
 
 _NOTHING: Final = Measure(0, 0)
 
 
-def measured(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
+def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
     """Measure topics in order until the limit of partitions is reached."""
     catalog, left = cluster.catalog.read(), MEASURED_PARTITIONS
     names = {address: full_name_of(address) for address in addresses}
     topics = {address: catalog.topics[name] for address, name in names.items() if name in catalog.topics}
-    written = _written(cluster.store, {topic.id for topic in topics.values()})
+    written = _count_written(cluster.store, {topic.id for topic in topics.values()})
     measures: dict[Address, Measure] = {}
     for address, topic in topics.items():
         heads = written.get(topic.id, 0)
@@ -76,8 +76,7 @@ def measured(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts: Cuts 
     return measures
 
 
-def _written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int]:
-    """Return the number of written partitions by topic id, with one listing."""
+def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int]:
     if not ids:
         return {}
     heads = list_heads(store, *(ids if len(ids) == 1 else ()))
@@ -128,7 +127,7 @@ _AT_ONCE: Final = 16
 def vitals_of(report: StorageReport, cluster: str) -> Vitals:
     """Measure a cluster; tiered topics take one more GET for each partition."""
     store, catalog = report.store, report.catalog
-    chosen = _chosen(catalog)
+    chosen = _choose_topics(catalog)
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vitals") as pool:
         threads = CallPool(pool, 4 * _AT_ONCE)
         heads = report.heads(chosen, threads)
@@ -155,7 +154,7 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
     )
 
 
-def _chosen(catalog: Catalog) -> dict[str, TopicEntry]:
+def _choose_topics(catalog: Catalog) -> dict[str, TopicEntry]:
     sizes = {name: entry.partitions for name, entry in catalog.topics.items()}
     names = measured_names(sizes)
     return {name: catalog.topics[name] for name in names}

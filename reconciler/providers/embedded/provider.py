@@ -18,11 +18,11 @@ from reconciler.lifecycles import ROLES
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter
 from reconciler.planning.actions import Change, ControlAction, Create, Update, Value
 from reconciler.planning.fields import KEEP_DIVERGED, LINK_FEATURES, OBJECT_STORAGE, PROPERTIES
-from reconciler.providers.embedded.client import carried_out, check_shown, hide
-from reconciler.providers.embedded.measures import measured
+from reconciler.providers.embedded.client import check_shown, hide, run_batch
+from reconciler.providers.embedded.measures import measure_topics
 from reconciler.providers.embedded.recovery import (
     EmbeddedArchives,
-    asked_in,
+    recoveries_in,
     replicas_in,
 )
 from reconciler.providers.embedded.translate import mountings_in, observed_in
@@ -39,7 +39,7 @@ from reconciler.providers.protocol import (
     Upkept,
     wanted_in,
 )
-from reconciler.providers.secrets import object_storage, opened
+from reconciler.providers.secrets import object_storage, open_location
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
@@ -73,12 +73,11 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import AccessBinding
     from reconciler.resources.owners import OwnerChange, ResourceOwner
 
+# ruff: noqa: PLC0415
+
 
 def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
-    """Compare the catalog with the declared object storage: one GET, and LISTs if it is new.
-
-    `root`: the URL of the cluster.
-    """
+    """Compare the catalog with the object storage: one GET, and LISTs if it is new. `root` is the cluster's URL."""
     bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
     if storage is None:
         return SeenStorage(bound, None, tiered)
@@ -96,7 +95,7 @@ def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> Se
 def observed_cluster(
     declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None, *, root: str
 ) -> Observed:
-    """Return the observed cluster, with its object storage if it is bound to the declared one."""
+    """Return the cluster, with its object storage if that is bound."""
     seen = seen_storage(catalog, storage, root)
     is_bound = seen.found is not None and seen.found == seen.bound
     changed = {
@@ -110,7 +109,7 @@ def observed_cluster(
 
 
 def check_places(store: ObjectStore, storage: ObjectStore) -> None:
-    """Reject a root or object storage that a new cluster cannot use, before anything is written."""
+    """Reject a root or object storage that a new cluster cannot use."""
     read_cluster_id(store)
     try:
         check_place(storage, store.url)
@@ -121,7 +120,7 @@ def check_places(store: ObjectStore, storage: ObjectStore) -> None:
 
 
 def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
-    """Create a cluster, or find it created; reject another cluster in the store."""
+    """Create a cluster, or find it created; reject another one in the store."""
     cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
     created_id = create_cluster(store, cluster_id or new_id())
     if cluster_id not in {None, created_id}:
@@ -130,7 +129,7 @@ def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]
 
 
 def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
-    """Return an idempotent commit with an action's changes to the cluster itself."""
+    """Return the catalog change of an action on the cluster itself; it is idempotent."""
     wanted = dict(_properties_asked(action))
 
     def decide(draft: Draft) -> None:
@@ -147,7 +146,7 @@ def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft],
 
 
 def is_binding(action: Create | Update) -> bool:
-    """Report whether an action binds the cluster to its declared object storage."""
+    """Return whether an action binds the object storage."""
     match action:
         case Create():
             return isinstance(action.after, Cluster) and action.after.spec.object_storage is not None
@@ -175,7 +174,7 @@ def _fields_of(draft: Draft) -> dict[str, Value]:
 
 
 def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
-    """Return names and shapes of all visible resources in a catalog."""
+    """Return names and shapes of visible resources."""
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
         TopicShown(Address(f"topic/{cluster}/{name}"), entry.partitions, entry.replication_factor)
@@ -244,11 +243,11 @@ class EmbeddedProvider:
         """Return the provider of a declared cluster without reading it."""
         if declared.spec.embedded is None:
             raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
-        return cls(declared, opened(declared.spec.embedded.root, edge), edge, object_storage(declared, edge))
+        return cls(declared, open_location(declared.spec.embedded.root, edge), edge, object_storage(declared, edge))
 
     @property
     def capabilities(self) -> Capabilities:
-        """Limits of an embedded cluster in its store."""
+        """Capabilities of an embedded cluster in this store."""
         return replace(CAPABILITIES, encryption=self._store.encrypts)
 
     def identify(self) -> ClusterIdentity | None:
@@ -286,19 +285,19 @@ class EmbeddedProvider:
         return ()
 
     def check_shown(self, address: Address) -> None:
-        """Check that the caller may know whether a namespace or topic exists."""
+        """Reject a caller who may not know whether a namespace or topic exists."""
         cluster = self._cluster()
         check_shown(cluster.permissions, cluster.catalog.read(), address)
 
     def overview(self) -> Overview:
-        """Return names and shapes of visible resources from the catalog."""
+        """Return names and shapes of visible resources."""
         cluster = self._cluster()
         return overview_in(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
-        """Run a batch as one commit; mounts, unmounts and recoveries are completed before their outcome.
+        """Apply a batch in one commit, and complete its mounts, unmounts and recoveries.
 
-        Deleted topics are marked, and removed by `run`.
+        Deleted topics are only marked; `run` removes them.
         """
         rest: list[ControlAction] = []
         for action in actions:
@@ -310,11 +309,11 @@ class EmbeddedProvider:
                     rest.append(action)
         if rest:
             name, cluster = self._declared.metadata.name, self._cluster()
-            sources = self.archives.recoverable(asked_in(rest), replicas_in(rest))
-            yield from carried_out(name, cluster, rest, sources, may_go_on)
+            sources = self.archives.recoverable(recoveries_in(rest), replicas_in(rest))
+            yield from run_batch(name, cluster, rest, sources, may_go_on)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Write owner marks in one commit of the catalog."""
+        """Write owner marks in one commit."""
         if change.makes_cluster:
             self._check_storage("create", is_bound=self._declared.spec.object_storage is not None)
             make_cluster(self._store, self._declared, self._edge.new_id)
@@ -334,46 +333,46 @@ class EmbeddedProvider:
         return refused
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Return sizes of topics from heads and manifests of at most a thousand partitions."""
-        return measured(self._cluster(), addresses, cuts)
+        """Return sizes from heads and manifests of at most a thousand partitions."""
+        return measure_topics(self._cluster(), addresses, cuts)
 
     @property
     def archives(self) -> EmbeddedArchives:
-        """Topics in this cluster's object storage; the cluster need not exist."""
+        """Topics in this cluster's object storage, even if the cluster is lost."""
         who = Permissions.of(self._edge.principal, self._edge.host)
         return EmbeddedArchives(self._declared.address, self._storage, who, lambda: read_cluster_id(self._store))
 
     @property
     def migrations(self) -> Migrations:
-        """Mounts and unmounts of this cluster."""
-        from reconciler.providers.embedded.mounts import Migrations  # noqa: PLC0415 - only who mounts pays
+        """Mounts and unmounts."""
+        from reconciler.providers.embedded.mounts import Migrations
 
         who = Permissions.of(self._edge.principal, self._edge.host)
         return Migrations(self._declared.address, self._storage, who, self._edge.now_ms, self._cluster)
 
     @property
     def links(self) -> EmbeddedLinks:
-        """Links into this cluster, and their mirrors."""
-        from reconciler.providers.embedded.links import EmbeddedLinks  # noqa: PLC0415 - only who mirrors pays
+        """Links into this cluster and their mirrors."""
+        from reconciler.providers.embedded.links import EmbeddedLinks
 
         return EmbeddedLinks(self._cluster(), self._declared.metadata.name)
 
     def standing(self, topic: TopicAddress) -> TopicStanding:
-        """Return bounds and contents: one listing, and a GET for each partition and manifest."""
-        from reconciler.providers.embedded.measures import standing_of  # noqa: PLC0415 - only who measures pays
+        """Return bounds and contents: one listing, and a GET per partition and manifest."""
+        from reconciler.providers.embedded.measures import standing_of
 
         return standing_of(self._cluster(), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield sizes by tier: one listing, and a GET for each partition and manifest."""
-        from reconciler.providers.embedded.measures import storages_in  # noqa: PLC0415 - only who measures pays
+        """Yield sizes by tier: one listing, and a GET per partition and manifest."""
+        from reconciler.providers.embedded.measures import storages_in
 
         return storages_in(self._cluster(), topics)
 
     def vitals(self) -> Vitals:
         """Return metrics of at most 1,000 topics and groups."""
-        from reconciler.embedded.tiered.cache import cache_levels  # noqa: PLC0415 - only who measures pays
-        from reconciler.providers.embedded.measures import report_of, vitals_of  # noqa: PLC0415 - as above
+        from reconciler.embedded.tiered.cache import cache_levels
+        from reconciler.providers.embedded.measures import report_of, vitals_of
 
         cluster = self._cluster()
         vitals, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote
@@ -403,7 +402,7 @@ class EmbeddedProvider:
 
     def producer(self, topic: TopicAddress) -> OneTopic:
         """Return a producer for a topic."""
-        from reconciler.providers.embedded.maintenance import OneTopic  # noqa: PLC0415 - brings Arrow; plans need none
+        from reconciler.providers.embedded.maintenance import OneTopic
 
         return OneTopic.of(self._cluster(), full_name_of(topic), name=self._declared.metadata.name)
 
@@ -417,7 +416,7 @@ class EmbeddedProvider:
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
         """Return the jobs of one maintenance pass."""
-        from reconciler.providers.embedded.maintenance import jobs_of  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.embedded.maintenance import jobs_of
 
         return jobs_of(self._declared.metadata.name, self._cluster(), means, self._keeping)
 
@@ -437,12 +436,12 @@ class EmbeddedProvider:
         return self._opened
 
     def _check_storage(self, verb: str, *, is_bound: bool) -> ObjectStore | None:
-        """Return the usable object storage to bind; changes nothing."""
+        """Changes nothing."""
         Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{verb} {self._declared.address}")
         storage = self._storage if is_bound else None
         if storage is not None:
             check_places(self._store, storage)
-            check_usable(storage)  # another cluster may have created it, so check our permissions
+            check_usable(storage)  # another cluster may have created it: our permissions count
         return storage
 
     def _change_cluster(self, action: Create | Update, may_go_on: Callable[[], None]) -> Outcome:
@@ -459,7 +458,6 @@ class EmbeddedProvider:
 
 
 def _cache_folder(edge: Edge) -> str | None:
-    """Return the user's cache folder; `None` if unknown."""
     environ = edge.environ
     home = environ.get("HOME")
     caches = environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)

@@ -43,7 +43,7 @@ _MAX_NAMED: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedArchives:
-    """Topics in the object storage of one cluster, which is only asked for its id."""
+    """Topics in one cluster's object storage; `cluster_id` reads the cluster's id."""
 
     cluster_address: Address
     storage: ObjectStore | None
@@ -53,24 +53,24 @@ class EmbeddedArchives:
     def recoverable(
         self, topics: Mapping[Address, str | None], replicas: Mapping[Address, str] = NO_REPLICAS
     ) -> Recoveries:
-        """Return the sources of new topics, with a GET per topic and partition, and a listing for names."""
-        sources = looked_up(self.storage, self.cluster_id(), topics, self.who) if topics else {}
+        """Return the sources of new topics: a GET per topic and partition, and a listing for names."""
+        sources = look_up_sources(self.storage, self.cluster_id(), topics, self.who) if topics else {}
         return {**sources, **replicable(self.storage, replicas, self.who)} if replicas else sources
 
     def cluster(self, cluster_id: str | None = None) -> StoredCluster:
-        """Return all topics and metadata, with a listing and a GET per topic, partition and part."""
-        topics = archived_in(self.cluster_address, self.storage, cluster_id)
+        """Return all topics and metadata: a listing, and a GET per topic, partition and part."""
+        topics = list_archived(self.cluster_address, self.storage, cluster_id)
         return StoredCluster(topics, metadata_in(full_name_of(self.cluster_address), self.storage, cluster_id))
 
     def mountable(self) -> Sequence[Mountable]:
-        """Return all detached topics, with one listing and a GET each."""
+        """Return all detached topics: one listing, one GET each."""
         from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only mounts need it
 
         return mountable_in(self.cluster_address, self.storage)
 
 
 def replicable(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
-    """Return the sources of new read replicas by location; only the super user may create them."""
+    """Return the sources of new read replicas; only the super user may create them."""
 
     def look(address: Address, location: str) -> Recoverable | UserError:
         try:
@@ -85,12 +85,12 @@ def replicable(storage: ObjectStore | None, replicas: Mapping[Address, str], who
     return dict(zip(replicas, sources, strict=True))
 
 
-def looked_up(
+def look_up_sources(
     storage: ObjectStore | None, cluster_id: str | None, topics: Mapping[Address, str | None], who: Permissions
 ) -> Recoveries:
-    """Return the sources of new topics, by location or else by name.
+    """Return the sources of new topics, by location or name.
 
-    Only the super user may use them: object storage does not tell who may read them.
+    Only the super user may use them: object storage has no access rules.
     """
 
     def look(address: Address, location: str | None) -> Recoverable | UserError:
@@ -106,7 +106,7 @@ def looked_up(
             return error
 
     def _with_groups(outcomes: Recoverable, storage: ObjectStore) -> Recoverable:
-        """Add group offsets; a copy on the cluster that created the topic has none."""
+        """A copy on the cluster that created the topic takes no group offsets."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes
@@ -122,24 +122,22 @@ def looked_up(
     return dict(zip(topics, outcomes, strict=True))
 
 
-def archived_in(
+def list_archived(
     cluster: Address, storage: ObjectStore | None, cluster_id: str | None
 ) -> Iterator[tuple[str, Recoverable | UserError]]:
-    """Yield every topic that one cluster created in an object storage, by key, in a stable order.
+    """Yield the topics that one cluster created, by key, in a stable order.
 
-    Then yields errors for mounted topics of other clusters, which must be released first.
+    Errors follow for mounted topics of other clusters, which must be released first.
 
     Raises:
-        UserError: There is no object storage; `cluster_id` is missing and several clusters have topics; or that
-        cluster has
-            none and others have.
+        UserError: There is no object storage, or the cluster's id is missing, ambiguous or unknown there.
     """
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
-    cluster_id = cluster_id or _only_one(storage)
+    cluster_id = cluster_id or _only_cluster_id(storage)
     manifests = manifests_in(storage, cluster_id)
     mounted = dict(_mounted_on(cluster_id, storage))
-    if not (manifests or mounted or _is_kept(storage, cluster_id)) or cluster_id is None:
+    if not (manifests or mounted or _has_metadata(storage, cluster_id)) or cluster_id is None:
         _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in manifests or manifests_in(storage)}))
     for (made_by, revision), count in manifests.items():
         place = topic_manifest_key(made_by, revision)
@@ -154,21 +152,17 @@ def archived_in(
     yield from mounted.items()
 
 
-def _only_one(storage: ObjectStore) -> str | None:
-    """Return the only cluster with topics or metadata in an object storage, or `None`."""
+def _only_cluster_id(storage: ObjectStore) -> str | None:
     cluster_ids = {made_by for made_by, _ in manifests_in(storage)} | set(kept_clusters(storage))
     return cluster_ids.pop() if len(cluster_ids) == 1 else None
 
 
-def _is_kept(storage: ObjectStore, cluster_id: str | None) -> bool:
+def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
     return cluster_id is not None and storage.get(cluster_metadata_key(cluster_id)) is not None
 
 
 def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
-    """Yield topics of other clusters that a cluster had mounted, and unreadable registers.
-
-    Such a topic must not be copied by its register; its manifest is a Mounting, which copies nothing.
-    """
+    """Recovery must not copy topics of other clusters: a Mounting mounts them again."""
     for place, ownership in ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
@@ -185,7 +179,7 @@ def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[
 
 
 def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
-    """Reject an ambiguous cluster id, so that no other cluster's topics are recovered."""
+    """Otherwise another cluster's topics could be recovered."""
     if cluster_id is None and len(made_by) <= 1:
         return
     others = ", ".join(made_by[:_MAX_NAMED]) + (" …" if made_by[_MAX_NAMED:] else "")
@@ -208,10 +202,10 @@ def _missing_description(storage: ObjectStore, place: str, manifests: int) -> Us
 
 
 def metadata_in(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
-    """Return the stored metadata of a cluster named `cluster` here; `None` if there is none, or its id is unknown."""
+    """Return a cluster's stored metadata; `None` if there is none, or the cluster's id is ambiguous."""
     if storage is None:
         return None
-    cluster_id = cluster_id or _only_one(storage)
+    cluster_id = cluster_id or _only_cluster_id(storage)
     if cluster_id is None:
         return None
     try:
@@ -259,7 +253,7 @@ def _offsets_by_key(offsets: GroupOffsets) -> Iterator[tuple[str, Mapping[int, i
 def _inventory_of(
     catalog: Catalog, cluster: str, cluster_id: str, left_out: list[tuple[str, UserError]]
 ) -> dict[Address, Observed]:
-    """Return a catalog as resources; those that cannot be declared are added to `left_out`."""
+    """Add resources that cannot be declared to `left_out`."""
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
@@ -287,8 +281,8 @@ def _undeclarable(error: UserError | ValueError) -> UserError:
     return UserError(f"it cannot be declared: {str(error).splitlines()[0]}", hint="Declare it by hand.")
 
 
-def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
-    """Return the sources of a batch's new topics."""
+def recoveries_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
+    """Return the sources of recovered topics, by address."""
     return {
         action.address: str(action.parameters[_FROM])
         for action in actions
@@ -297,7 +291,7 @@ def asked_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
 
 
 def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
-    """Return the sources of a batch's new read replicas."""
+    """Return the sources of new read replicas, by address."""
     return {
         action.address: action.after.spec.read_replica_of
         for action in actions
@@ -306,10 +300,10 @@ def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
 
 
 def begin(draft: Draft, action: Create, topic: Topic, source: Recoverable | UserError, topic_id: str) -> str:
-    """Create a topic to be filled, unless that has begun before; return its id.
+    """Create a topic to be filled, or find it begun; return its id.
 
     Raises:
-        UserError: The source is unusable, or another topic has its name.
+        UserError: The source is unusable, or another topic has the name.
     """
     if isinstance(source, UserError):
         raise source
@@ -330,13 +324,13 @@ def begin(draft: Draft, action: Create, topic: Topic, source: Recoverable | User
     return draft.topics[topic.full_name].id
 
 
-def ended(
+def complete_recoveries(
     cluster: EmbeddedCluster,
     outcomes: Iterable[Outcome],
     names: Mapping[str, str],
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
-    """Yield outcomes; those of recovering topics after their recovery. `names` has their topics by action."""
+    """Yield outcomes; those of topics in `names` after their recovery."""
     begun = []
     for outcome in outcomes:
         if outcome.id in names and isinstance(outcome, Done):
@@ -350,7 +344,7 @@ def ended(
         yield outcome if error is None else Failed(outcome.id, error)
 
 
-def upkept(results: Mapping[str, ReconcilerError | None]) -> Upkept:
-    """Return the result of one pass of the job."""
+def recovery_result(results: Mapping[str, ReconcilerError | None]) -> Upkept:
+    """Return the result of one pass."""
     errors = tuple(error for error in results.values() if error is not None)
     return Upkept("topic", len(results) - len(errors), failed=len(errors), errors=errors)

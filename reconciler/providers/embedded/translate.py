@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class TopicModels:
-    """Factory for topics: copies of a validated model that share equal specs."""
+    """Creates topics as copies of a validated model that share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._pattern = Topic(metadata=InNamespace(name="t", cluster=cluster), spec=TopicSpec(partitions=1))
         self._specs: dict[object, TopicSpec] = {}
 
     def of(self, full_name: str, entry: TopicEntry) -> Topic:
-        """Return a topic as its catalog has it, own configs only."""
+        """Return a topic with its own configs only."""
         namespace, name = split_name(full_name)
         replica_of = None if entry.replica is None else entry.replica.location
         alike = entry.partitions, entry.replication_factor, entry.acls, replica_of, *entry.configs.items()
@@ -56,7 +56,7 @@ class TopicModels:
 
 
 def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteLegacy]:
-    """Return the fate of remote objects of topics that are or were tiered, by full name."""
+    """Return what became of remote objects, by full name of the topic."""
     return {
         name: RemoteLegacy(
             str(location_of(name, entry, cluster_id)),
@@ -70,10 +70,10 @@ def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteLegacy]
 def observed_in(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None, *, cluster_id: str = ""
 ) -> Iterator[tuple[Address, Observed]]:
-    """Yield everything in a catalog as resources with their own configs; `is_wanted` filters by address."""
+    """Yield the catalog's entries as resources with their own configs."""
     legacies = legacies_in(catalog, cluster_id)  # needs all namespaces, even unwanted ones
     if is_wanted is not None:
-        catalog = _only(catalog, cluster, is_wanted)
+        catalog = _filter_catalog(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
         yield address_of("namespace", cluster, name), Observed(_namespace(name, cluster, namespace))
     models = TopicModels(cluster)
@@ -101,8 +101,7 @@ def observed_in(
             )
 
 
-def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
-    """Return the wanted part of a catalog, so that only that is converted."""
+def _filter_catalog(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> Catalog:
     namespaces = {name: entry for name, entry in catalog.namespaces.items() if is_wanted(f"namespace/{cluster}/{name}")}
     topics = {
         name: entry
@@ -113,7 +112,7 @@ def _only(catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool]) -> C
 
 
 def _kinds(entry: TopicEntry) -> tuple[str, ...]:
-    """Return the kinds of an entry's addresses: a stopped mirror is also a topic."""
+    """A stopped mirror is also a topic."""
     mirror, topic = entry.mirror is not None, entry.follows is None
     return (*(["mirror"] if mirror else []), *(["topic"] if topic else []))
 
@@ -129,7 +128,6 @@ def _topics(
 
 
 def _state(entry: TopicEntry) -> str | None:
-    """Return the operation in progress on a topic, or else the state of its tiering, or `None`."""
     if entry.recovering is not None:
         return RECOVERING
     if entry.hold is not None:
@@ -153,7 +151,7 @@ def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
 
 
 def namespace_entry(namespace: Namespace) -> NamespaceEntry:
-    """Return the catalog entry of a namespace."""
+    """Return a namespace's catalog entry."""
     spec = namespace.spec
     return NamespaceEntry(
         spec.configs,
@@ -182,7 +180,7 @@ def shape_of(topic: Topic) -> TopicShape:
 
 
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
-    """Return the fields of an entry, by the paths of changes."""
+    """Return an entry's fields, by the paths of changes."""
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
     fields.update(rule_fields(namespace_rules(entry.acls)))
     match entry:
@@ -210,10 +208,7 @@ def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
 def mountings_in(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
 ) -> dict[Address, Observed]:
-    """Return recorded migrations by the address of their mounting, or else of the topic.
-
-    The newest migration of an address counts: earlier ones were cancelled.
-    """
+    """Return recorded migrations by address of their mounting or topic; the newest counts."""
     mountings: dict[Address, Observed] = {}
     for number in sorted(map(int, catalog.migrations)):
         migration = catalog.migrations[str(number)]

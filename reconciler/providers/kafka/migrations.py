@@ -26,15 +26,15 @@ from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
 from reconciler.providers.kafka.seal import Seals, refusal
 from reconciler.providers.migration_views import (
     detached_in,
-    goes_on_by_hand,
+    finish_by_hand,
     mountable_in,
     releasable_in,
-    released_in,
+    release_in,
 )
 from reconciler.providers.models import no_storage
 from reconciler.providers.protocol import NO_REPLICAS, Edge, Groups
 from reconciler.providers.protocol_moves import MountJob, MountsByJobs
-from reconciler.providers.secrets import opened
+from reconciler.providers.secrets import open_location
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
 from reconciler.resources.inventory import Capabilities, Observed, RemoteLegacy
@@ -133,7 +133,7 @@ class KafkaMigrations:
 
     def release(self, location: str, owner: str) -> Mountable:
         """Take a topic from an owner that will not come back."""
-        return released_in(self.storage_moves.storage, location, owner, now_ms=self.now_ms())
+        return release_in(self.storage_moves.storage, location, owner, now_ms=self.now_ms())
 
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
         here = self.storage_moves
@@ -176,7 +176,7 @@ def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> M
     mounting = None if move.by_hand else move.mounting
     migrant = Migrant(move.topic, move.location, mounting, is_closed=move.direction == _CLOSED)
     goes_on = (
-        goes_on_by_hand(move.direction, address_of("topic", cluster, move.topic))
+        finish_by_hand(move.direction, address_of("topic", cluster, move.topic))
         if move.by_hand
         else "the next `reconciler apply` continues it"
     )
@@ -215,7 +215,7 @@ class Mountings:
     def storage(self) -> ObjectStore | None:
         """The object storage, where one is declared."""
         location = self.declared.spec.object_storage
-        return None if location is None else opened(location, self.edge)
+        return None if location is None else open_location(location, self.edge)
 
     def migrations(
         self,

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
     from reconciler.resources.inventory import Capabilities
 
+# ruff: noqa: PLC0415
+
 
 # Configs of a topic on its way between brokers and object storage. Pure.
 #
@@ -174,8 +176,8 @@ class KafkaCopyMoves:
 
     def sink(self, move: CopyMove) -> CopySink | KafkaRekeySink:
         """Return a sink whose progress, and where records went, are written with the records."""
-        from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
-        from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.records.copy_sink import CopySink, Target
+        from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
 
         target = Target(
             self.ledger.settings,
@@ -309,7 +311,7 @@ class KafkaCopyMoves:
         return place
 
     def _places_by_key(self, move: CopyMove) -> Callable[[Mapping[int, int]], dict[int, int]]:
-        from reconciler.providers.kafka.records.rekey_copy import RekeyedEntries  # noqa: PLC0415 - brings numpy
+        from reconciler.providers.kafka.records.rekey_copy import RekeyedEntries
 
         name = self.naming.physical(move.new)
         rows = RekeyedEntries.of(self.ledger.read(REKEYED), name, (move.old_id, move.new_id))
@@ -460,7 +462,7 @@ class KafkaStorageMoves:
 
     def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
         """Return a sink whose progress and offset maps are written with the records."""
-        from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
+        from reconciler.providers.kafka.records.copy_sink import CopySink, Target
 
         name = self.naming.physical(move.topic)
         target = Target(

@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from reconciler.resources.mirror_link import MirrorTopic
     from reconciler.resources.mirrors import SourceTopic
 
+# ruff: noqa: PLC0415
+
 
 _IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
 """Kinds stored in the ledger; a workspace with them needs to read it."""
@@ -210,7 +212,7 @@ def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
     """Set and reset the properties of an action in one request, completely or not at all."""
-    from reconciler.providers.kafka.admin_requests import configure_brokers  # noqa: PLC0415 - plans do not need it
+    from reconciler.providers.kafka.admin_requests import configure_brokers
 
     try:
         changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
@@ -235,7 +237,7 @@ _NEVER_RESET: Final = "min.insync.replicas"
 
 def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
     """Add a hint if brokers cannot reset the property."""
-    from reconciler.providers.kafka.admin_requests import is_reset_refused  # noqa: PLC0415 - plans do not need it
+    from reconciler.providers.kafka.admin_requests import is_reset_refused
 
     is_reset = any(change.path == PROPERTIES + _NEVER_RESET and change.after is None for change in action.changes)
     if is_reset and isinstance(error, UserError) and is_reset_refused(client, _NEVER_RESET):
@@ -278,7 +280,7 @@ class KafkaProvider:
     def capabilities(self) -> Capabilities:
         """Capabilities of this cluster, read once."""
         if self._capabilities is None:
-            from reconciler.providers.kafka.security import principal_of  # noqa: PLC0415 - most commands need no capabilities
+            from reconciler.providers.kafka.security import principal_of
 
             self._capabilities = capabilities_of(self._look, self._declared_topics(), principal_of(self._declared))
         return self._capabilities
@@ -323,7 +325,7 @@ class KafkaProvider:
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
         inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
         if links:
-            from reconciler.providers.kafka.links.link_states import laid_over  # noqa: PLC0415 - only mirrors need it
+            from reconciler.providers.kafka.links.link_states import laid_over
 
             inventory = laid_over(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
         for address, observed in [*inventory.items()] if sealed or filled else ():
@@ -364,8 +366,8 @@ class KafkaProvider:
             self._look = ClusterLook(self._client)  # earlier facts are outdated
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.kafka.admin import Batch, pending  # noqa: PLC0415 - plans do not need it
-        from reconciler.providers.kafka.mounts import carried_out as left  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.admin import Batch, pending
+        from reconciler.providers.kafka.mounts import carried_out as left
 
         rest: list[ControlAction] = []
         for action in actions:
@@ -377,7 +379,7 @@ class KafkaProvider:
         self.learn(action.address for action in rest)
         linked = [action for action in rest if is_about_links(action)]
         if linked:
-            from reconciler.providers.kafka.links.links import carried_out  # noqa: PLC0415 - as above
+            from reconciler.providers.kafka.links.links import carried_out
 
             yield from carried_out(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
@@ -401,7 +403,7 @@ class KafkaProvider:
         failed: dict[str, Failed] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
-                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - plans do not need it
+                from reconciler.providers.kafka.seal import Seals
 
                 try:
                     seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
@@ -425,13 +427,13 @@ class KafkaProvider:
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
         """Measure topics by log folders and offsets, for at most a thousand partitions."""
-        from reconciler.providers.kafka.offsets import measured  # noqa: PLC0415 - imports Arrow
+        from reconciler.providers.kafka.offsets import measured
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
         measures = measured(self._client, names, cuts)
         if not measures or self._client.topics([LEDGER])[LEDGER].error in ABSENT or (entries := self._states()) is None:
             return measures
-        from reconciler.providers.kafka.ledger import mirror_key  # noqa: PLC0415 - only mirrors need it
+        from reconciler.providers.kafka.ledger import mirror_key
 
         mirrors = {address: full_name_of(address) for address in measures if mirror_key(names[address]) in entries}
         if not mirrors:
@@ -452,7 +454,7 @@ class KafkaProvider:
     @property
     def groups(self) -> KafkaGroups:
         """Consumer groups of this cluster."""
-        from reconciler.providers.kafka.groups import KafkaGroups  # noqa: PLC0415 - plans do not need it
+        from reconciler.providers.kafka.groups import KafkaGroups
 
         return KafkaGroups(self._client, self._naming)
 
@@ -469,7 +471,7 @@ class KafkaProvider:
     @property
     def links(self) -> KafkaLinks:
         """Links with this cluster as destination, and their mirrors."""
-        from reconciler.providers.kafka.links.links import KafkaLinks  # noqa: PLC0415 - only mirrors need it
+        from reconciler.providers.kafka.links.links import KafkaLinks
 
         name = self._client.name
         return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
@@ -480,7 +482,7 @@ class KafkaProvider:
         Raises:
             UserError: The topic does not exist.
         """
-        from reconciler.providers.kafka.offsets import standing_of  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.offsets import standing_of
 
         return standing_of(self._client, self._seen(topic), topic)
 
@@ -490,13 +492,13 @@ class KafkaProvider:
         Raises:
             UserError: A topic does not exist.
         """
-        from reconciler.providers.kafka.offsets import storages_of  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.offsets import storages_of
 
         return storages_of(self._client, self._seen_all(topics))
 
     def vitals(self) -> Vitals:
         """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
-        from reconciler.providers.kafka.vitals import vitals_of  # noqa: PLC0415 - only metrics need it
+        from reconciler.providers.kafka.vitals import vitals_of
 
         return vitals_of(
             self._client, self._naming, self.groups, lambda: None if self._states() is None else self.links
@@ -520,7 +522,7 @@ class KafkaProvider:
             UserError: The topic does not exist.
             NotAuthorizedError: Its configs may not be described.
         """
-        from reconciler.providers.kafka.links.link_site import source_topics  # noqa: PLC0415 - only mirrors need it
+        from reconciler.providers.kafka.links.link_site import source_topics
 
         seen = self._seen(topic)
         source = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
@@ -536,8 +538,8 @@ class KafkaProvider:
         on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not report lost records
     ) -> TopicLog:
         """Return the log of a topic; reading fails if brokers have lost records."""
-        from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
-        from reconciler.providers.kafka.security import admin_settings, record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.records.record_log import KafkaLog
+        from reconciler.providers.kafka.security import admin_settings, record_settings
 
         seen = self._seen(topic)
         settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
@@ -549,8 +551,8 @@ class KafkaProvider:
         Raises:
             UserError: The topic does not exist, is internal, is a mirror, or is still being mounted.
         """
-        from reconciler.providers.kafka.records.record_producer import KafkaProducer  # noqa: PLC0415 - imports Arrow
-        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.records.record_producer import KafkaProducer
+        from reconciler.providers.kafka.security import record_settings
 
         seen = self._seen(topic)
         if is_internal(seen):
@@ -565,35 +567,35 @@ class KafkaProvider:
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
         """Return the sink of a copy into a topic, with the state of its link if it is a mirror."""
-        from reconciler.providers.kafka.links.links import sink_of  # noqa: PLC0415 - only copies need it
-        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.links.links import sink_of
+        from reconciler.providers.kafka.security import record_settings
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - needs no executors
         """Return the only task: removing throttles that a killed change of replicas left behind."""
-        from reconciler.providers.kafka.admin_requests import swept  # noqa: PLC0415 - plans do not need it
-        from reconciler.providers.protocol import Upkept  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.admin_requests import swept
+        from reconciler.providers.protocol import Upkept
 
         return {"sweep": lambda: Upkept("topics", swept(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:
-        from reconciler.providers.kafka.migrations import Mountings  # noqa: PLC0415 - only mounts need it
+        from reconciler.providers.kafka.migrations import Mountings
 
         return Mountings(self._declared, self._edge, self._client, self._ledger)
 
     @cached_property
     def _ledger(self) -> Ledger:
-        from reconciler.providers.kafka.ledger import Ledger  # noqa: PLC0415 - only mirrors need it
-        from reconciler.providers.kafka.links.link_site import make_ledger  # noqa: PLC0415 - as above
-        from reconciler.providers.kafka.security import record_settings  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.ledger import Ledger
+        from reconciler.providers.kafka.links.link_site import make_ledger
+        from reconciler.providers.kafka.security import record_settings
 
         settings = record_settings(self._declared, self._edge)
         return Ledger(settings, self._client.name, lambda: make_ledger(self._client), lambda: needs_ledger(self._known))
 
     def _site(self) -> Site:
-        from reconciler.providers.kafka.links.link_site import Site  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.links.link_site import Site
 
         edge = self._edge
         return Site(self._client, self._naming, self._ledger, edge.now_ms, edge.new_id, lambda: self.capabilities)
@@ -621,8 +623,8 @@ class KafkaProvider:
         Raises:
             NotAuthorizedError: The ledger is unreadable, and the workspace needs it.
         """
-        from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE  # noqa: PLC0415 - a plain cluster needs none
-        from reconciler.providers.kafka.mount_ledger import (  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE
+        from reconciler.providers.kafka.mount_ledger import (
             FILLED,
             SEALED,
             filled_in,
@@ -646,13 +648,13 @@ class KafkaProvider:
     def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
             return {}
-        from reconciler.providers.kafka.links.link_states import kept_mirrors  # noqa: PLC0415 - only mirrors need it
+        from reconciler.providers.kafka.links.link_states import kept_mirrors
 
         return kept_mirrors(entries, self._client.name, names)
 
     def _owners_in(self, entries: Entries) -> Owners:
         """Return owners by our names; namespaces are found by prefix."""
-        from reconciler.providers.kafka.ledger import owners_in  # noqa: PLC0415 - as above
+        from reconciler.providers.kafka.ledger import owners_in
 
         owners, naming = owners_in(entries), self._naming
         what: dict[str, str] = {}
@@ -671,7 +673,7 @@ class KafkaProvider:
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record owners in the ledger, by brokers' names; return resources that others own."""
-        from reconciler.providers.kafka.ledger import own  # noqa: PLC0415 - plans do not need it
+        from reconciler.providers.kafka.ledger import own
 
         ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
         take = {self._key_of(key): other for key, other in change.take.items()}
@@ -692,7 +694,7 @@ class KafkaProvider:
         """Return access rules without the denials that links set on mirrors."""
         if not entries:
             return bindings
-        from reconciler.providers.kafka.links.link_states import denials_in  # noqa: PLC0415 - only mirrors need it
+        from reconciler.providers.kafka.links.link_states import denials_in
 
         ours = denials_in(entries)
         return [binding for binding in bindings if binding not in ours] if ours else bindings
@@ -719,7 +721,7 @@ def overview_of(
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
     mirrors: Mapping[str, TopicShown] = {}
     if entries is not None:
-        from reconciler.providers.kafka.links.link_states import shown_mirrors  # noqa: PLC0415 - only mirrors need it
+        from reconciler.providers.kafka.links.link_states import shown_mirrors
 
         mirrors = shown_mirrors(entries, topics, cluster)
     namespaces = {tier for name in topics for tier in tiers_of(naming.placed(name)[0])}

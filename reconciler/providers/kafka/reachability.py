@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, TopicPartition
 
+# ruff: noqa: PLC0415
+
 
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
@@ -41,7 +43,7 @@ def refusal(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError
 
 def speaks_tls(address: tuple[str, int]) -> bool:
     """Return whether a port answers a TLS handshake; certificates are not checked."""
-    import ssl  # noqa: PLC0415 - only diagnoses need it
+    import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -268,7 +270,7 @@ _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 def told(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
     """Translate an error of a record client; `settings` are those of the client, secrets hidden."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - only copies need the client
+    from confluent_kafka import KafkaException
 
     reason = unreached(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
     return reason or translated(KafkaException(error), doing=doing, cluster=cluster)
@@ -291,7 +293,7 @@ def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str,
     Raises:
         KafkaException: The request is rejected, no broker is reachable, or no leader is elected in 30 seconds.
     """
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - only copies need the client
+    from confluent_kafka import KafkaException
 
     tries = Tries(_ELECTION, within_s=_ELECTION_S)
     while True:

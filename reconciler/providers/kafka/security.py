@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from reconciler.providers.protocol import Edge
     from reconciler.resources.cluster import Cluster, KafkaConnection, SecuritySpec
 
+# ruff: noqa: PLC0415
+
 
 # Certificates and keys are texts, read on the driver, as executors lack the files.
 
@@ -69,7 +71,7 @@ class Tls:
         Raises:
             UserError: The certificates are unusable, or the key belongs to another certificate.
         """
-        import ssl  # noqa: PLC0415 - only TLS needs it
+        import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -277,7 +279,7 @@ def _record_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, A
 
 def _trusted_by_the_system() -> str:
     """Return the system's certificates: librdkafka trusts either given ones or the system's, not both."""
-    import ssl  # noqa: PLC0415 - only tokens need it
+    import ssl
 
     context = ssl.create_default_context()
     certificates = context.get_ca_certs(binary_form=True)
@@ -383,7 +385,7 @@ class Tokens:
             return self._token
 
     def _asked(self) -> tuple[str, float]:
-        import json  # noqa: PLC0415 - only tokens need it
+        import json
 
         body = self._answer()
         try:
@@ -394,8 +396,8 @@ class Tokens:
             raise UserError(message, hint="See that tokenEndpointUrl names the token endpoint itself.") from error
 
     def _answer(self) -> bytes:
-        from urllib.error import HTTPError  # noqa: PLC0415 - only tokens need it
-        from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener  # noqa: PLC0415 - as above
+        from urllib.error import HTTPError
+        from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
         class NoRedirects(HTTPRedirectHandler):
             """Rejects redirects, as the secret is for this address only."""
@@ -438,7 +440,7 @@ class Tokens:
     def _context(self) -> Any:
         if urlsplit(self.url).scheme != "https":
             return None
-        import ssl  # noqa: PLC0415 - only TLS needs it
+        import ssl
 
         context = ssl.create_default_context()
         if self.tls.ca is not None:

@@ -21,7 +21,7 @@ from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded import measures
-from reconciler.providers.embedded.measures import measured
+from reconciler.providers.embedded.measures import measure_topics
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.address import Address
@@ -588,7 +588,7 @@ def written(*topics: str) -> WatchedStore:
 
 def records_in(store: WatchedStore, topics: list[str]) -> dict[str, int]:
     cluster = EmbeddedCluster.open(store, now_ms=lambda: NOW, new_id=ids())
-    found = measured(cluster, [Address(f"topic/west/{topic}") for topic in topics])
+    found = measure_topics(cluster, [Address(f"topic/west/{topic}") for topic in topics])
     return {address.rpartition("/")[2]: measure.records for address, measure in found.items()}
 
 
