@@ -133,23 +133,25 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
 
     The lease is looked at once more, here: a call may have waited long for its thread.
     """
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
     try:
         turn.check()
         for outcome in provider.apply(actions, may_go_on=turn.check):
-            found[outcome.id] = outcome
+            outcomes[outcome.id] = outcome
     except ReconcilerError as error:
         unanswered = error
     except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
         unanswered = _unforeseen(error)
-        rest = [action for action in actions if action.id not in found]
+        rest = [action for action in actions if action.id not in outcomes]
         if len(rest) > 1:  # Halves, so that the action with the bug fails alone: doing an action twice does it once.
             middle = len(rest) // 2
-            found |= {
-                each.id: each for half in (rest[:middle], rest[middle:]) for each in do_batch(provider, half, turn)
+            outcomes |= {
+                answer.id: answer
+                for half in (rest[:middle], rest[middle:])
+                for answer in do_batch(provider, half, turn)
             }
-    return [found.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
+    return [outcomes.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
 
 
 def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
@@ -634,6 +636,6 @@ class LeaseTurn:
             return
         if record == self._committed:
             return
-        kept = dict(record)
-        await self._lease.commit(kept)
-        self._committed, self._committed_at = kept, self._effects.now()
+        committed = dict(record)
+        await self._lease.commit(committed)
+        self._committed, self._committed_at = committed, self._effects.now()

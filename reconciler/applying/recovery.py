@@ -53,13 +53,13 @@ _GOES_ON_BY_PLAN: Final = "The next plan continues it."
 _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
-def whole(action: Action, found: Settlement) -> Settlement:
+def whole(action: Action, settlement: Settlement) -> Settlement:
     """Return what became of an action, as far as its looks tell: a mirror that failed over is not done by its state.
 
     Its groups are held to its end after that (F-C-041), so it is asked once more: that does no harm.
     """
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
-    return replace(found, verdict="partial") if is_failover and found.verdict == "done" else found
+    return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class HalfWay:
             for action, outcome in zip(batch, outcomes, strict=True)
             for entry in entries_of(action, outcome, lost)
         ]
-        entries += _bugs(outcomes)
+        entries += _refuse_bugs(outcomes)
         await journal.append(entries)
         _check_completed(cluster, outcomes)
         return entries
@@ -110,8 +110,8 @@ class HalfWay:
         So nothing is in doubt: a plan finds it under way, and may ask for a failover, which waits for nobody.
         """
         if not (self.drives(action) or self.resumes):
-            found = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
-            entries = [_refused(action, found, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
+            problem = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
+            entries = [_refused(action, problem, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
             await journal.append(entries)
             return entries
         await journal.append([Intent(id=action.id)])
@@ -141,12 +141,12 @@ def _not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
     )
 
 
-def _bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
+def _refuse_bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
     """Return the ends of what failed by our own fault: it would never be completed."""
     return [
-        _refused_as(each.id, each.error)
-        for each in outcomes
-        if isinstance(each, Failed) and isinstance(each.error, BrokenInvariantError)
+        _refused_as(outcome.id, outcome.error)
+        for outcome in outcomes
+        if isinstance(outcome, Failed) and isinstance(outcome.error, BrokenInvariantError)
     ]
 
 
@@ -156,11 +156,13 @@ def _refused_as(name: str, error: ReconcilerError) -> Entry:
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
     """Refuse to go on without knowing: what is half there would look like another's."""
-    unknown = [each for each in outcomes if isinstance(each, Failed) and isinstance(each.error, RetryableError)]
+    unknown = [
+        outcome for outcome in outcomes if isinstance(outcome, Failed) and isinstance(outcome.error, RetryableError)
+    ]
     if unknown:
         raise IncompleteError(
             f"half done, and cluster {cluster} could not do the rest: "
-            f"{first_few([each.id for each in unknown])}: {unknown[0].error.message}",
+            f"{first_few([outcome.id for outcome in unknown])}: {unknown[0].error.message}",
             hint=f"{ended_sentence(unknown[0].error.hint)} Then run: reconciler apply",
         )
 
@@ -217,30 +219,30 @@ class Recovery:
             UserError: Its files cannot be read.
         """
         lease, effects, spool = self._lease, self._setting.effects, self._setting.spool
-        found = await effects.call(self._open_run)
-        if found is None:
+        open_run = await effects.call(self._open_run)
+        if open_run is None:
             return None
-        found = found.after(await take_over(lease, effects, found.file.run))
-        journal = Journal(lease, effects, found.file.run, next_seq=found.written.next_seq)
-        spooled = await self._unspool(found, journal)
-        before = found.folded(further=spooled)
+        open_run = open_run.after(await take_over(lease, effects, open_run.file.run))
+        journal = Journal(lease, effects, open_run.file.run, next_seq=open_run.written.next_seq)
+        spooled = await self._unspool(open_run, journal)
+        before = open_run.folded(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
             await journal.append([*_not_happened(verdicts), RunClosed(status="superseded")])
-        after = found.folded(further=(*spooled, *entries))
+        after = open_run.folded(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
-            await lease.end_run(record, settles=found.file.run)
+            await lease.end_run(record, settles=open_run.file.run)
         elif record is not None:
-            await lease.commit(record, settles=found.file.run)
+            await lease.commit(record, settles=open_run.file.run)
         if spooled:
-            await effects.call(lambda: spool.forget(found.file.run))
+            await effects.call(lambda: spool.forget(open_run.file.run))
         self._setting.report(
-            RunRecovered(found.file.run, found.file.who or "", verdicts, found.parting, len(before.left))
+            RunRecovered(open_run.file.run, open_run.file.who or "", verdicts, open_run.parting, len(before.left))
         )
         done, doubtful = frozenset(before.done), _scope(before.in_doubt)
-        begun = [action for action in found.actions if action.id in done]
-        return SettledJournal(found, verdicts, doubtful, doubtful | _scope(begun))
+        begun = [action for action in open_run.actions if action.id in done]
+        return SettledJournal(open_run, verdicts, doubtful, doubtful | _scope(begun))
 
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
@@ -264,13 +266,13 @@ class Recovery:
                 verdicts[action.id] = "unknown"
                 entries.append(_given_up(action))
         for cluster in sorted({action.cluster or "" for action in known}):
-            here = [action for action in known if action.cluster == cluster]
-            await self._check_identity(cluster, record, here)
-            for name, found in (await self._look_until_cool(cluster, here)).items():
-                if found.verdict == "moving" and self._halfway.resumes:
-                    found = replace(found, verdict="partial")  # noqa: PLW2901 - to do it again waits for its end
-                verdicts[name] = found.verdict
-                entries += _told(name, found)
+            actions = [action for action in known if action.cluster == cluster]
+            await self._check_identity(cluster, record, actions)
+            for name, settlement in (await self._look_until_cool(cluster, actions)).items():
+                if settlement.verdict == "moving" and self._halfway.resumes:
+                    settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - to do it again waits for its end
+                verdicts[name] = settlement.verdict
+                entries += _settlement_entries(name, settlement)
         await journal.append(entries)
         halves = [action for action in known if verdicts[action.id] == "partial"]
         completed = await self._halfway.complete(halves, journal)
@@ -285,7 +287,9 @@ class Recovery:
         if recorded is None:
             return
         provider = self._setting.providers[cluster]
-        identity = await self._setting.effects.call(lambda: _asked(cluster, lambda: _identified(provider), actions))
+        identity = await self._setting.effects.call(
+            lambda: _ask_cluster(cluster, lambda: _identify_cluster(provider), actions)
+        )
         if recorded.incarnation not in {None, identity.cluster_id}:
             raise UserError(
                 f"cluster {cluster} should be {recorded.incarnation}, but {identity.cluster_id} answers",
@@ -294,11 +298,11 @@ class Recovery:
 
     async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
         """Look; where a call that may yet land would do its work a second time, wait for it and look again."""
-        found = await self._look(cluster, actions)
+        settlements = await self._look(cluster, actions)
         named_there = self._setting.providers[cluster].capabilities.server_ids
-        waits = [each.id for each in actions if kind_of(each.address) in named_there]
-        if not any(found[name].verdict == "absent" for name in waits):
-            return found
+        waits = [action.id for action in actions if kind_of(action.address) in named_there]
+        if not any(settlements[name].verdict == "absent" for name in waits):
+            return settlements
         while (left := self._began + COOL_DOWN_S - self._setting.effects.now()) > 0:
             if self._setting.stop.is_requested:
                 raise IncompleteError(
@@ -314,25 +318,25 @@ class Recovery:
         observed: Inventory = {}
         if addresses:
             look = partial(provider.observe, Scope(tuple(addresses)))
-            observed = await self._setting.effects.call(lambda: _asked(cluster, look, actions))
+            observed = await self._setting.effects.call(lambda: _ask_cluster(cluster, look, actions))
         catalog = provider.capabilities.configs
         return {action.id: whole(action, settle(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> UnfinishedRun | None:
         """Return the open run; what is kept here of runs that ended elsewhere is of no use any more."""
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
-        found = read_open_run(store, lockfile)
+        open_run = read_open_run(store, lockfile)
         for run in spool.runs():
-            is_open = found is not None and found.file.run == run
+            is_open = open_run is not None and open_run.file.run == run
             if not is_open and store.get(run_key(run)) is not None:  # else it is a run of another state
                 spool.forget(run)
-        return found
+        return open_run
 
-    async def _unspool(self, found: UnfinishedRun, journal: Journal) -> list[Entry]:
+    async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
         """Write what the dead run could not: ends of actions whose intent is there."""
-        doubtful = {action.id for action in found.folded().in_doubt}
-        kept = await self._setting.effects.call(lambda: self._setting.spool.kept(found.file.run))
-        ends = [entry for entry in kept if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
+        doubtful = {action.id for action in open_run.folded().in_doubt}
+        spooled = await self._setting.effects.call(lambda: self._setting.spool.kept(open_run.file.run))
+        ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
         await journal.append(ends)
         return list(ends)
 
@@ -341,12 +345,15 @@ def _scope(actions: Iterable[Action]) -> frozenset[Address]:
     return frozenset(address for action in actions for address in scope_of(action))
 
 
-def _told(action: str, found: Settlement) -> list[Entry]:
-    match found.verdict:
+def _settlement_entries(action: str, settlement: Settlement) -> list[Entry]:
+    match settlement.verdict:
         case "done":
             return [
                 ActionEnded(
-                    id=action, incarnation=found.incarnation, physical_name=found.physical_name, is_settled=True
+                    id=action,
+                    incarnation=settlement.incarnation,
+                    physical_name=settlement.physical_name,
+                    is_settled=True,
                 )
             ]
         case "conflict":
@@ -385,7 +392,7 @@ def _not_happened(verdicts: Mapping[str, str]) -> list[Entry]:
     ]
 
 
-def _identified(provider: Provider) -> ClusterIdentity:
+def _identify_cluster(provider: Provider) -> ClusterIdentity:
     """Return which cluster answers. Nothing is to be taken for deleted because a root is not mounted."""
     identity = provider.identify()
     if identity is None:
@@ -396,7 +403,7 @@ def _identified(provider: Provider) -> ClusterIdentity:
     return identity
 
 
-def _asked(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:
+def _ask_cluster(cluster: str, ask: Callable[[], T], actions: Sequence[Action] = ()) -> T:
     try:
         return ask()
     except RetryableError as error:
