@@ -1,4 +1,4 @@
-"""Walk the graph of a plan: batch by cluster, run jobs, and stop only what depends on a failure."""
+"""Execute the graph of a plan: batch by cluster, run jobs, and skip only what depends on a failure."""
 
 from __future__ import annotations
 
@@ -38,19 +38,17 @@ if TYPE_CHECKING:
     from reconciler.state.lease import Lease
 
 
-# Who does an action: one lane a cluster, taking batches, one for jobs, some for mirrors. Lanes go side by side.
-
-
 JOBS = "jobs"
-"""The lane of data actions, one at a time. No cluster is called so: their lanes carry a prefix."""
+"""The lane of data actions, one at a time. It cannot clash with a cluster's lane: those have a prefix."""
 
 MIRRORS: Final = "mirrors/"
-"""Lanes of mirrors that are promoted, reversed or restored: of a hundred, most time is waiting for two clusters."""
+"""Prefix of the lanes in which mirrors are promoted, reversed or restored. Most of their time is waiting for clusters.
+"""
 MIRRORS_AT_ONCE: Final = 4
-"""So many lanes they have. Each may copy what is left to copy, and holds batches of records meanwhile."""
+"""Number of mirror lanes. Each may copy, and holds batches of records in memory."""
 
 RECORD = "record"
-"""The lane of what changes only the state: nobody is called."""
+"""The lane of actions that change only the state; no platform is called."""
 
 RECORD_BATCH: Final = 10_000
 
@@ -58,17 +56,17 @@ Lane: TypeAlias = str
 
 
 def is_driven(action: Action) -> bool:
-    """Tell whether an action copies between two clusters, or to or from object storage: no platform does it alone."""
+    """Return whether jobs execute the action: it copies between two clusters, or to or from object storage."""
     return isinstance(action, Transition) and (is_archived(action) or is_of_mirrors(action))
 
 
 def is_archived(action: Transition) -> bool:
-    """Tell whether an action is a mount or unmount that jobs carry out."""
+    """Return whether jobs execute this mount or unmount."""
     return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
 
 def lane_of(action: Action) -> Lane:
-    """Return the lane of an action; what is done with one mirror is in one lane."""
+    """Return the lane of an action. All actions of one mirror are in one lane."""
     if is_of_mirrors(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_driven(action):
@@ -85,7 +83,7 @@ def lane_of(action: Action) -> Lane:
 
 
 def is_of_mirrors(action: Action) -> bool:
-    """Tell whether jobs promote, reverse or restore a mirror by an action, or let it catch up before."""
+    """Return whether jobs promote, reverse, restore or catch up a mirror by this action."""
     if isinstance(action, RunJob):
         return action.job == CATCH_UP
     if not isinstance(action, Transition) or action.parameters.get("by") == BY_PLATFORM:
@@ -94,44 +92,41 @@ def is_of_mirrors(action: Action) -> bool:
 
 
 def is_job(lane: Lane) -> bool:
-    """Tell whether what is in a lane is done by jobs."""
+    """Return whether jobs execute the actions of a lane."""
     return lane == JOBS or lane.startswith(MIRRORS)
 
 
 def is_called(lane: Lane) -> bool:
-    """Tell whether a platform is called for what is in a lane: so many of these at once as a run may."""
+    """Return whether actions of a lane call a platform; `parallelism` limits such lanes."""
     return lane != RECORD and not is_job(lane)
 
 
 class Queue:
-    """What waits in one lane, taken in batches of at most `size`."""
+    """The waiting actions of one lane, taken in batches of at most `size`."""
 
     def __init__(self, size: int) -> None:
-        """`size` is what the platform takes in one call."""
+        """`size` is the largest batch that the platform accepts in one call."""
         self._size = size
         self._waiting: deque[Action] = deque()
 
     def add(self, action: Action) -> None:
-        """Put an action behind the others."""
+        """Append an action."""
         self._waiting.append(action)
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing waits."""
+        """Return whether no action waits."""
         return not self._waiting
 
     def take(self) -> list[Action]:
-        """Return the next batch; empty when nothing waits."""
+        """Return the next batch; empty if no action waits."""
         return [self._waiting.popleft() for _ in range(min(self._size, len(self._waiting)))]
 
 
-# Ask a platform, or a job: one outcome for each action, whatever happens on the way.
-
-
 def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePort) -> list[Outcome]:
-    """Ask a platform for a batch and return one outcome for each action, whatever happens on the way.
+    """Call a platform with a batch and return exactly one outcome per action.
 
-    The lease is looked at once more, here: a call may have waited long for its thread.
+    The lease is checked again because the call may have waited long for its thread.
     """
     outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
@@ -141,36 +136,36 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
             outcomes[outcome.id] = outcome
     except ReconcilerError as error:
         unanswered = error
-    except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose what the others have done
-        unanswered = _unforeseen(error)
+    except Exception as error:  # noqa: BLE001 - a bug in one platform must not lose the results of others
+        unanswered = _wrap_bug(error)
         rest = [action for action in actions if action.id not in outcomes]
-        if len(rest) > 1:  # Halves, so that the action with the bug fails alone: doing an action twice does it once.
+        if len(rest) > 1:  # Halve, so that only the action with the bug fails; actions are idempotent.
             middle = len(rest) // 2
             outcomes |= {
                 answer.id: answer
                 for half in (rest[:middle], rest[middle:])
                 for answer in do_batch(provider, half, turn)
             }
-    return [outcomes.get(action.id) or Failed(action.id, unanswered or _no_answer()) for action in actions]
+    return [outcomes.get(action.id) or Failed(action.id, unanswered or _report_no_answer()) for action in actions]
 
 
 def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
-    """Run a job, or drive a transition over two clusters, and return its outcome and what it moved."""
+    """Run a job, or drive a transition over two clusters; return its outcome and what it moved."""
     try:
         turn.check()
         moved = jobs.run(job, say, turn.check)
         return Done(job.id, moved.incarnation, moved.physical_name), moved
     except ReconcilerError as error:
         return Failed(job.id, error), JobResult()
-    except Exception as error:  # noqa: BLE001 - as in a batch
-        return Failed(job.id, _unforeseen(error)), JobResult()
+    except Exception as error:  # noqa: BLE001 - as in `do_batch`
+        return Failed(job.id, _wrap_bug(error)), JobResult()
 
 
-def _no_answer() -> BrokenInvariantError:
+def _report_no_answer() -> BrokenInvariantError:
     return BrokenInvariantError("the platform gave no answer for it", hint="Please report this, with the run's files.")
 
 
-def _unforeseen(error: Exception) -> ReconcilerError:
+def _wrap_bug(error: Exception) -> ReconcilerError:
     if missing := MissingRecordsError.of(error):
         missing.__cause__ = error
         return missing
@@ -181,14 +176,11 @@ def _unforeseen(error: Exception) -> ReconcilerError:
     return broken
 
 
-# Which actions may start: the plan's graph, worked off action by action.
-
-
 class Graph:
-    """The actions of a plan and what leans on what. Every action leaves it once: done, failed or skipped."""
+    """The actions of a plan and their dependencies. Every action leaves it once: done, failed or skipped."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """Take the plan's order as the order of what may start at the same time."""
+        """`actions` are in plan order, which also orders actions that may start at the same time."""
         self._actions = {action.id: action for action in actions}
         self._position = {action.id: position for position, action in enumerate(actions)}
         self._missing: dict[str, int] = {}
@@ -203,7 +195,7 @@ class Graph:
         self._order = [action.id for action in actions]
 
     def take_ready(self) -> list[Action]:
-        """Return what may start now, in plan order; each is returned once."""
+        """Return the actions that may start now, in plan order; each is returned once."""
         taken = []
         while self._ready:
             name = self._order[heapq.heappop(self._ready)]
@@ -212,7 +204,7 @@ class Graph:
         return taken
 
     def finish(self, name: str) -> None:
-        """Let what leans on `name` come nearer."""
+        """Remove a finished action; its dependents may become ready."""
         del self._missing[name]
         for dependent in self._dependents[name]:
             if dependent in self._missing:
@@ -221,7 +213,7 @@ class Graph:
                     heapq.heappush(self._ready, self._position[dependent])
 
     def fail(self, name: str) -> list[str]:
-        """Take out `name` and all that leans on it; return the latter, in plan order."""
+        """Remove `name` and everything that depends on it; return the dependents in plan order."""
         del self._missing[name]
         lost: set[str] = set()
         open_ends = [name]
@@ -235,17 +227,14 @@ class Graph:
         return sorted(lost, key=self._position.__getitem__)
 
     def left(self) -> list[str]:
-        """Return what has neither finished nor been taken out, in plan order."""
+        """Return the remaining actions, neither finished nor removed, in plan order."""
         return sorted(self._missing, key=self._position.__getitem__)
 
 
-# What an outcome means: what the journal says of it, and whether anybody knows what happened.
-
-
 def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield what the journal says of an outcome; `lost` are the actions that cannot be tried after a failure.
+    """Yield the journal entries of an outcome; `lost` maps a failed action to the actions skipped because of it.
 
-    Where a platform did not answer, nobody knows what happened: the intent stays open, to be settled by looking.
+    If the result is in doubt, the intent stays open and recovery settles it by observing the cluster.
     """
     match outcome:
         case Done():
@@ -268,27 +257,24 @@ def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str
 
 
 def is_in_doubt(action: Action, outcome: Failed) -> bool:
-    """Tell whether a failure leaves open what happened.
+    """Return whether a failure leaves the result unknown.
 
-    A job finds what it published by itself, and a transition over two clusters the step at which it stands.
+    Jobs are never in doubt: a job detects what it published, and a transition over two clusters its current step.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
     return is_unknown and not is_job(lane_of(action))
 
 
 def may_yet_happen(outcome: Failed) -> bool:
-    """Tell whether what was asked may be on its way still; what could not be asked, or was refused, is not."""
+    """Return whether the platform may still execute the call: it was sent, but not answered."""
     return isinstance(outcome.error, UnansweredError)
 
 
-# What became of every action of a run, and of the record: folded in as outcomes arrive, said as it happens.
-
-
 class Ledger:
-    """The books of one run. Each action is folded once; everything it costs is a look-up."""
+    """The results of one run and the record they lead to. Each action is added once, in constant time."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
-        """Start from a record, which stays as it is; `report` is called by one thread at a time."""
+        """Start from a copy of `record`; `report` is called by one thread at a time."""
         self.record: dict[Address, Recorded] = dict(record)
         self.is_changed = False
         self.done: list[str] = []
@@ -305,22 +291,22 @@ class Ledger:
         self._started: dict[str, float] = {}
 
     def say(self, event: Event) -> None:
-        """Report an event, from any thread. Where nobody can be told any more, `trouble` says why."""
+        """Report an event, from any thread. If reporting fails, `trouble` is set and later events are dropped."""
         with self._reporting:
             if self.trouble is None:
                 try:
                     self._report(event)
-                except Exception as error:  # noqa: BLE001 - kept, and raised once what was done is recorded
+                except Exception as error:  # noqa: BLE001 - raised after the results are recorded
                     self.trouble = error
 
     def start(self, actions: Sequence[Action], now: float) -> None:
-        """Note that actions were handed over."""
+        """Report that actions were handed over."""
         for action in actions:
             self._started[action.id] = now
             self.say(ActionStarted(action.id, action.address))
 
     def finish(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
-        """Fold a complete action into the record."""
+        """Add a complete action to the record."""
         changes = after_action(action, outcome, self.record, self._run)
         learn(self.record, changes)
         self.is_changed |= bool(changes)
@@ -330,56 +316,56 @@ class Ledger:
         self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
 
     def book_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
-        """Note a failure and the actions that cannot be tried because of it."""
+        """Add a failure and the actions skipped because of it."""
         self.failed.append(outcome)
         if is_in_doubt(action, outcome):
             self.in_doubt.append(action)
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
     def say_failure(self, action: Action, outcome: Failed) -> None:
-        """Tell a failure, once it is durable; what was made before it is recorded."""
+        """Report a failure once it is durable; record what the action made before it failed."""
         if outcome.made is not None and not is_in_doubt(action, outcome):
             learn(self.record, after_refusal(action, outcome.made, self.record, self._run))
             self.is_changed = True
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
 
 
-_LOOK_S: Final = 1.0
-"""Between two looks at the lease, and at what is to be committed, while long work goes on."""
+_CHECK_INTERVAL_S: Final = 1.0
+"""Time between two checks of the lease and for a checkpoint during long work."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended. `record` is what to commit; ids are in the order they ended."""
+    """How a run ended. `record` is to be committed; ids are in the order in which actions ended."""
 
     record: Record
     done: tuple[str, ...] = ()
     failed: tuple[Failed, ...] = ()
     skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
-    """Left when the run was asked to stop, or told to leave them to another."""
+    """Not begun, because the run was stopped or jobs were left to another process."""
     in_doubt: tuple[Action, ...] = ()
-    """Begun, and whether they happened is not known: the platform did not answer. They are among `failed` too."""
+    """Begun, with an unknown result, because the platform did not answer. They are in `failed` too."""
     unknown: IncompleteError | None = None
-    """Why nobody knows what became of what is in doubt; then the run stays open."""
+    """Why the results of `in_doubt` are unknown; if set, the run stays open."""
     unanswered: tuple[str, ...] = ()
-    """Of those `not_started`: begun when the run was stopped, and no platform has said what became of them."""
+    """Those of `not_started` that were begun when the run was stopped, and not answered by the platform."""
     is_stopped: bool = False
-    """Whether somebody asked for the end; else what is `not_started` was left to another on purpose."""
+    """Whether a stop was requested; otherwise `not_started` was left on purpose."""
     is_changed: bool = False
     """Whether `record` differs from the one the run began with."""
     ended_by: ReconcilerError | None = None
-    """Why nothing can be written any more; then `record` must not be committed by this run."""
+    """Why nothing can be written any more; if set, this run must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
-    """What is known and could not be written to the journal."""
+    """Results that could not be written to the journal."""
     ran: Ran = NOWHERE
     """Where its jobs ran."""
     trouble: Exception | None = None
-    """What ended the run beside all plans: a bug, a closed pipe. To be raised once `record` is committed."""
+    """Unexpected error that ended the run, such as a bug or a closed pipe; raise it after `record` is committed."""
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether every action has come to its end, be it a failure."""
+        """Return whether every action ended, successfully or not."""
         return not (self.not_started or self.unknown or self.ended_by or self.trouble)
 
 
@@ -389,26 +375,26 @@ class Engine:
     def __init__(
         self, actions: Sequence[Action], means: RunPorts, *, record: Record, run: str, leaves_jobs: bool = False
     ) -> None:
-        """Take the actions of a plan, none of them blocked, and the record they start from."""
+        """Take the unblocked actions of a plan, and the record they start from."""
         self._graph = Graph(actions)
         self._means = means
         self._ledger = Ledger(record, run, means.report)
         self._queues: dict[Lane, Queue] = {}
-        self._under_way: dict[Lane, asyncio.Task[None]] = {}
+        self._running: dict[Lane, asyncio.Task[None]] = {}
         self._leaves_jobs = leaves_jobs
         self._is_stopping = False
         self._ended_by: ReconcilerError | None = None
 
     def stop(self) -> None:
-        """Start nothing new and let what runs end soon. Safe from any thread and from a signal handler."""
+        """Start no new action and let running ones end soon. Safe from any thread and from a signal handler."""
         self._is_stopping = True
         self._means.jobs.stop()
 
     async def run(self) -> RunResult:
-        """Do the plan and return what became of every action; raises nothing of its own."""
+        """Execute the plan and return all results; raises nothing of its own."""
         try:
             await self._walk()
-        except Exception as error:  # noqa: BLE001 - returned, so that what was done before is committed
+        except Exception as error:  # noqa: BLE001 - returned, so that finished actions are committed
             self._ledger.trouble = error
         finally:
             await self._drain()
@@ -433,19 +419,19 @@ class Engine:
         while True:
             self._check_lease()
             self._start_ready()
-            if not self._under_way and (self._is_stopping or not self._has_waiting()):
+            if not self._running and (self._is_stopping or not self._has_waiting()):
                 return
-            await self._something_to_end()
+            await self._wait_for_lane()
             await self._checkpoint()
             if self._ledger.trouble is not None:
                 self.stop()
 
     async def _drain(self) -> None:
-        """Wait for what is under way, whatever ended the walk: nobody may act when the lease is let go."""
-        if self._under_way:
+        """Wait for running actions however the run ended: none may act after the lease is released."""
+        if self._running:
             self.stop()
-            await asyncio.wait(self._under_way.values())
-            for task in self._under_way.values():
+            await asyncio.wait(self._running.values())
+            for task in self._running.values():
                 error = None if task.cancelled() else task.exception()
                 if isinstance(error, Exception):
                     self._ledger.trouble = error
@@ -461,24 +447,24 @@ class Engine:
             return
         for action in self._graph.take_ready():
             self._queue(lane_of(action), action).add(action)
-        free = self._means.parallelism - sum(is_called(lane) for lane in self._under_way)
+        free = self._means.parallelism - sum(is_called(lane) for lane in self._running)
         for lane in list(self._queues):
             if not self._may_start(lane) or (is_called(lane) and free <= 0):
                 continue
             if batch := self._queues[lane].take():
-                self._under_way[lane] = self._means.effects.spawn(self._do(lane, batch))
-                self._queues[lane] = self._queues.pop(lane)  # behind the others, so that none waits for ever
+                self._running[lane] = self._means.effects.spawn(self._do(lane, batch))
+                self._queues[lane] = self._queues.pop(lane)  # to the end, so that no lane starves
                 free -= is_called(lane)
 
     def _may_start(self, lane: Lane) -> bool:
-        return self._means.turn.may_start and lane not in self._under_way and self._is_served(lane)
+        return self._means.turn.may_start and lane not in self._running and self._is_served(lane)
 
     def _queue(self, lane: Lane, action: Action) -> Queue:
         if lane not in self._queues:
-            self._queues[lane] = Queue(self._size_of(lane, action))
+            self._queues[lane] = Queue(self._choose_batch_size(lane, action))
         return self._queues[lane]
 
-    def _size_of(self, lane: Lane, action: Action) -> int:
+    def _choose_batch_size(self, lane: Lane, action: Action) -> int:
         match lane:
             case "record":
                 return RECORD_BATCH
@@ -487,24 +473,24 @@ class Engine:
             case _:
                 return self._means.providers[cast("str", action.cluster)].capabilities.batch
 
-    async def _something_to_end(self) -> None:
-        """Wait until a lane is free again, though no longer than the lease may go unwatched."""
-        look = self._means.effects.spawn(self._means.effects.sleep(_LOOK_S))
-        await asyncio.wait({*self._under_way.values(), look}, return_when=asyncio.FIRST_COMPLETED)
+    async def _wait_for_lane(self) -> None:
+        """Wait until a lane is free, at most until the next check of the lease."""
+        look = self._means.effects.spawn(self._means.effects.sleep(_CHECK_INTERVAL_S))
+        await asyncio.wait({*self._running.values(), look}, return_when=asyncio.FIRST_COMPLETED)
         look.cancel()
-        for lane in [lane for lane, task in self._under_way.items() if task.done()]:
-            self._under_way.pop(lane).result()
+        for lane in [lane for lane, task in self._running.items() if task.done()]:
+            self._running.pop(lane).result()
 
     async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        """Say what is about to be done, do it, say what came of it: each before the next, and each durable."""
+        """Write intents, execute, write results, report: each step is durable before the next."""
         if lane != RECORD and not await self._write([Intent(id=action.id) for action in batch]):
             return
         if self._is_stopping:
-            return  # asked to stop while it was written: whoever looks finds that nothing happened
+            return  # stopped while it was written: recovery finds that nothing happened
         self._ledger.start(batch, self._means.effects.now())
         ended = [
             (action, outcome, moved)
-            for action, outcome, moved in await self._outcomes(lane, batch)
+            for action, outcome, moved in await self._collect_outcomes(lane, batch)
             if not self._is_left(outcome)
         ]
         lost = {outcome.id: self._graph.fail(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)}
@@ -525,14 +511,14 @@ class Engine:
                 case _:
                     assert_never(outcome)
 
-    async def _outcomes(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
+    async def _collect_outcomes(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
         try:
-            return await self._called(lane, batch)
+            return await self._execute(lane, batch)
         except StoppedError as error:
             self._ledger.unanswered += [action.id for action in batch if not is_job(lane)]
             return [(action, Failed(action.id, error), JobResult()) for action in batch]
 
-    async def _called(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
+    async def _execute(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
         effects, turn = self._means.effects, self._means.turn
         match lane:
             case "record":
@@ -547,7 +533,7 @@ class Engine:
                 return [(action, outcome, JobResult()) for action, outcome in zip(batch, outcomes, strict=True)]
 
     def _is_left(self, outcome: Outcome) -> bool:
-        """Tell whether an action has not ended: it was not called, for the lease is lost, or was stopped half-way."""
+        """Return whether an action has not ended: its call was refused for a lost lease, or it was stopped midway."""
         match outcome:
             case Failed(error=LeaseError()):
                 return True
@@ -565,8 +551,6 @@ class Engine:
             return False
         return True
 
-    # -- the lease
-
     def _check_lease(self) -> None:
         if self._ended_by is None:
             try:
@@ -580,12 +564,12 @@ class Engine:
         try:
             await self._means.turn.checkpoint(self._ledger.record)
         except RetryableError:
-            return  # the next one, or the closing commit, tries again and is the one that counts
+            return  # the next checkpoint or the final commit tries again
         except ReconcilerError as error:
             self._end_by(error)
 
     def _end_by(self, error: ReconcilerError) -> None:
-        """Start nothing more; what is under way is let end."""
+        """Start nothing more; running actions may end."""
         if self._ended_by is not None:
             return
         self._ended_by = error
@@ -594,17 +578,14 @@ class Engine:
             self._ledger.say(LeaseLost(error.message))
 
 
-# The lease as a run sees it: may something be started, and is it time to commit what is done.
-
-
-_BETWEEN_COMMITS_S: Final = 60.0
+_COMMIT_INTERVAL_S: Final = 60.0
 
 
 class LeaseTurn:
-    """A run's turn under one lease."""
+    """The right of a run to act under one lease."""
 
     def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
-        """Write what happens to `journal`, and commit under `lease`."""
+        """Write entries to `journal`, and commit under `lease`."""
         self._lease = lease
         self._journal = journal
         self._effects = effects
@@ -613,11 +594,11 @@ class LeaseTurn:
 
     @property
     def may_start(self) -> bool:
-        """Tell whether a new call may be started: the lease is young enough that it cannot outlive it."""
+        """Return whether a new call may start: the lease is fresh enough to outlive it."""
         return self._lease.may_start
 
     def check(self) -> None:
-        """Return while the lease is surely ours.
+        """Return if the lease is certainly held.
 
         Raises:
             LeaseError: It is lost.
@@ -625,14 +606,14 @@ class LeaseTurn:
         self._lease.check()
 
     async def write(self, entries: Sequence[Entry]) -> None:
-        """Return once `entries` are durable; what follows them may then begin."""
+        """Return once `entries` are durable."""
         await self._journal.append(entries)
-        if not self._lease.may_start:  # the state was away for long: a call that begins now must not outlive the lease
+        if not self._lease.may_start:  # the store was slow: a call that starts now must not outlive the lease
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit what is done so far, once a minute, where that is more than the last commit has."""
-        if self._effects.now() - self._committed_at < _BETWEEN_COMMITS_S:
+        """Commit the record at most once a minute, if it changed since the last commit."""
+        if self._effects.now() - self._committed_at < _COMMIT_INTERVAL_S:
             return
         if record == self._committed:
             return

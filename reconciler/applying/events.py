@@ -1,4 +1,4 @@
-"""The events of a run, one JSON object a line, and failures that are alike."""
+"""The events of a run, one JSON object a line, and the grouping of failures by reason."""
 
 from __future__ import annotations
 
@@ -16,34 +16,31 @@ if TYPE_CHECKING:
     from reconciler.providers.protocol import Failed
 
 
-# Failures that are alike, told once: the same error, but for the name of what it happened to.
-
-
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Actions that failed for one reason. Where they are several, `…` in `error` and `hint` stands for their names."""
+    """Actions that failed for one reason. If there are several, `…` stands for their names."""
 
     error: str
-    """If several actions failed, … stands for their names."""
+    """Message; `…` replaces the names if several actions failed."""
     hint: str
     ids: tuple[str, ...]
 
 
 def alike(failed: Iterable[Failed]) -> tuple[Alike, ...]:
-    """Return failures grouped by their reason: the most frequent first, else in the order in which they happened."""
+    """Group failures by reason: the most frequent first, otherwise in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
     for failure in failed:
         key = (nameless(failure.error.message, failure.id), nameless(failure.error.hint, failure.id))
         groups.setdefault(key, []).append(failure)
     groups_of_failures = (
-        Alike(*(key if len(group) > 1 else (group[0].error.message, group[0].error.hint)), _ids(group))
+        Alike(*(key if len(group) > 1 else (group[0].error.message, group[0].error.hint)), _list_ids(group))
         for key, group in groups.items()
     )
     return tuple(sorted(groups_of_failures, key=lambda group: -len(group.ids)))
 
 
 def by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
-    """Return what was skipped by the failed action it leans on: what cost most first."""
+    """Group skipped actions by the failed action that they depend on; the largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
         causes.setdefault(skip.because, []).append(skip.id)
@@ -51,7 +48,7 @@ def by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
 
 
 def nameless(text: str, action: str) -> str:
-    """Leave out of a message what it happened to: the action's id, its address, or its name."""
+    """Replace the action's id, address and name in a message by `…`."""
     address = action.partition(":")[2]
     for name in (action, address, address.rpartition("/")[2]):
         if name and name in text:
@@ -59,23 +56,23 @@ def nameless(text: str, action: str) -> str:
     return text
 
 
-def _ids(group: Sequence[Failed]) -> tuple[str, ...]:
+def _list_ids(group: Sequence[Failed]) -> tuple[str, ...]:
     return tuple(failure.id for failure in group)
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What is planned now is what was approved, or less."""
+    """The present plan is what was approved, or less."""
 
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
     advance: StateAdvance | None = None
-    """Set if the state changed after the approval; the rest of the plan is as it was."""
+    """Set if the state changed after the approval and the rest of the plan did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanMade:
-    """The plan a run carries out."""
+    """The plan that the run executes."""
 
     plan: Plan
 
@@ -95,17 +92,17 @@ class ActionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Where the tasks of a job ran, so far or in all."""
+    """Where the tasks of a job ran, up to now or in total."""
 
     engine: str = ""
-    """As the plan names it: `in process`, `Spark local[*]`; empty where no task ran."""
+    """As in the plan: `in process`, `Spark local[*]`; empty if no task ran."""
     spark_tasks: int = 0
-    """Tasks that Spark was given."""
+    """Tasks that ran on Spark."""
     starting_s: float = 0.0
-    """How long was waited for Spark to start; no record moved meanwhile."""
+    """Seconds spent waiting for Spark to start, during which no records moved."""
 
     def __add__(self, other: Ran) -> Ran:
-        """Return where both ran; Spark is named where one of them ran there."""
+        """Return the sum of both; the engine is Spark if one of them ran there."""
         first = self if self.spark_tasks or not other.spark_tasks else other
         tasks, starting_s = self.spark_tasks + other.spark_tasks, self.starting_s + other.starting_s
         return Ran(first.engine or other.engine, tasks, starting_s)
@@ -117,7 +114,7 @@ NOWHERE: Final = Ran()
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far long work is; totals are estimates."""
+    """Progress of a job; totals are estimates."""
 
     id: str
     records: int
@@ -142,15 +139,15 @@ class ActionDone:
     address: Address
     seconds: float
     records: int = 0
-    """What a job moved."""
+    """Records that a job moved."""
     bytes: int = 0
-    """What a job moved."""
+    """Bytes that a job moved."""
     ran: Ran = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
 class ActionFailed:
-    """An action was refused; what leans on it is skipped."""
+    """An action failed; actions that depend on it are skipped."""
 
     id: str
     address: Address
@@ -160,23 +157,24 @@ class ActionFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunRecovered:
-    """An earlier run that had not closed was settled."""
+    """An earlier run that was still open was settled."""
 
     run: str
     who: str
     settled: Mapping[str, str]
-    """The result of each action in doubt, by id: absent, done, partial (and completed), conflict, under way (begun on
-    two clusters, and not at its end), moving (its replicas still move), or unknown if the cluster could not be read.
+    """The result of each action in doubt, by id: absent, done, partial (and completed), conflict, under way (a
+    transition over two clusters that has not ended), moving (replicas still move), or unknown if the cluster could
+    not be read.
     """
     parting: Parting | None = None
-    """Whether it was stopped, or left what is left on purpose; `None`: it was cut off."""
+    """How it ended: stopped, or handed over on purpose; null if it was killed."""
     left: int = 0
-    """How many actions it had not begun."""
+    """Number of actions that it had not begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHandedOver:
-    """The run ends here, and these actions are left to the next."""
+    """The run ended and left these actions to the next run."""
 
     left: tuple[str, ...]
     """Ids of actions, in plan order."""
@@ -184,7 +182,7 @@ class RunHandedOver:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """Someone else took over: nothing more is started or written."""
+    """Another process took the lease: nothing more is started or written."""
 
     message: str
 
@@ -200,29 +198,29 @@ class Summary:
     not_started: int
     seconds: float
     serial: int | None = None
-    """The state committed at the end. Null: none was."""
+    """Serial of the state committed at the end; null if none was."""
     skipped_because: Mapping[str, str] = field(default_factory=dict)
     """Skipped id to the failed id that it depends on."""
     failures: tuple[Alike, ...] = ()
-    """The most frequent reason first."""
+    """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
     """Ids of failed actions whose result is unknown; the run stays open."""
     ran: Ran = NOWHERE
     """Where its jobs ran."""
     approved_by: tuple[str, ...] = ()
-    """Who approved it."""
+    """Names of the approvers."""
     pull_request: str | None = None
-    """Address of the pull request in which they approved."""
+    """Address of the pull request with the approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultMissing:
-    """The run has ended as its summary says, and all of it is recorded; only its `result.json` could not be written."""
+    """The run ended and is recorded; only its `result.json` could not be written."""
 
     run: str
     error: str
     serial: int
-    """The state in which it is recorded."""
+    """Serial of the state that records it."""
 
 
 Event: TypeAlias = (

@@ -17,7 +17,7 @@ from reconciler.runtime.retry import go_on
 from reconciler.state.journal import Entry
 
 DataAction: TypeAlias = RunJob | Transition
-"""What the jobs do: a copy, or a transition that needs two clusters and copies between them (`engine.is_driven`)."""
+"""What jobs execute: a copy, or a transition over two clusters (`engine.is_driven`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,51 +27,51 @@ class JobResult:
     records: int = 0
     bytes: int = 0
     incarnation: str | None = None
-    """Which one a transition left at its address."""
+    """Incarnation that a transition left at its address."""
     physical_name: str | None = None
-    """What it is called there, where that is not its address: of what is mounted, its location."""
+    """Physical name, if it differs from the address: for a mount, its location."""
     ran: Ran = NOWHERE
 
 
 class Jobs(Protocol):
-    """Runs data actions. Blocking; starts its engine at the first one."""
+    """Executes data actions. Methods block; the engine starts with the first action."""
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Return if every data action among `actions` finds what it needs here, so that nothing is begun in vain.
+        """Return if this machine can run every data action among `actions`.
 
         Raises:
-            UserError: Java or Spark are not there.
+            UserError: Java or Spark is missing.
         """
         ...
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
     ) -> JobResult:
-        """Do a job, bringing source and sink together, or drive a transition to its end; return what was moved.
+        """Run a job or drive a transition until it ends; return what was moved.
 
-        `may_go_on` is asked before each step of a transition, and may raise.
+        `may_go_on` is called before each step of a transition, and may raise.
 
         Raises:
-            IncompleteError: It was stopped; what is published stays, the rest is done by the next run.
-            LeaseError: By `may_go_on`; whoever comes next goes on.
+            IncompleteError: It was stopped; published work stays, and the next run does the rest.
+            LeaseError: From `may_go_on`; the next holder of the lease continues.
         """
         ...
 
     def stop(self) -> None:
-        """Let the running job end soon. Safe from any thread."""
+        """Ask the running job to end soon. Safe from any thread."""
         ...
 
 
 class LeasePort(Protocol):
-    """The lease a run acts under."""
+    """The lease under which a run acts."""
 
     @property
     def may_start(self) -> bool:
-        """Tell whether a new call may be started; if not, it is waited until one may, or `check` fails."""
+        """Return whether a new call may start; if not, the run waits until one may, or until `check` fails."""
         ...
 
     def check(self) -> None:
-        """Return while the lease is surely ours.
+        """Return if the lease is certainly held.
 
         Raises:
             LeaseError: It is lost.
@@ -82,60 +82,60 @@ class LeasePort(Protocol):
         """Return once `entries` are durable in the run's journal.
 
         Raises:
-            LeaseError: It is lost.
-            ReconcilerError: They could not be written.
+            LeaseError: The lease is lost.
+            ReconcilerError: The entries could not be written.
         """
         ...
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit what is done so far, if the last commit is old enough to matter. Asked about once a second."""
+        """Commit the record if the last commit is old enough. Called about once a second."""
         ...
 
 
 class StopRequest(Protocol):
-    """Somebody outside who may ask for the end."""
+    """A request from outside to stop, such as a signal."""
 
     @property
     def is_requested(self) -> bool:
-        """Tell whether somebody asked."""
+        """Return whether a stop was requested."""
         ...
 
     def ends(self, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `end` when somebody asks while the block runs; at once where somebody already has."""
+        """Call `end` if a stop is requested during the block, or was requested before."""
         ...
 
 
 class Spool(Protocol):
-    """Where what is known is kept on this machine while the state cannot be written."""
+    """Local storage for journal entries while the state cannot be written."""
 
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Keep what could not be written of a run's journal, and return where, for people.
+        """Store the unwritten journal entries of a run and return the location, for messages.
 
         Raises:
-            UserError: It cannot be kept.
+            UserError: They cannot be stored.
         """
         ...
 
     def kept(self, run: str) -> Sequence[Entry]:
-        """Return what is kept of a run; nothing where nothing is that can be used."""
+        """Return the stored entries of a run; empty if there are none or they are unusable."""
         ...
 
     def runs(self) -> Sequence[str]:
-        """Return the runs of which something is kept; some may be of another state."""
+        """Return the runs with stored entries; some may belong to another state."""
         ...
 
     def forget(self, run: str) -> None:
-        """Drop what is kept of a run: it is in its journal now."""
+        """Delete the stored entries of a run: its journal has them now."""
         ...
 
 
 def _settles_nothing(_record: Record) -> None:
-    """Tell no cluster who owns what."""
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where a run happens: everything it is given before it has a lease."""
+    """Everything that a run is given before it has a lease."""
 
     state: ObjectStore
     providers: Mapping[str, Provider]
@@ -145,12 +145,12 @@ class Setting:
     stop: StopRequest
     spool: Spool
     settle: Callable[[Record], None] = _settles_nothing
-    """Takes the record as a run leaves it, under the lease: clusters are told what of it is ours. Raises nothing."""
+    """Called under the lease with the record that a run leaves, to mark ownership on the clusters. Raises nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """Everything a run needs beside its plan."""
+    """Everything that a run needs apart from its plan."""
 
     providers: Mapping[str, Provider]
     jobs: Jobs
@@ -158,4 +158,4 @@ class RunPorts:
     effects: Effects
     report: Callable[[Event], None]
     parallelism: int = 8
-    """So many calls to platforms at once."""
+    """Limit of concurrent calls to platforms."""

@@ -1,6 +1,6 @@
-"""Settle a run that was interrupted: observe what is in doubt, complete or record it.
+"""Settle an interrupted run: observe the actions in doubt, complete or record them.
 
-Repeating it changes nothing: what is done is recorded, what is not is planned anew, what is half done is completed.
+It is idempotent: done actions are recorded, absent ones are planned again, partial ones are completed.
 """
 
 from __future__ import annotations
@@ -46,49 +46,45 @@ if TYPE_CHECKING:
     from reconciler.state.lease import Lease
 
 
-# What a run left half done, completed: it was approved, and every call does once what it does twice.
-
-
 _GOES_ON_BY_PLAN: Final = "The next plan continues it."
 _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def whole(action: Action, settlement: Settlement) -> Settlement:
-    """Return what became of an action, as far as its looks tell: a mirror that failed over is not done by its state.
-
-    Its groups are held to its end after that (F-C-041), so it is asked once more: that does no harm.
-    """
+    """Treat a failover that looks done as partial: its groups may not be released yet (F-C-041); repeating is safe."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
-class HalfWay:
-    """Completes under a lease what was begun under an earlier one."""
+class Completion:
+    """Completes partial actions of an earlier lease under a new one."""
 
     lease: Lease
     setting: Setting
     drives: Callable[[Transition], bool]
-    """Which transitions over two clusters are brought to their end; it may take long. `run` does it otherwise."""
+    """Transitions over two clusters that are driven until they end, which may take long; others are left to `run`."""
     resumes: bool
-    """Whether nothing else may be done where one of them does not get there."""
+    """Whether a transition that does not end forbids all other work."""
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
-        """Do again what is half done, write what came of it, and return that.
+        """Repeat partial actions; write the resulting entries and return them.
 
         Raises:
-            IncompleteError: A cluster could not do the rest, and what is half there would look like another's.
+            IncompleteError: A cluster did not answer; a partial resource would look like another owner's.
         """
         written: list[Entry] = []
         mine = [action for action in halves if not is_driven(action)]
         for cluster in sorted({action.cluster or "" for action in mine}):
-            written += await self._batch(cluster, [action for action in mine if action.cluster == cluster], journal)
+            written += await self._complete_batch(
+                cluster, [action for action in mine if action.cluster == cluster], journal
+            )
         for action in halves:
             if is_driven(action):
                 written += await self._drive(cast("Transition", action), journal)
         return written
 
-    async def _batch(self, cluster: str, batch: Sequence[Action], journal: Journal) -> list[Entry]:
+    async def _complete_batch(self, cluster: str, batch: Sequence[Action], journal: Journal) -> list[Entry]:
         await journal.append([Intent(id=action.id) for action in batch])
         turn = LeaseTurn(self.lease, journal, self.setting.effects)
         call = partial(do_batch, self.setting.providers[cluster], cast("list[ControlAction]", batch), turn)
@@ -105,13 +101,13 @@ class HalfWay:
         return entries
 
     async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Bring a transition to its end. Where that cannot be, its mirror says where it stands, and goes on from there.
+        """Drive a transition until it ends; if it does not, its mirror stores the step from which it continues.
 
-        So nothing is in doubt: a plan finds it under way, and may ask for a failover, which waits for nobody.
+        So nothing stays in doubt: a plan sees the transition and may start a failover, which needs no waiting.
         """
         if not (self.drives(action) or self.resumes):
             problem = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
-            entries = [_refused(action, problem, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
+            entries = [_refuse(action, problem, _GOES_ON_BY_PLAN if is_archived(action) else _GOES_ON)]
             await journal.append(entries)
             return entries
         await journal.append([Intent(id=action.id)])
@@ -124,17 +120,17 @@ class HalfWay:
             if isinstance(outcome.error, LeaseError):
                 raise outcome.error
             if self.resumes or self.setting.stop.is_requested:
-                raise _not_ended(action, outcome.error)
+                raise _report_not_ended(action, outcome.error)
         entries = list(entries_of(action, outcome, {action.id: ()}))
         await journal.append(entries)
         return entries
 
 
-def _refused(action: Action, error: str, hint: str) -> Entry:
+def _refuse(action: Action, error: str, hint: str) -> Entry:
     return ActionRefused(id=action.id, error=error, hint=hint)
 
 
-def _not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
+def _report_not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
         f"{action.id} has been in progress since the last run, and does not end: {error.message}",
         hint=f"{ended_sentence(error.hint)} Nothing else was done. Continue with: reconciler apply --resume",
@@ -142,20 +138,20 @@ def _not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
 
 
 def _refuse_bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
-    """Return the ends of what failed by our own fault: it would never be completed."""
+    """Refuse actions that failed because of a bug, which would never complete."""
     return [
-        _refused_as(outcome.id, outcome.error)
+        _refuse_by_error(outcome.id, outcome.error)
         for outcome in outcomes
         if isinstance(outcome, Failed) and isinstance(outcome.error, BrokenInvariantError)
     ]
 
 
-def _refused_as(name: str, error: ReconcilerError) -> Entry:
+def _refuse_by_error(name: str, error: ReconcilerError) -> Entry:
     return ActionRefused(id=name, error=error.message, hint=error.hint)
 
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    """Refuse to go on without knowing: what is half there would look like another's."""
+    """Stop if a result is unknown: a partial resource would look like another owner's."""
     unknown = [
         outcome for outcome in outcomes if isinstance(outcome, Failed) and isinstance(outcome.error, RetryableError)
     ]
@@ -170,25 +166,25 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
 T = TypeVar("T")
 
 COOL_DOWN_S: Final = 180.0
-"""For how long work that is not idempotent is not done again after a takeover: a call of the old run may yet land."""
+"""How long actions that are not idempotent wait after a takeover: a call of the old run may still arrive."""
 _SLICE_S: Final = 0.5
-"""A wait is cut into pieces this long, so that a request to stop is heard."""
+"""Longest sleep, so that a stop request is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettledJournal:
-    """An open run, settled: everything that is known of it is in the record."""
+    """A settled open run; the record has all its results."""
 
     run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)
     doubtful: frozenset[Address] = frozenset()
-    """The addresses that were in doubt when it was found."""
+    """Addresses that were in doubt when the run was found."""
     begun: frozenset[Address] = frozenset()
-    """The addresses it has changed, or may have."""
+    """Addresses that the run changed, or may have changed."""
 
 
 class Recovery:
-    """Settles actions in doubt under a lease, with what a run has to work with."""
+    """Settles actions in doubt under a lease."""
 
     def __init__(
         self,
@@ -199,24 +195,24 @@ class Recovery:
         drives: Callable[[Transition], bool] = lambda _action: False,
         resumes: bool = False,
     ) -> None:
-        """Ask nobody yet.
+        """Makes no call.
 
-        `gives_up`: addresses whose doubt may end without a look, for their cluster was left out by who asked.
-        `drives`: transitions that are under way on two clusters are brought to their end, which may take long;
-        `resumes`: without that, nothing else is done. A process that does not drive them leaves them to `run`.
+        `gives_up`: addresses that need no observation, because the caller excluded their cluster.
+        `drives`: transitions over two clusters that are driven until they end, which may take long.
+        `resumes`: nothing else is done if one of them does not end.
         """
         self._lease = lease
         self._setting = setting
         self._gives_up = gives_up
-        self._halfway = HalfWay(lease, setting, drives=drives, resumes=resumes)
+        self._completion = Completion(lease, setting, drives=drives, resumes=resumes)
         self._began = setting.effects.now()
 
     async def settle_open_run(self, *, closes: bool) -> SettledJournal | None:
-        """Settle the open run, if there is one, record what it did and, with `closes`, close it.
+        """Settle the open run, if there is one, record its results and, with `closes`, close it.
 
         Raises:
-            IncompleteError: What is in doubt cannot be looked at; the run stays open.
-            UserError: Its files cannot be read.
+            IncompleteError: An action in doubt cannot be observed; the run stays open.
+            UserError: The files of the run cannot be read.
         """
         lease, effects, spool = self._lease, self._setting.effects, self._setting.spool
         open_run = await effects.call(self._open_run)
@@ -228,7 +224,7 @@ class Recovery:
         before = open_run.folded(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
-            await journal.append([*_not_happened(verdicts), RunClosed(status="superseded")])
+            await journal.append([*_refuse_absent(verdicts), RunClosed(status="superseded")])
         after = open_run.folded(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
@@ -240,20 +236,20 @@ class Recovery:
         self._setting.report(
             RunRecovered(open_run.file.run, open_run.file.who or "", verdicts, open_run.parting, len(before.left))
         )
-        done, doubtful = frozenset(before.done), _scope(before.in_doubt)
+        done, doubtful = frozenset(before.done), _collect_scope(before.in_doubt)
         begun = [action for action in open_run.actions if action.id in done]
-        return SettledJournal(open_run, verdicts, doubtful, doubtful | _scope(begun))
+        return SettledJournal(open_run, verdicts, doubtful, doubtful | _collect_scope(begun))
 
     async def settle(
         self, in_doubt: Sequence[Action], journal: Journal, record: Record
     ) -> tuple[list[Entry], dict[str, str]]:
-        """Look at actions in doubt, complete what is half done, write what became of each, and return both.
+        """Observe actions in doubt, complete partial ones; return the written entries and a verdict per action id.
 
-        Of what is absent nothing is written: whoever asks knows whether it may yet happen.
+        Absent actions get no entry: the caller knows whether they may still happen.
 
         Raises:
-            IncompleteError: A cluster cannot be looked at, or does not answer.
-            UserError: Another cluster answers than `record` says.
+            IncompleteError: A cluster cannot be observed or does not answer.
+            UserError: The cluster that answers is not the one in `record`.
         """
         entries: list[Entry] = []
         verdicts: dict[str, str] = {}
@@ -264,25 +260,25 @@ class Recovery:
                 known.append(action)
             else:
                 verdicts[action.id] = "unknown"
-                entries.append(_given_up(action))
+                entries.append(_refuse_unread(action))
         for cluster in sorted({action.cluster or "" for action in known}):
             actions = [action for action in known if action.cluster == cluster]
             await self._check_identity(cluster, record, actions)
             for name, settlement in (await self._look_until_cool(cluster, actions)).items():
-                if settlement.verdict == "moving" and self._halfway.resumes:
-                    settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - to do it again waits for its end
+                if settlement.verdict == "moving" and self._completion.resumes:
+                    settlement = replace(settlement, verdict="partial")  # noqa: PLW2901 - repeating it waits for the move
                 verdicts[name] = settlement.verdict
                 entries += _settlement_entries(name, settlement)
         await journal.append(entries)
         halves = [action for action in known if verdicts[action.id] == "partial"]
-        completed = await self._halfway.complete(halves, journal)
+        completed = await self._completion.complete(halves, journal)
         refused = {entry.id for entry in completed if isinstance(entry, ActionRefused)}
         verdicts |= {action.id: "under way" for action in halves if is_driven(action) and action.id in refused}
         entries += completed
         return entries, verdicts
 
     async def _check_identity(self, cluster: str, record: Record, actions: Sequence[Action]) -> None:
-        """Refuse to judge, or to mend, by what another cluster says, or where a recorded one is not there now."""
+        """Reject a cluster that is not the recorded one: its resources must not be judged or repaired."""
         recorded = record.get(cluster_address(cluster))
         if recorded is None:
             return
@@ -297,7 +293,7 @@ class Recovery:
             )
 
     async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        """Look; where a call that may yet land would do its work a second time, wait for it and look again."""
+        """Observe; if a late call could repeat work that is not idempotent, wait for it and observe again."""
         settlements = await self._look(cluster, actions)
         named_there = self._setting.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
@@ -323,17 +319,17 @@ class Recovery:
         return {action.id: whole(action, settle(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> UnfinishedRun | None:
-        """Return the open run; what is kept here of runs that ended elsewhere is of no use any more."""
+        """Return the open run; discard spooled entries of runs of this state that have ended."""
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
         open_run = read_open_run(store, lockfile)
         for run in spool.runs():
             is_open = open_run is not None and open_run.file.run == run
-            if not is_open and store.get(run_key(run)) is not None:  # else it is a run of another state
+            if not is_open and store.get(run_key(run)) is not None:  # absent: a run of another state
                 spool.forget(run)
         return open_run
 
     async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
-        """Write what the dead run could not: ends of actions whose intent is there."""
+        """Write the spooled ends of actions whose intent is in the journal."""
         doubtful = {action.id for action in open_run.folded().in_doubt}
         spooled = await self._setting.effects.call(lambda: self._setting.spool.kept(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
@@ -341,7 +337,7 @@ class Recovery:
         return list(ends)
 
 
-def _scope(actions: Iterable[Action]) -> frozenset[Address]:
+def _collect_scope(actions: Iterable[Action]) -> frozenset[Address]:
     return frozenset(address for action in actions for address in scope_of(action))
 
 
@@ -384,7 +380,7 @@ def _settlement_entries(action: str, settlement: Settlement) -> list[Entry]:
             return []
 
 
-def _not_happened(verdicts: Mapping[str, str]) -> list[Entry]:
+def _refuse_absent(verdicts: Mapping[str, str]) -> list[Entry]:
     return [
         ActionRefused(id=name, error="it had not happened", hint="The next plan does it, if it is wanted.")
         for name, verdict in verdicts.items()
@@ -393,7 +389,7 @@ def _not_happened(verdicts: Mapping[str, str]) -> list[Entry]:
 
 
 def _identify_cluster(provider: Provider) -> ClusterIdentity:
-    """Return which cluster answers. Nothing is to be taken for deleted because a root is not mounted."""
+    """An unmounted root must not look like deleted resources."""
     identity = provider.identify()
     if identity is None:
         raise RetryableError(
@@ -414,7 +410,7 @@ def _ask_cluster(cluster: str, ask: Callable[[], T], actions: Sequence[Action] =
         ) from error
 
 
-def _given_up(action: Action) -> Entry:
+def _refuse_unread(action: Action) -> Entry:
     return ActionRefused(
         id=action.id,
         error="its cluster was left out or is no longer declared, so it was not read",

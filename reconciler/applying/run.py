@@ -1,7 +1,6 @@
-"""One run, from taking the lease to its result.
+"""One run, from acquiring the lease to its result.
 
-Everything it does to the world goes through `Setting`, so the same run is driven by a simulation with a clock of its
-own, where it can be killed at every step.
+All effects go through `Setting`, so a simulation with its own clock can kill the run at every step.
 """
 
 from __future__ import annotations
@@ -41,12 +40,9 @@ if TYPE_CHECKING:
     from reconciler.state.snapshots import Snapshot
 
 
-# The end of a run: what is in doubt is looked at, what is done is committed, the lease is let go in the same swap.
-
-
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How one run ends."""
+    """Ends one run: settle what is in doubt, commit, and release the lease in the same write."""
 
     setting: Setting
     lease: Lease
@@ -59,11 +55,11 @@ class RunEnd:
         return self.file.run
 
     async def conclude(self, result: RunResult, *, keeps_lease: bool, began: float) -> RunResult:
-        """Record what came of the run, close it unless something is left, and say so.
+        """Record the results, close the run unless something is left, and report it.
 
         Raises:
-            LeaseError: It was lost: nothing of this was written.
-            IncompleteError: The state cannot be written; the run stays open, and the next one takes it up.
+            LeaseError: It was lost; nothing was written.
+            IncompleteError: The state cannot be written; the run stays open for the next one.
         """
         if result.ended_by is not None:
             self._give_up(result, result.ended_by, began)
@@ -72,23 +68,23 @@ class RunEnd:
         except LeaseError as error:
             self._give_up(result, error, began)
         except ReconcilerError as error:
-            result = replace(result, unknown=_unknown(error))
+            result = replace(result, unknown=_report_unknown(error))
         is_over = result.is_changed or not (result.not_started or result.unknown)
         if is_over and not self.setting.stop.is_requested:
-            # A stop is not held up: the next apply tells the clusters.
+            # A stop must not wait; the next apply marks ownership on the clusters.
             with suppress(StoppedError):
                 await self.setting.effects.call(lambda: self.setting.settle(result.record))
         try:
             serial = await self._commit(result, keeps_lease=keeps_lease)
         except ReconcilerError as error:
             self._give_up(result, error, began)
-        await self._tell(result, serial, began)
+        await self._report_end(result, serial, began)
         if result.trouble is not None:
             raise result.trouble
         return result
 
     async def _settle(self, result: RunResult) -> RunResult:
-        """Look at the actions of which a platform did not say what became of them."""
+        """Observe the actions whose results a platform did not report."""
         if not result.in_doubt:
             return result
         if self.setting.stop.is_requested:
@@ -115,12 +111,12 @@ class RunEnd:
             done=(*result.done, *(entry.id for entry in ended)),
             failed=tuple(item for item in result.failed if item.id not in done_ids),
             in_doubt=waiting,
-            unknown=_yet_to_come(waiting) if waiting else None,
+            unknown=_report_unanswered(waiting) if waiting else None,
             is_changed=result.is_changed or bool(ended or half_made),
         )
 
     async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:
-        """Write why what is not there has failed; return what is not there, and may be on its way still."""
+        """Write the failures of absent actions; return the absent ones that may still happen."""
         failed = {item.id: item for item in result.failed}
         absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
         waiting = tuple(action for action in absent if may_yet_happen(failed[action.id]))
@@ -143,7 +139,7 @@ class RunEnd:
             return await self.lease.end_run(record)
         return await self.lease.close(record, keeps_run=keeps_run)
 
-    async def _tell(self, result: RunResult, serial: int, began: float) -> None:
+    async def _report_end(self, result: RunResult, serial: int, began: float) -> None:
         effects = self.setting.effects
         file = ResultFile(
             run=self.run,
@@ -183,19 +179,19 @@ class RunEnd:
         )
 
     async def _write_result(self, file: ResultFile) -> ResultMissing | None:
-        """Write the file; where it cannot be, return why: everything that counts is in the state."""
+        """Write the result file, or return why not; everything that counts is in the state."""
         try:
             await self.setting.effects.call(lambda: write_result(self.lease.store, file))
         except StoppedError:
-            return None  # whether it is there is not known
+            return None  # unknown whether it was written
         except ReconcilerError as error:
             return ResultMissing(self.run, error.message, file.serial)
         return None
 
     def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
-        """Say what is known, keep on this machine what of it is written nowhere, and say where; the run stays open."""
-        self._summarize(_with_unwritten(result), None, began)
-        hint, spooled_at = ended_sentence(error.hint), self._keep(result.unwritten)
+        """Report the results, spool the unwritten entries on this machine and raise; the run stays open."""
+        self._summarize(_add_unwritten(result), None, began)
+        hint, spooled_at = ended_sentence(error.hint), self._spool(result.unwritten)
         if isinstance(error, LeaseError):
             raise LeaseError(error.message, hint=f"{hint}{spooled_at}") from error
         raise IncompleteError(
@@ -203,8 +199,8 @@ class RunEnd:
             hint=f"{hint} What was done is found by the next run: reconciler apply.{spooled_at}",
         ) from error
 
-    def _keep(self, unwritten: Sequence[Entry]) -> str:
-        """Return the sentence that says what became of what could not be written."""
+    def _spool(self, unwritten: Sequence[Entry]) -> str:
+        """Spool unwritten entries; return the sentence that reports where they are."""
         if not unwritten:
             return ""
         try:
@@ -214,19 +210,16 @@ class RunEnd:
         return f" What is known and could not be written is kept in {where}."
 
 
-def _with_unwritten(result: RunResult) -> RunResult:
-    """Return what became of every action, be it written or not; what failed is known to the run either way."""
+def _add_unwritten(result: RunResult) -> RunResult:
+    """Add unwritten results."""
     ended = tuple(entry.id for entry in result.unwritten if isinstance(entry, ActionEnded))
     known = frozenset(ended)
     left = tuple(name for name in result.not_started if name not in known)
     return replace(result, done=(*result.done, *ended), not_started=left)
 
 
-def _both(first: RunResult | None, second: RunResult | None) -> RunResult | None:
-    """Return what came of two rounds, of which the first is whole: how the second ended is how both did.
-
-    What the first one could not do and the second one tried again is as the second one left it.
-    """
+def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResult | None:
+    """Merge two rounds; the second one decides the status and the results of actions that both tried."""
     if first is None or second is None:
         return second or first
     again = {*second.done, *second.not_started}
@@ -241,7 +234,7 @@ def _both(first: RunResult | None, second: RunResult | None) -> RunResult | None
     )
 
 
-def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:
+def _report_unanswered(waiting: Sequence[Action]) -> IncompleteError:
     names = first_few([action.id for action in waiting])
     return IncompleteError(
         f"not answered, and not found: {names}. The platform may still do it, so the run stays open",
@@ -249,13 +242,13 @@ def _yet_to_come(waiting: Sequence[Action]) -> IncompleteError:
     )
 
 
-def _unknown(error: ReconcilerError) -> IncompleteError:
-    """Return why nobody could look, whatever it was: what is done is committed all the same."""
+def _report_unknown(error: ReconcilerError) -> IncompleteError:
+    """Wrap any error that prevented the observation, so that results are still committed."""
     return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
 
 
 def status_of(result: RunResult) -> str:
-    """Return how a run ended, in one word."""
+    """Return how a run ended: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
     if result.not_started:
         return "stopped" if result.is_stopped else "detached"
     if result.unknown is not None:
@@ -264,12 +257,12 @@ def status_of(result: RunResult) -> str:
 
 
 def is_partial(result: RunResult) -> bool:
-    """Tell whether something was not done; skipped may stand alone, where what failed turned out to be done."""
+    """Return whether something was not done; actions may be skipped though the failed one was found to be done."""
     return bool(result.failed or result.skipped)
 
 
 def stamp(effects: Effects) -> str:
-    """Return the time for people, in UTC."""
+    """Return the current UTC time for people."""
     return effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -280,130 +273,132 @@ class ToDo:
     actions: Sequence[Action]
     digest: str
     plan: Plan | None = None
-    """Where the actions come from, if from a plan."""
+    """The plan that the actions come from; `None` for other sources."""
     options: Mapping[str, Any] | None = None
-    """What was typed, so that another machine can plan the same again."""
+    """Options of the command line, with which another machine can plan the same again."""
     unowned: frozenset[str] = frozenset()
-    """Clusters that do not say what the record says is ours."""
+    """Clusters without the marks of ownership that the record expects."""
     commit: str | None = None
-    """The git commit of the files that it applies; `None`: it leads elsewhere."""
+    """Git commit of the applied files; `None` if they are not at one commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a decision rests on."""
+    """What a decision is based on."""
 
     snapshot: Snapshot
     """The state under the lease."""
     settled: SettledJournal | None = None
-    """The open run that was found, if there was one."""
+    """The open run that was found and settled, if any."""
     is_again: bool = False
-    """The plan is done; what the settled run had left in doubt is looked at once more."""
+    """Whether this is the second round, which only checks again what the settled run left in doubt."""
 
 
 Decide: TypeAlias = Callable[[Basis], ToDo]
 
 
 def drives_nothing(_action: Transition) -> bool:
-    """Leave everything to `run`."""
+    """Drive no transition; `run` does."""
     return False
 
 
 def gives_up_nothing(_address: Address) -> bool:
-    """Look at everything."""
+    """Give up no address."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How a run was asked for. Times are in seconds."""
+    """Options of a run. Times are in seconds."""
 
     resumes: bool = False
-    """Finish the open run's own plan, whoever began it, and nothing else; it is closed only when its rest begins."""
+    """Finish only the plan of the open run; it is closed when the rest of it begins."""
     leaves_jobs: bool = False
-    """Do what needs no Spark; the jobs are left to `--resume` or `run`."""
+    """Do what needs no Spark; leave jobs to `--resume` or `run`."""
     parallelism: int = 8
-    """So many calls to platforms at once; jobs and writes of the state are beside them."""
+    """Limit of concurrent calls to platforms, apart from jobs and writes of the state."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
     """Digest of the approved plan."""
     approved_by: tuple[str, ...] = ()
     """Names of the approvers."""
     pull_request: str | None = None
-    """Address of the pull request in which they approved."""
+    """Address of the pull request with the approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whose run it is, as others read it."""
+    """Who starts the run, as other processes see it."""
 
     claim: Claim
     tool: str = ""
     git_commit: str | None = None
     tell: Callable[[Notice], None] = ignore_notice
-    """Takes who holds the lease, while it is waited for."""
+    """Called with the holder of the lease while waiting for it."""
     new_run: Callable[[], str]
-    """Makes the id of a second round."""
+    """Creates the id of a second round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """One wish to change something: how it is called, and how it deals with what others left."""
+    """A request to change something, and how to treat work that other runs left."""
 
     command: str
     options: RunOptions = field(default_factory=RunOptions)
     drives: Callable[[Transition], bool] = drives_nothing
-    """Which transitions over two clusters that an open run has left under way are ended, before all else."""
+    """Transitions over two clusters that an open run left unfinished and that are driven first."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
-    """Addresses whose doubt may end without a look: their cluster was left out by name."""
+    """Addresses that need no observation: their cluster was excluded by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of a run. `result` is `None` where there was nothing to do."""
+    """The result of a run; `result` is `None` if there was nothing to do."""
 
     result: RunResult | None
     settled: SettledJournal | None = None
 
 
 class Run:
-    """One run of one wish."""
+    """One run of one request."""
 
     def __init__(self, setting: Setting, caller: Caller, wish: RunRequest) -> None:
-        """Nothing is asked of anybody yet."""
+        """Makes no call."""
         self._setting = setting
         self._caller = caller
-        self._wish = wish
+        self._request = wish
         self._effects = setting.effects
         self._began = setting.effects.now()
 
     async def run(self, decide: Decide) -> RunOutcome:
-        """Do what `decide` makes of the state. It may raise: then nothing was done, and the lease is free again.
+        """Execute what `decide` returns. If it raises, nothing is done and the lease is released.
 
         Raises:
-            LeaseError: Someone else holds it, or took over on the way.
+            LeaseError: Another process holds the lease, or took it during the run.
             InterruptedRunError: Stopped before anything started.
-            IncompleteError: What an earlier run left in doubt cannot be settled; or the state can no longer be written.
+            IncompleteError: An earlier run cannot be settled, or the state can no longer be written.
         """
-        wish, resumes = self._wish, self._wish.options.resumes
-        async with await self._acquired() as lease:
+        wish, resumes = self._request, self._request.options.resumes
+        async with await self._acquire_lease() as lease:
             if self._setting.stop.is_requested:
-                raise _not_begun("Nothing was changed.")
+                raise _report_not_begun("Nothing was changed.")
             recovery = Recovery(lease, self._setting, gives_up=wish.gives_up, drives=wish.drives, resumes=resumes)
             settled = await recovery.settle_open_run(closes=not resumes)
             if settled is None and resumes:
                 raise UserError(
                     "there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply"
                 )
-            result = await self._round(lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run)
-            if self._has_to_look_again(result, settled):
-                result = _both(result, await self._look_again(lease, decide, settled))
+            result = await self._run_round(
+                lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run
+            )
+            if self._needs_second_check(result, settled):
+                result = _merge_results(result, await self._check_again(lease, decide, settled))
         return RunOutcome(result, settled)
 
-    async def _acquired(self) -> Lease:
+    async def _acquire_lease(self) -> Lease:
         claim = self._caller.claim
         patience = Patience(
-            lock_timeout_s=self._wish.options.lock_timeout_s,
+            lock_timeout_s=self._request.options.lock_timeout_s,
             tell=self._caller.tell,
             is_stopped=lambda: self._setting.stop.is_requested,
         )
@@ -416,54 +411,52 @@ class Run:
                 f"{claim.terms.lease_s:.0f} s from now.",
             ) from error
 
-    # -- one round: begin, do, conclude
-
-    async def _round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:
+    async def _run_round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:
         try:
             todo = await self._effects.call(lambda: decide(basis))
         except StoppedError as error:
-            raise _stopped_before(basis) from error
+            raise _report_stop(basis) from error
         except ReconcilerError as error:
             if basis.is_again:
-                raise _refused_again(error) from error
+                raise _report_failed_check(error) from error
             raise
         if self._setting.stop.is_requested:
-            await self._let_go(basis)
-            raise _stopped_before(basis)
+            await self._restore_ownership(basis)
+            raise _report_stop(basis)
         if todo.plan is not None and not basis.is_again:
             self._setting.report(PlanMade(todo.plan))
         if not todo.actions:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             await lease.keep_commit(todo.commit)
-            if basis.is_again:  # What was planned besides is not done, and was taken nevertheless.
-                await self._let_go(basis)
+            if basis.is_again:  # Actions of other addresses were marked as ours, but are not done.
+                await self._restore_ownership(basis)
             else:
-                self._tell_nothing(lease, run)
+                self._report_nothing_done(lease, run)
             return None
         file = self._run_file(run, todo, basis, lease)
         try:
-            if not self._wish.options.leaves_jobs:
+            if not self._request.options.leaves_jobs:
                 await self._effects.call(lambda: self._setting.jobs.check(todo.actions))
             await lease.begin(file, todo.commit)
         except LeaseError:
-            raise  # What another run takes meanwhile is not ours to let go of.
-        except ReconcilerError:  # What was taken for the run is not changed by it.
-            await self._let_go(basis)
+            raise  # another run may own these marks now
+        except ReconcilerError:  # nothing was changed: remove the marks set for the run
+            await self._restore_ownership(basis)
             raise
         journal = Journal(lease, self._effects, run)
-        result = await self._do(lease, journal, todo, basis.snapshot.record)
-        keeps_lease = not basis.is_again and self._has_to_look_again(result, basis.settled)
+        result = await self._execute(lease, journal, todo, basis.snapshot.record)
+        keeps_lease = not basis.is_again and self._needs_second_check(result, basis.settled)
         ending = RunEnd(self._setting, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
-    async def _let_go(self, basis: Basis) -> None:
-        """Let clusters say that nothing is ours but what was before; a stop is not held up by it."""
+    async def _restore_ownership(self, basis: Basis) -> None:
+        """Restore the marks of ownership from the record; does not delay a stop."""
         with suppress(StoppedError):
             await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
 
-    async def _do(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
-        setting, options = self._setting, self._wish.options
+    async def _execute(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
+        setting, options = self._setting, self._request.options
         means = RunPorts(
             providers=setting.providers,
             jobs=setting.jobs,
@@ -476,32 +469,30 @@ class Run:
         with setting.stop.ends(engine.stop):
             return await engine.run()
 
-    def _has_to_look_again(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
-        """Tell whether a call of the settled run, under way when it was taken over, may have landed since."""
+    def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
+        """Return whether a late call of the settled run may have arrived after it was taken over."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
-    async def _look_again(self, lease: Lease, decide: Decide, settled: SettledJournal | None) -> RunResult | None:
+    async def _check_again(self, lease: Lease, decide: Decide, settled: SettledJournal | None) -> RunResult | None:
         if self._setting.stop.is_requested:
-            raise _not_looked_again()
+            raise _report_unchecked()
         doubtful = settled.doubtful if settled else frozenset()
 
         def decide_again(basis: Basis) -> ToDo:
             todo = decide(basis)
             return replace(todo, actions=[action for action in todo.actions if action.address in doubtful])
 
-        return await self._round(
+        return await self._run_round(
             lease, decide_again, Basis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
         )
 
-    # -- what it says of itself
-
     def _run_file(self, run: str, todo: ToDo, basis: Basis, lease: Lease) -> RunFile:
-        caller, claim, options = self._caller, self._caller.claim, self._wish.options
+        caller, claim, options = self._caller, self._caller.claim, self._request.options
         resumed = basis.settled.run.file if basis.settled and options.resumes else None
         return RunFile(
             run=run,
-            command=self._wish.command,
+            command=self._request.command,
             plan_digest=todo.digest,
             actions=tuple(stored_action(action) for action in todo.actions),
             workspace=claim.owner.workspace,
@@ -521,9 +512,9 @@ class Run:
             started=stamp(self._effects),
         )
 
-    def _tell_nothing(self, lease: Lease, run: str) -> None:
-        """Say how a run ended that had nothing to do: whoever reads events waits for its summary."""
-        options = self._wish.options
+    def _report_nothing_done(self, lease: Lease, run: str) -> None:
+        """Report the end of a run without actions: listeners wait for its summary."""
+        options = self._request.options
         self._setting.report(
             Summary(
                 run,
@@ -539,29 +530,29 @@ class Run:
         )
 
 
-def _stopped_before(basis: Basis) -> ReconcilerError:
-    """Return what is said of a stop while a round is planned: what was done before it stays done."""
+def _report_stop(basis: Basis) -> ReconcilerError:
+    """Return the error for a stop during planning; earlier results stay."""
     if basis.is_again:
-        return _not_looked_again()
+        return _report_unchecked()
     is_settled = basis.settled is not None
-    return _not_begun(
+    return _report_not_begun(
         "The run before it is settled; nothing else was changed." if is_settled else "Nothing was changed."
     )
 
 
-def _not_begun(hint: str) -> InterruptedRunError:
+def _report_not_begun(hint: str) -> InterruptedRunError:
     return InterruptedRunError("stopped before anything started", hint=hint)
 
 
-def _not_looked_again() -> IncompleteError:
+def _report_unchecked() -> IncompleteError:
     return IncompleteError(
         "stopped: the plan is done, but what the run before left in doubt was not checked again",
         hint="Check with: reconciler plan",
     )
 
 
-def _refused_again(error: ReconcilerError) -> IncompleteError:
-    """Return what is said of a second look that failed: what was done before it stays done."""
+def _report_failed_check(error: ReconcilerError) -> IncompleteError:
+    """Return the error of a failed second check; earlier results stay."""
     why = error.message.removeprefix("nothing was done: ")
     return IncompleteError(
         f"the plan is done, but what the run before left in doubt was not continued: {why}",

@@ -1,4 +1,4 @@
-"""Access rules of namespaces and topics, as models, as fields and as single bindings."""
+"""Access rules of namespaces and topics: as models, as fields of a resource, and as single bindings of brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.resources.base import KEPT, Many, Model
 
 
 def folded(value: object) -> object:
-    """Lower an enum value: they are accepted in any case."""
+    """Normalize an enum value, which is accepted in any case."""
     return value.lower().replace("_", "-") if isinstance(value, str) else value
 
 
@@ -43,7 +43,7 @@ AclResource = Annotated[Literal["topics", "groups", "transactional-ids"], Before
 
 
 def check_principal(principal: str) -> str:
-    """Return `principal` if it has a type and a name. Raises ValueError saying what is legal."""
+    """Return `principal` if it has a type and a name. Raises ValueError with the rule."""
     if not _PRINCIPAL.fullmatch(principal):
         message = "not a principal: a type and a name, such as User:checkout"
         raise ValueError(message)
@@ -51,7 +51,7 @@ def check_principal(principal: str) -> str:
 
 
 def check_pattern(pattern: str) -> str:
-    """Return `pattern` if it is a name, or a prefix that ends in `*`. Raises ValueError saying so."""
+    """Return `pattern` if it is a name, or a prefix that ends in `*`. Raises ValueError with the rule."""
     if not _PATTERN.fullmatch(pattern):
         message = "not a pattern: a name, or the beginning of one and a * at the end"
         raise ValueError(message)
@@ -75,7 +75,7 @@ class TopicAcl(Model):
 
     @field_validator("operations", mode="after")
     @classmethod
-    def _sorted(cls, operations: tuple[str, ...]) -> tuple[str, ...]:
+    def _sort_operations(cls, operations: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(set(operations)))
 
 
@@ -98,12 +98,12 @@ class NamespaceAcl(TopicAcl):
 
     @field_validator("resources", "names", mode="after")
     @classmethod
-    def _sorted_resources(cls, resources: tuple[str, ...]) -> tuple[str, ...]:
+    def _sort_resources(cls, resources: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(sorted(set(resources)))
 
 
-def _declarable(rules: Any, info: ValidationInfo) -> Any:
-    """Drop operations without a word here from stored rules: earlier versions stored what brokers had."""
+def _drop_unknown_operations(rules: Any, info: ValidationInfo) -> Any:
+    """Drop unknown operations from stored rules: earlier versions stored whatever brokers had."""
     if info.context != KEPT or not rules:
         return rules
     words = get_args(get_args(Operation)[0])
@@ -113,20 +113,19 @@ def _declarable(rules: Any, info: ValidationInfo) -> Any:
     return [rule for rule in known_rules if rule["operations"]]
 
 
-TopicAcls = Annotated[Many[TopicAcl], BeforeValidator(_declarable)]
-NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_declarable)]
+TopicAcls = Annotated[Many[TopicAcl], BeforeValidator(_drop_unknown_operations)]
+NamespaceAcls = Annotated[Many[NamespaceAcl], BeforeValidator(_drop_unknown_operations)]
 
 
-# Access rules as fields of a resource: who, where and what for is the path, the operations are the value.
+# Access rules as fields of a resource: the path is the rule without its operations, the operations are the value.
 #
-# `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`: what holds for all, and topics, is left out.
-# So two rules that differ in operations alone are one, order and repetition mean nothing, and each is changed by
-# itself.
+#     `acls.allow User:checkout from 10.0.0.7 on groups,topics named pay-*`; defaults are omitted. So rules that differ
+#     only in operations are merged, order and repetition do not matter, and each changes independently.
 
 
 ACLS: Final = "acls."
 ALLOWS: Final = f"{ACLS}allow "
-"""How the path of a rule begins that allows."""
+"""Prefix of the paths of rules that allow."""
 
 _PLAIN: Final = re.compile(r'[^\s,"]+')
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,"]+')
@@ -134,7 +133,7 @@ _LIST: Final = re.compile(rf"(?:{_TOKEN.pattern})(?:,(?:{_TOKEN.pattern}))*")
 
 
 def rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
-    """Return rules as fields, path → operations; rules of one path are one rule."""
+    """Return rules as fields, path → operations; rules with one path are merged."""
     fields: dict[str, tuple[str, ...]] = {}
     for rule in rules:
         path = rule_path(rule)
@@ -144,30 +143,30 @@ def rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
 
 def rule_path(rule: TopicAcl) -> str:
     """Return the path of a rule."""
-    parts = [rule.permission, _token(rule.principal)]
+    parts = [rule.permission, _quote(rule.principal)]
     if rule.host != "*":
-        parts += ["from", _token(rule.host)]
+        parts += ["from", _quote(rule.host)]
     if isinstance(rule, NamespaceAcl):
         if rule.resources != ("topics",):
             parts += ["on", ",".join(rule.resources)]
         if rule.names != ("*",):
-            parts += ["named", ",".join(map(_token, rule.names))]
+            parts += ["named", ",".join(map(_quote, rule.names))]
     return ACLS + " ".join(parts)
 
 
 DENIED: Final = ("write",)
-"""What a protected mirror denies."""
+"""Operations that a protected mirror denies."""
 EVERYONE: Final = "User:*"
 
 
 def denial_path(principal: str) -> str:
-    """Return the path of the rule that keeps a principal from writing to a mirror."""
-    return f"{ACLS}deny {_token(principal)}"
+    """Return the path of the rule that denies a principal writes to a mirror."""
+    return f"{ACLS}deny {_quote(principal)}"
 
 
 def rule_at(path: str, operations: Iterable[object]) -> NamespaceAcl:
-    """Return the rule of a path; one of a topic is about topics, whatever they are named."""
-    words = _words(path.removeprefix(ACLS))
+    """Return the rule of a path; for a topic, resources and names keep their defaults."""
+    words = _split_words(path.removeprefix(ACLS))
     shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}
     for [word] in words:
         values = next(words)
@@ -181,17 +180,14 @@ def rule_at(path: str, operations: Iterable[object]) -> NamespaceAcl:
     return NamespaceAcl.model_validate({**shape, "operations": tuple(operations)})
 
 
-def _token(text: str) -> str:
+def _quote(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def _words(text: str) -> Iterator[list[str]]:
+def _split_words(text: str) -> Iterator[list[str]]:
     for match in _LIST.finditer(text):
         tokens = _TOKEN.findall(match.group())
         yield [json.loads(token) if token.startswith('"') else token for token in tokens]
-
-
-# Access rules taken apart, for platforms that keep one for each kind of thing and each name. Pure.
 
 
 TOPICS: Final = "topics"
@@ -200,7 +196,7 @@ TOPICS: Final = "topics"
 def namespace_rules_apart(
     rules: Iterable[NamespaceAcl], operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
-    """Return rules that are each about one kind and one name, with what there is to do with that kind."""
+    """Split rules so that each has one resource kind, one name, and the operations valid for that kind."""
     single_rules: list[NamespaceAcl] = []
     for rule in rules:
         for resource in rule.resources:
@@ -214,7 +210,7 @@ def namespace_rules_apart(
 def rule_without(
     rule: NamespaceAcl, part: NamespaceAcl, operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
-    """Return what a rule says besides one of the rules it is taken apart into: at most two rules say it."""
+    """Return a rule minus one of its parts, as at most two rules."""
     others = tuple(resource for resource in rule.resources if resource not in part.resources)
     names = tuple(name for name in rule.names if name not in part.names)
     rest_rules: list[NamespaceAcl] = []
@@ -231,7 +227,7 @@ def rule_without(
 def refused_rules(
     rules: Iterable[TopicAcl], operations: Mapping[str, frozenset[str]]
 ) -> Iterator[tuple[int, str, str, str]]:
-    """Yield what no such platform keeps: the place of a rule, its field, what is wrong and what to do."""
+    """Yield rules that such a platform cannot store: index, field, problem and hint."""
     for place, rule in enumerate(rules):
         resources = rule.resources if isinstance(rule, NamespaceAcl) else (TOPICS,)
         for operation in rule.operations:
@@ -246,15 +242,12 @@ def refused_rules(
                 yield place, "names", what, "Set it in the `acls` of that Topic, or end the name with *."
 
 
-# One access rule as brokers keep it: one principal, one operation, on one name or on all that begin with it.
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class AccessBinding:
-    """One entry of a broker's access rules, in our words, with the broker's flat names."""
+    """One access rule of a broker: one principal, one operation, one name or prefix, with flat names."""
 
     resource: str
-    """`topics`, `groups`, `transactional-ids`, and what no rule is about: `cluster`, `user`, `unknown-8`."""
+    """`topics`, `groups`, `transactional-ids`, or a kind that rules do not cover: `cluster`, `user`, `unknown-8`."""
     name: str
     is_prefix: bool
     principal: str
@@ -263,7 +256,7 @@ class AccessBinding:
     permission: str
 
     def __str__(self) -> str:
-        """Return it as a person reads it: `allow User:checkout read on groups billing*`."""
+        """Return the text for people: `allow User:checkout read on groups billing*`."""
         where = "" if self.host == "*" else f" from {self.host}"
         name = f"{self.name}*" if self.is_prefix else self.name
         return f"{self.permission} {self.principal}{where} {self.operation} on {self.resource} {name}"
@@ -275,18 +268,18 @@ OPERATIONS: Final[Mapping[str, frozenset[str]]] = {
     "groups": _ALL | {"read", "delete"},
     "transactional-ids": _ALL | {"write"},
 }
-"""What there is to allow or deny of each kind of thing."""
+"""Operations that each resource kind supports."""
 
 
 def can_be_declared(binding: AccessBinding) -> bool:
-    """Tell whether a rule of a namespace or topic can say exactly this binding; any other is left alone."""
+    """Return whether a rule can express exactly this binding; others are left untouched."""
     is_known = binding.operation in OPERATIONS.get(binding.resource, ()) and binding.permission in {"allow", "deny"}
     is_named = _PATTERN.fullmatch(binding.name or "*") and "*" not in binding.name
     return is_known and bool(is_named and _PRINCIPAL.fullmatch(binding.principal) and binding.host)
 
 
 def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[AccessBinding]:
-    """Yield what the broker is to have for the rules of a namespace; of each kind, what can be said of it."""
+    """Yield the bindings for the rules of a namespace; operations that a kind does not support are omitted."""
     for rule in namespace_rules_apart(rules, OPERATIONS):
         (resource,), (name,) = rule.resources, rule.names
         place = resource, prefix + name.removesuffix("*"), name.endswith("*"), rule.principal, rule.host
@@ -294,42 +287,39 @@ def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterato
             yield AccessBinding(*place, operation, rule.permission)
 
 
-# Whom a mirror is protected from: everyone whom a rule lets write to it, but its link.
-
-
-_WRITING: Final = frozenset({"all", "write"})
+_WRITE_OPERATIONS: Final = frozenset({"all", "write"})
 
 
 def denial(topic: str, principal: str) -> AccessBinding:
-    """Return the binding that keeps a principal from writing to a topic, by its flat name."""
+    """Return the binding that denies a principal writes to a topic, by its flat name."""
     return AccessBinding(
         "topics", topic, is_prefix=False, principal=principal, host="*", operation="write", permission="deny"
     )
 
 
 def allowances_to_write(bindings: Iterable[AccessBinding], topic: str) -> Iterator[AccessBinding]:
-    """Yield the bindings that let somebody write to a topic: by its flat name, by a prefix of it, or to all topics."""
+    """Yield the bindings that allow writes to a topic: by flat name, by prefix, or for all topics."""
     for binding in bindings:
         is_about = topic.startswith(binding.name) if binding.is_prefix else binding.name in {"*", topic}
         if (
             is_about
             and binding.resource == "topics"
             and binding.permission == "allow"
-            and binding.operation in _WRITING
+            and binding.operation in _WRITE_OPERATIONS
         ):
             yield binding
 
 
 def is_about_writing(binding: AccessBinding) -> bool:
-    """Tell whether a binding lets somebody write to topics, or denies that."""
-    return binding.resource == "topics" and binding.operation in _WRITING
+    """Return whether a binding allows or denies writes to topics."""
+    return binding.resource == "topics" and binding.operation in _WRITE_OPERATIONS
 
 
 def writers(bindings: Collection[AccessBinding], topic: str, *, own: str, denied: Collection[str]) -> tuple[str, ...]:
-    """Return the principals that a protected mirror denies WRITE, sorted.
+    """Return the principals that a protected mirror denies writes, sorted.
 
-    `own` is the principal of its link. `denied` are those that the protection denies by now: whoever is denied by the
-    same binding and is not among them was denied by somebody else, whose rule that stays.
+    `own` is the principal of its link. `denied` are those that the protection denies already; a principal outside
+    it with the same denial has one from somewhere else, which is not ours to manage.
     """
     principals = {binding.principal for binding in allowances_to_write(bindings, topic)} - {own}
     return tuple(

@@ -1,7 +1,7 @@
-"""Addresses: the lifelong names of resources, patterns over them, and what names may look like.
+"""Addresses of resources, patterns over them, and legal names.
 
-`cluster/<name>`, `policy/<name>`, and for everything that lives on a cluster `<kind>/<cluster>/<full name>`, where a
-full name is `<namespace>:<name>` and the default namespace and its separator are left out.
+`cluster/<name>`, `policy/<name>`, and for resources of a cluster `<kind>/<cluster>/<full name>`, where a full name
+is `<namespace>:<name>`, or `<name>` in the default namespace.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ RANKS: Final[dict[str, int]] = {
     "link": 5,
     "mirror": 6,
 }
-"""Order in which kinds are decided, created and printed: what others lean on comes first."""
+"""Order in which kinds are decided, created and printed: dependencies first."""
 
 
 def address_of(kind: AddressKind, cluster: str, full_name: str) -> Address:
-    """Return the address of something that lives on a cluster."""
+    """Return the address of a resource of a cluster."""
     return Address(f"{kind}/{cluster}/{full_name}")
 
 
@@ -42,7 +42,7 @@ def kind_of(address: Address) -> str:
 
 
 def cluster_of(address: Address) -> str | None:
-    """Return the cluster an address lives on or is; `None` for policies."""
+    """Return the cluster of an address; `None` for policies."""
     kind, _, rest = address.partition("/")
     if kind == "policy":
         return None
@@ -50,50 +50,50 @@ def cluster_of(address: Address) -> str | None:
 
 
 def full_name_of(address: Address) -> str:
-    """Return what follows the cluster: `shop:eu:orders` of `topic/west/shop:eu:orders`."""
+    """Return the part after the cluster: `shop:eu:orders` of `topic/west/shop:eu:orders`."""
     return address.split("/", 2)[-1]
 
 
 def join_name(namespace: str, name: str) -> str:
-    """Return the full name of something in a namespace; in the default one it is the name itself."""
+    """Return the full name; in the default namespace it is the name."""
     return f"{namespace}:{name}" if namespace else name
 
 
 def split_name(full_name: str) -> tuple[str, str]:
-    """Return namespace and name of a full name."""
+    """Return the namespace and the name of a full name."""
     namespace, _, name = full_name.rpartition(":")
     return namespace, name
 
 
 def tiers_of(namespace: str) -> tuple[str, ...]:
-    """Return a namespace and all tiers above it, outermost first: `a:b` → `a`, `a:b`; the default one has none."""
+    """Return a namespace and its parents, outermost first: `a:b` → `a`, `a:b`; empty for the default one."""
     parts = namespace.split(":") if namespace else []
     return tuple(":".join(parts[: depth + 1]) for depth in range(len(parts)))
 
 
 def rank(address: Address) -> tuple[int, str]:
-    """Sort key of the total order: kinds by what leans on what, then by name."""
+    """Return the sort key: kinds in the order of dependencies, then addresses."""
     return RANKS.get(kind_of(address), len(RANKS)), address
 
 
 def matches(pattern: str, address: str) -> bool:
-    """Tell whether `pattern`, in which `*` stands for any characters (`/` and `:` too), names `address`."""
-    return _compiled(pattern).fullmatch(address) is not None
+    """Return whether `address` matches `pattern`, in which `*` matches any characters, also `/` and `:`."""
+    return _compile_pattern(pattern).fullmatch(address) is not None
 
 
 @lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
 
 
-# What names may look like, said once and quoted by every refusal (Kafka, KIP-37).
+# Legal names (Kafka, KIP-37).
 
 
 MAX_NAME: Final = 249
-"""Longest full name, namespace and topic together (Kafka's limit for a topic)."""
+"""Longest full name: Kafka's limit for a topic."""
 
 MAX_NAMESPACE: Final = MAX_NAME - 2
-"""Longest namespace: a `:` and a topic of one character still fit."""
+"""Longest namespace: leaves room for `:` and one character."""
 
 MAX_TIER: Final = 64
 
@@ -107,7 +107,7 @@ LOCATION: Final = re.compile(
 
 
 def check_topic_name(name: str) -> str:
-    """Return `name` if it is a legal topic name. Raises ValueError saying what is legal."""
+    """Return `name` if it is a legal topic name. Raises ValueError with the rule."""
     if not _TOPIC.fullmatch(name) or name in {".", ".."} or len(name) > MAX_NAME:
         message = f"not a topic name: 1 to {MAX_NAME} of [a-zA-Z0-9._-], and not '.' or '..'"
         raise ValueError(message)
@@ -116,7 +116,7 @@ def check_topic_name(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def check_namespace(namespace: str) -> str:
-    """Return `namespace` if every tier of it is legal; the default namespace is the empty one."""
+    """Return `namespace` if every tier is legal; the default namespace is empty. Raises ValueError with the rule."""
     tiers = namespace.split(":") if namespace else []
     if not all(_TIER.fullmatch(tier) and tier not in {".", ".."} for tier in tiers):
         message = f"not a namespace: tiers of 1 to {MAX_TIER} of [a-zA-Z0-9.-] joined by ':', and not '.' or '..'"
@@ -128,7 +128,7 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_full_name(full_name: str) -> str:
-    """Return `full_name`, `<namespace>:<topic>` or `<topic>`, if both parts and their length are legal."""
+    """Return `full_name`, `<namespace>:<topic>` or `<topic>`, if it is legal. Raises ValueError with the rule."""
     namespace, colon, name = full_name.rpartition(":")
     check_namespace(namespace)
     check_topic_name(name)
@@ -142,7 +142,7 @@ def check_full_name(full_name: str) -> str:
 
 
 def check_plain_name(name: str) -> str:
-    """Return `name` if it can name a cluster, link, policy or workspace."""
+    """Return `name` if it can name a cluster, link, policy or workspace. Raises ValueError with the rule."""
     if not PLAIN.fullmatch(name):
         message = "not a name: a letter or digit, then up to 99 of [a-zA-Z0-9._-]"
         raise ValueError(message)
@@ -150,7 +150,7 @@ def check_plain_name(name: str) -> str:
 
 
 def check_topic_location(location: str) -> str:
-    """Return `location` if it is `<topic>/<cluster uuid>/<initial revision>`, the lifelong place of a topic's data."""
+    """Return `location` if it is `<topic>/<cluster uuid>/<initial revision>`. Raises ValueError with the rule."""
     if not LOCATION.fullmatch(location):
         message = "not a location: <topic>/<cluster-uuid>/<revision>"
         raise ValueError(message)
@@ -158,7 +158,7 @@ def check_topic_location(location: str) -> str:
 
 
 def check_location_or_name(text: str) -> str:
-    """Return `text` if it is a location, or a topic's name without its namespace."""
+    """Return `text` if it is a location, or a topic name without namespace. Raises ValueError with the rule."""
     if ":" in text and "/" not in text:
         message = (
             "not a topic name: write it without its namespace, which is the mounting's own; for a topic of another "
@@ -168,16 +168,13 @@ def check_location_or_name(text: str) -> str:
     return check_topic_location(text) if "/" in text else check_topic_name(text)
 
 
-# Which address a document is about, found before it is validated: overlays and duplicates go by it.
-
-
 _ON_NO_CLUSTER: Final = {"Cluster": "cluster", "TieringPolicy": "policy"}
 _ON_CLUSTER: Final = {"Namespace": "namespace", "MirrorLink": "link"}
 _IN_NAMESPACE: Final = {"Topic": "topic", "Mounting": "mounting"}
 
 
 def identify(content: Any) -> Address | None:
-    """Return the address a document declares, or `None` where its names are missing or no texts."""
+    """Return the address that an unvalidated document declares; `None` if a name is missing or no string."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return None
     kind, metadata = content.get("kind"), content["metadata"]
@@ -196,7 +193,7 @@ def identify(content: Any) -> Address | None:
 
 
 def holders_of(address: Address) -> tuple[Address, ...]:
-    """Return what an address is in: its cluster and its namespaces."""
+    """Return the cluster and the namespaces that contain an address."""
     cluster, kind = cluster_of(address), kind_of(address)
     if cluster is None or kind == "cluster":
         return ()

@@ -1,4 +1,4 @@
-"""The base of every resource model: strict fields, metadata, durations and sizes."""
+"""Base of every resource model: strict fields, metadata, durations and sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reconciler.resources.address import (
     check_topic_name,
 )
 
-# Names as fields of models; shells complete addresses without pydantic, so `address` has only the rules.
+# Names as fields of models. The rules are in `address`, so that shell completion needs no pydantic.
 
 
 TopicName = Annotated[
@@ -46,10 +46,8 @@ LocationOrName = Annotated[
 ]
 
 
-# Durations and sizes as people write them, and the integers (ms, bytes) they mean.
-#
-# `7d`, `36h`, `1500ms`, `infinite`; `10GiB`, `500MB`, `unlimited`. Plain numbers are ms and bytes, as in Kafka;
-# `infinite`, `unlimited` and `-1` are the same. What is printed reads back as the same number.
+# Quantities, such as `7d`, `1500ms`, `infinite`, `10GiB`, `unlimited`. Plain numbers are ms and bytes, as in Kafka;
+# `infinite`, `unlimited` and `-1` are equal. Formatted values parse to the same number.
 
 
 UNLIMITED: Final = -1
@@ -68,7 +66,7 @@ _BYTES: Final = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
-# Weeks are read but not written: 30d is clearer than 4w 2d, and 28d than 4w.
+# Weeks are only parsed: 30d is clearer than 4w 2d.
 _SHOWN_MS: Final = tuple((unit, _MS[unit]) for unit in ("d", "h", "m", "s", "ms"))
 _SHOWN_BYTES: Final = tuple(
     (unit, _BYTES[unit]) for unit in ("PiB", "TiB", "GiB", "MiB", "KiB", "PB", "TB", "GB", "MB", "KB")
@@ -93,7 +91,7 @@ def format_duration(ms: int) -> str:
 
 
 def format_size(count: int) -> str:
-    """Return the shortest exact form, in powers of two where it can be: 10737418240 → `10GiB`, 500000000 → `500MB`."""
+    """Return the shortest exact form, in powers of two if possible: 10737418240 → `10GiB`."""
     return "unlimited" if count == UNLIMITED else _format(count, _SHOWN_BYTES)
 
 
@@ -107,8 +105,8 @@ def _parse(value: object, units: dict[str, int], wanted: str) -> int:
         if _INTEGER.fullmatch(text):
             return int(text)
         quantity = _QUANTITY.fullmatch(text)
-        if quantity and (unit := _unit(quantity[3], units)):
-            # Integer arithmetic throughout: 0.1d must be exact, and floats are not.
+        if quantity and (unit := _match_unit(quantity[3], units)):
+            # Integers, because floats are not exact: 0.1d.
             whole, part = quantity[1], quantity[2] or ""
             scaled = int(whole + part) * units[unit]
             divisor = int("1" + "0" * len(part))
@@ -118,7 +116,7 @@ def _parse(value: object, units: dict[str, int], wanted: str) -> int:
     raise ValueError(message)
 
 
-def _unit(text: str, units: dict[str, int]) -> str | None:
+def _match_unit(text: str, units: dict[str, int]) -> str | None:
     if text in units:
         return text
     folded = [unit for unit in units if unit.lower() == text.lower()]
@@ -135,13 +133,13 @@ def _format(value: int, units: tuple[tuple[str, int], ...]) -> str:
 T = TypeVar("T")
 
 LONG_MAX: Final = 2**63 - 1
-"""The largest number platforms store."""
+"""Largest number that platforms store."""
 
 Many = Annotated[tuple[T, ...], Field(strict=False)]
-"""A list in YAML, a tuple here."""
+"""A list in YAML, a tuple in Python."""
 
 KEPT: Final = "kept"
-"""The context in which stored values are read: a state or a cluster may hold what no manifest may declare."""
+"""Validation context of stored values: a state or cluster may hold values that manifests may not declare."""
 
 DurationMs = Annotated[
     int,
@@ -186,7 +184,7 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class Model(BaseModel):
-    """A frozen value; unknown fields are refused. Python names inside, camelCase in YAML and JSON."""
+    """A frozen value that rejects unknown fields. Python names inside, camelCase in YAML and JSON."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -195,7 +193,7 @@ class Model(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         serialize_by_alias=True,
-        defer_build=True,  # a small workspace never needs most of the kinds; building all costs 50 ms a start
+        defer_build=True,  # building every kind costs 50 ms at start
     )
 
     def to_json(self) -> dict[str, Any]:
@@ -204,10 +202,7 @@ class Model(BaseModel):
 
 
 class Complaint(NamedTuple):
-    """What is wrong with one field, and what to do.
-
-    `at` leads from the validated value to the field, as people write it: `("spec", "partitions")`.
-    """
+    """A problem of one field and its solution. `at` is the path to the field in YAML: `("spec", "partitions")`."""
 
     message: str
     hint: str
@@ -215,7 +210,7 @@ class Complaint(NamedTuple):
 
 
 def refusal(*complaints: Complaint) -> PydanticCustomError:
-    """Return the error a validator raises when it can say which fields below it are wrong, or what to do."""
+    """Return the error with which a validator reports problems of fields below it, or a hint."""
     message = "; ".join(
         f"{'.'.join(map(str, complaint.at))}: {complaint.message}" if complaint.at else complaint.message
         for complaint in complaints
@@ -223,22 +218,19 @@ def refusal(*complaints: Complaint) -> PydanticCustomError:
     return PydanticCustomError("refused", "{message}", {"message": message, "complaints": complaints})
 
 
-# The metadata block of each kind of manifest.
-
-
 _ABOUT_LABELS: Final = "Free labels, for `-l` selectors and rules."
 _A_LABEL: Final = {"team": "checkout"}
 
 
 class NameOnly(Model):
-    """Metadata of what does not live on a cluster."""
+    """Metadata of a resource outside clusters."""
 
     name: PlainName = Field(description="Its lifelong name.", examples=["west"])
     labels: dict[str, str] = Field(default_factory=dict, description=_ABOUT_LABELS, examples=[_A_LABEL])
 
 
 class OnCluster(Model):
-    """Metadata of what lives on a cluster, outside any namespace."""
+    """Metadata of a resource of a cluster, outside any namespace."""
 
     name: PlainName = Field(description="Its lifelong name on the cluster.", examples=["from-west"])
     cluster: PlainName = Field(description="The Cluster it lives on.", examples=["east"])
@@ -254,7 +246,7 @@ class OfNamespace(Model):
 
 
 class InNamespace(Model):
-    """Metadata of what lives in a namespace of a cluster."""
+    """Metadata of a resource in a namespace of a cluster."""
 
     name: TopicName = Field(description="Its name within the namespace.", examples=["orders"])
     namespace: NamespaceName = Field(

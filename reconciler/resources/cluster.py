@@ -15,11 +15,9 @@ from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
 
-# References to secrets: `${env:NAME}` and `${file:/path}`, resolved only at the edge and never stored resolved.
-
 
 def check_reference(value: str) -> str:
-    """Return `value` if it is a reference. Raises ValueError: a secret written out would enter git."""
+    """Return `value` if it is a reference. Raises ValueError, because a literal secret would enter git."""
     if not SECRET_REFERENCE.fullmatch(value):
         raise refusal(Complaint(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
     return value
@@ -35,20 +33,17 @@ SecretReference = Annotated[
 ]
 
 
-# Where objects live: `state`, `objectStorage` and `embedded.root` of the manifests.
-
-
 SCHEMES: Final = ("file", "s3", "gs", "az", "memory")
 _OTHER_CLOUDS: Final = {"gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
-_SOMEWHERE: Final = "/" + "\0/" * 64
-"""The folder of reconciler.yaml, where nobody says which it is: `..` leads out of it, and no name is like its own."""
+_WORKSPACE_FOLDER: Final = "/" + "\0/" * 64
+"""Stands for the folder of reconciler.yaml, which is unknown here: `..` leads out of it, and no name equals it."""
 
 
 class LocationSpec(Model):
-    """A folder or a bucket. What is not written comes from the environment (and profile) of its cloud."""
+    """A folder or a bucket. Missing settings come from the environment (and profile) of its cloud."""
 
     url: str = Field(
         description="`file://folder` (relative to reconciler.yaml), `file:///folder`, `s3://bucket/prefix`, "
@@ -70,7 +65,7 @@ class LocationSpec(Model):
 
     @field_validator("url")
     @classmethod
-    def _known_scheme(cls, url: str) -> str:
+    def _check_scheme(cls, url: str) -> str:
         parts = _URL.fullmatch(url)
         if parts is None or parts[1] not in SCHEMES or not parts[2]:
             raise refusal(
@@ -83,7 +78,7 @@ class LocationSpec(Model):
         return url
 
     @model_validator(mode="after")
-    def _only_what_its_cloud_has(self) -> LocationSpec:
+    def _check_cloud_fields(self) -> LocationSpec:
         storage = _OTHER_CLOUDS.get(self.url.partition("://")[0])
         of_s3 = {
             "region": self.region,
@@ -96,41 +91,38 @@ class LocationSpec(Model):
         return self
 
 
-def _from_url(value: object) -> object:
+def _wrap_url(value: object) -> object:
     return {"url": value} if isinstance(value, str) else value
 
 
-Location = Annotated[LocationSpec, BeforeValidator(_from_url, json_schema_input_type=str | LocationSpec)]
+Location = Annotated[LocationSpec, BeforeValidator(_wrap_url, json_schema_input_type=str | LocationSpec)]
 """A URL, or a mapping with `url` and settings."""
 
 
 def is_overlapping(one: str, other: str) -> bool:
-    """Tell whether two URLs are one place, or one lies in the other; relative ones in the same folder.
+    """Return whether two URLs are equal, or one contains the other. Pure: links are not followed.
 
-    A relative folder and an absolute one are never told to be the same. Pure: no link is followed.
+    Relative URLs share one unknown folder, so a relative and an absolute one never overlap.
     """
-    (scheme, first), (other_scheme, second) = _place(one), _place(other)
+    (scheme, first), (other_scheme, second) = _split_url(one), _split_url(other)
     shared = min(len(first), len(second))
     return scheme == other_scheme and first[:shared] == second[:shared]
 
 
-def _place(url: str) -> tuple[str, tuple[str, ...]]:
-    """Return the scheme of a URL, and the names that lead to the place; a store in memory lies in no other."""
+def _split_url(url: str) -> tuple[str, tuple[str, ...]]:
+    """Return the scheme and the path segments of a URL; a store in memory has one segment."""
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         return scheme, (rest,)
-    path = posixpath.normpath(posixpath.join(_SOMEWHERE, rest)) if scheme == "file" else rest
+    path = posixpath.normpath(posixpath.join(_WORKSPACE_FOLDER, rest)) if scheme == "file" else rest
     return scheme, tuple(name for name in path.split("/") if name)
 
 
-# How each kind of cluster is reached. Secrets are references, resolved only at the edge.
-
-
 FLAT_SEPARATOR: Final = "."
-"""What ':' becomes in topic names of platforms without namespaces, unless the connection says otherwise."""
+"""Replaces ':' in topic names of platforms without namespaces, unless the connection names another."""
 
 
-def _upper(value: object) -> object:
+def _to_upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
@@ -142,7 +134,7 @@ def _check_separator(separator: str) -> str:
 
 
 def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse the one text with commas that Kafka's own tools take: it would be looked up as the name of one host."""
+    """Reject a comma-separated text, as Kafka's tools accept: it would be resolved as one host name."""
     for position, server in enumerate(servers):
         if "," in server:
             words = ", ".join(part.strip() for part in server.split(","))
@@ -151,35 +143,35 @@ def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Connection(Model):
-    """How a cluster is reached: what every platform answers about its block."""
+    """How to connect to a cluster; each platform has its block."""
 
     def location(self) -> LocationSpec | None:
-        """Return the folder or bucket that is the cluster; `None`: brokers keep it."""
+        """Return the folder or bucket that holds the cluster; `None` if brokers do."""
         return None
 
     def login(self) -> SecuritySpec | None:
-        """Return how to authenticate to a Kafka listener."""
+        """Return the authentication for a Kafka listener."""
         return None
 
     def separator(self) -> str | None:
-        """Return what ':' becomes in topic names; `None`: the platform has namespaces."""
+        """Return the replacement of ':' in topic names; `None` if the platform has namespaces."""
         return FLAT_SEPARATOR
 
     def identity(self) -> tuple[str, ...]:
-        """Return what two blocks share only if they reach one cluster; empty with a location."""
+        """Return a value that is equal only if two blocks reach one cluster; empty with a location."""
         return ()
 
     def targets(self) -> frozenset[str]:
-        """Return the addresses that secrets are sent to."""
+        """Return the addresses that receive secrets."""
         return frozenset()
 
     def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield each field with a secret, its reference, and the addresses that it is sent to."""
+        """Yield each field with a secret, its reference, and the addresses that receive it."""
         yield from ()
 
 
 class EmbeddedConnection(Connection):
-    """Where an embedded cluster lives."""
+    """Location of an embedded cluster."""
 
     root: Location = Field(description="The folder or bucket that is the cluster.", examples=["file://.clusters/west"])
 
@@ -188,18 +180,18 @@ class EmbeddedConnection(Connection):
         return self.root
 
     def separator(self) -> str | None:
-        """Return `None`: names are stored as they are."""
+        """Return `None`: names are stored unchanged."""
         return None
 
 
 class SecuritySpec(Model):
-    """How to authenticate to a Kafka listener."""
+    """Authentication for a Kafka listener."""
 
-    protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = Field(
+    protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_to_upper)] = Field(
         default="PLAINTEXT", description="Encryption and authentication of the listener.", examples=["SASL_SSL"]
     )
     mechanism: (
-        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)] | None
+        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_to_upper)] | None
     ) = Field(default=None, description="How a SASL listener authenticates.", examples=["SCRAM-SHA-512"])
     username: str | None = Field(default=None, description="Who logs in.", examples=["reconciler"])
     password: SecretReference | None = Field(default=None, description="Reference to the password.")
@@ -227,12 +219,12 @@ class SecuritySpec(Model):
     )
 
     @model_validator(mode="after")
-    def _complete(self) -> SecuritySpec:
-        if missing := [Complaint(*what) for what in self._missing()]:
+    def _check_complete(self) -> SecuritySpec:
+        if missing := [Complaint(*what) for what in self._find_missing()]:
             raise refusal(*missing)
         return self
 
-    def _missing(self) -> Iterator[tuple[str, str, tuple[str]]]:
+    def _find_missing(self) -> Iterator[tuple[str, str, tuple[str]]]:
         is_sasl = self.protocol.startswith("SASL_")
         if is_sasl and self.mechanism is None:
             yield f"is required with {self.protocol}", "For example `mechanism: SCRAM-SHA-512`", ("mechanism",)
@@ -251,27 +243,27 @@ class SecuritySpec(Model):
 
 
 class BrokersConnection(Connection):
-    """How brokers are reached."""
+    """How to connect to brokers."""
 
     if TYPE_CHECKING:
         bootstrap_servers: Many[str]
         security: SecuritySpec | None
 
     def login(self) -> SecuritySpec | None:
-        """Return how to authenticate to its brokers."""
+        """Return the authentication for its brokers."""
         return self.security
 
     def identity(self) -> tuple[str, ...]:
-        """Return the brokers that the block names."""
+        """Return the declared brokers."""
         return tuple(sorted(self.bootstrap_servers))
 
     def targets(self) -> frozenset[str]:
-        """Return the brokers, each with its protocol; none without `security`."""
+        """Return the brokers, each with its protocol; empty without `security`."""
         protocol = None if self.security is None else self.security.protocol
         return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
 
     def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the password, and the secret of an OAuth client."""
+        """Yield the password and the OAuth client secret."""
         security = self.security
         if security is None or security.mechanism is None:
             return
@@ -282,7 +274,7 @@ class BrokersConnection(Connection):
 
 
 class KafkaConnection(BrokersConnection):
-    """How an Apache Kafka cluster is reached."""
+    """How to connect to an Apache Kafka cluster."""
 
     bootstrap_servers: Annotated[Many[str], AfterValidator(_check_servers)] = Field(
         min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
@@ -298,12 +290,12 @@ class KafkaConnection(BrokersConnection):
     )
 
     def separator(self) -> str | None:
-        """Return the separator that the block names."""
+        """Return the declared separator."""
         return self.namespace_separator
 
 
 class RedpandaConnection(BrokersConnection):
-    """How a Redpanda cluster is reached."""
+    """How to connect to a Redpanda cluster."""
 
     bootstrap_servers: Many[str] = Field(
         min_length=1, description="Some of its brokers, host:port.", examples=[["broker-1:9092"]]
@@ -315,7 +307,7 @@ class RedpandaConnection(BrokersConnection):
 
 
 class ConfluentConnection(Connection):
-    """How a Confluent cluster is reached."""
+    """How to connect to a Confluent cluster."""
 
     rest_endpoint: str = Field(
         description="Its REST endpoint.", examples=["https://pkc-abc12.eu-west-1.aws.confluent.cloud:443"]
@@ -334,16 +326,13 @@ class ConfluentConnection(Connection):
         return self.rest_endpoint, self.cluster_id
 
     def targets(self) -> frozenset[str]:
-        """Return its endpoint and the brokers that the block names."""
+        """Return its endpoint and the declared brokers."""
         return frozenset({self.rest_endpoint, *self.bootstrap_servers})
 
     def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
         """Yield the API key and its secret."""
         yield "apiKey", self.api_key, self.targets()
         yield "apiSecret", self.api_secret, self.targets()
-
-
-# What of tiering belongs to a cluster's machinery, not to a topic; compiled to the cluster's properties.
 
 
 Percent = Annotated[int, Field(strict=True, ge=0, le=100)]
@@ -358,7 +347,7 @@ class UploadSpec(Model):
 
     @field_validator("max_interval")
     @classmethod
-    def _in_seconds(cls, ms: int | None) -> int | None:
+    def _check_seconds(cls, ms: int | None) -> int | None:
         if ms is not None and (ms <= 0 or ms % 1_000):
             hint = "Write 90s or 1h. Leave it out, and only closed segments are uploaded"
             raise refusal(Complaint("is not a whole number of seconds, at least one", hint))
@@ -382,7 +371,7 @@ class ManifestsSpec(Model):
 
 
 class CacheSpec(Model):
-    """The chunk cache in front of remote reads. Of several limits the smallest wins."""
+    """The chunk cache of remote reads. The smallest limit wins."""
 
     directory: str | None = Field(
         default=None, description="Its location, a full path.", examples=["/var/cache/topics"]
@@ -413,7 +402,7 @@ class SpaceSpec(Model):
 
 
 class MachineryTiering(Model):
-    """What of tiering belongs to the cluster's machinery, not to a topic; compiled to its properties."""
+    """Tiering settings of the cluster, not of topics; compiled to its properties."""
 
     upload: UploadSpec | None = Field(
         default=None, description="When segments are uploaded.", examples=[{"maxInterval": "1h"}]
@@ -452,19 +441,19 @@ TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
         "space.reservationPercent": "disk_reservation_percent",
     }
 )
-"""Field of `spec.tiering` → the cluster property that says the same, in Redpanda's names."""
+"""Field of `spec.tiering` → the equivalent cluster property, in Redpanda's names."""
 
 
 OF_A_FOLDER: Final = "embedded"
-"""Provider of a cluster of which only a location is given, as by `--cluster NAME=URL`."""
+"""Provider for a cluster given by location only: `--cluster NAME=URL`."""
 OF_BROKERS: Final = "kafka"
-"""Provider of a cluster of which only brokers are given, as by `--bootstrap-server`."""
+"""Provider for a cluster given by brokers only: `--bootstrap-server`."""
 
 Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(folded)]
 
 
 class ClusterSpec(Model):
-    """What is declared of a cluster."""
+    """Declared settings of a cluster."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": [name]} for name in ("embedded", "kafka", "redpanda", "confluent")]}
@@ -518,16 +507,16 @@ class ClusterSpec(Model):
 
     @property
     def connection(self) -> Connection:
-        """How it is reached: the block of its provider."""
+        """The connection block of its provider."""
         return cast("Connection", getattr(self, self.provider))
 
     @property
     def root(self) -> LocationSpec | None:
-        """The folder or bucket that is the cluster; `None`: brokers keep it."""
+        """The folder or bucket that holds the cluster; `None` if brokers do."""
         return self.connection.location()
 
     @model_validator(mode="after")
-    def _connection_of_its_provider(self) -> ClusterSpec:
+    def _check_connection(self) -> ClusterSpec:
         blocks = {
             "embedded": self.embedded,
             "kafka": self.kafka,
@@ -543,7 +532,7 @@ class ClusterSpec(Model):
         ]
         if blocks[self.provider] is None:
             example = ClusterSpec.model_fields[self.provider].examples or [{}]
-            hint = f"Say how to reach it, for example `{self.provider}: {_flow(example[0])}`"
+            hint = f"Say how to reach it, for example `{self.provider}: {_format_flow(example[0])}`"
             wrong.append(Complaint(f"is required with provider {self.provider}", hint=hint, at=(self.provider,)))
         if wrong:
             raise refusal(*wrong)
@@ -560,21 +549,21 @@ class Cluster(Model):
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return cluster_address(self.metadata.name)
 
     @property
     def cluster(self) -> str:
-        """The cluster this is."""
+        """Its name."""
         return self.metadata.name
 
 
-def _flow(value: object) -> str:
-    """Return an example as YAML on one line."""
+def _format_flow(value: object) -> str:
+    """Return YAML on one line."""
     match value:
         case dict():
-            return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {_format_flow(item)}" for key, item in value.items()) + "}"
         case list():
-            return "[" + ", ".join(_flow(item) for item in value) + "]"
+            return "[" + ", ".join(_format_flow(item) for item in value) + "]"
         case _:
             return str(value)

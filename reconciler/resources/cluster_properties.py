@@ -1,4 +1,4 @@
-"""The cluster properties of an embedded cluster: types, ranges and defaults."""
+"""Cluster properties of an embedded cluster: types, ranges and defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENABLED: Final = "cloud_storage_enabled"
 _PAGE: Final = "cloud_storage_spillover_manifest_size"
 _FORMER_PAGE: Final = "cloud_storage_target_manifest_size_bytes"
 ALIASES: Final = (("delete_retention_ms", "log_retention_ms"), (_PAGE, _FORMER_PAGE))
-"""One property by two names each."""
+"""Pairs of names for one property."""
 UPLOADS: Final = "cloud_storage_enable_segment_uploads"
 METADATA_UPLOADS: Final = "enable_cluster_metadata_upload_loop"
 METADATA_INTERVAL: Final = "cloud_storage_cluster_metadata_upload_interval_ms"
@@ -63,7 +63,6 @@ _ACCESS: Final = (
         IDLE, "duration", "5000", minimum=1, description="A connection that was idle for longer is not used again."
     ),
 )
-"""How the object storage of the cluster is reached."""
 
 _UPLOAD: Final = (
     ConfigKey(
@@ -286,7 +285,7 @@ _OF_KAFKA: Final[Mapping[str, str]] = {
     "min.insync.replicas": "min.insync.replicas",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""Those that Kafka's brokers take while they run; their names have dots, and so are nobody else's."""
+"""Dynamic properties of Kafka's brokers; the dots keep them apart from other names."""
 
 CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -302,7 +301,7 @@ CONFIG_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "retention_local_strict": "retention.local.strict",
     }
 )
-"""Property → the topic config it is the default of, for every topic that has none of its own."""
+"""Property → topic config whose default it is."""
 
 CREATION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -310,7 +309,7 @@ CREATION_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "cloud_storage_enable_remote_read": "remote.read",
     }
 )
-"""Property → the topic config a new topic gets from it; a later change touches no topic that is there (F-R-004)."""
+"""Property → config that new topics get from it; later changes do not affect existing topics (F-R-004)."""
 
 _DEFAULTS: Final = (
     ConfigKey("delete_retention_ms", "duration", minimum=-1, description="retention.ms of topics without their own."),
@@ -354,7 +353,7 @@ EMBEDDED_PROPERTIES: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 
 
 REFERENCES: Final = frozenset(name for name, key in EMBEDDED_PROPERTIES.items() if key.type == "reference")
-"""Those that name a secret, which is never written out."""
+"""Properties that hold references to secrets."""
 
 _PLACE: Final = "objectStorage sets the location"
 
@@ -394,14 +393,14 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         ),
     }
 )
-"""Documented properties of Redpanda that an embedded cluster does not take: why, and what to do."""
+"""Documented properties of Redpanda that an embedded cluster rejects: reason and hint."""
 
 
 def manifest_page_bytes(properties: Mapping[str, str]) -> int:
-    """Return the size of a page that a manifest spills, by whichever of its names it is set."""
+    """Return the page size of a spilled manifest, by either of its names."""
     return int(properties.get(_FORMER_PAGE) or property_of(properties, _PAGE) or 0)
 
 
 def property_of(properties: Mapping[str, str], name: str) -> str | None:
-    """Return what a property is: as it is set, else its default; `None`: it has none."""
+    """Return the set or default value of a property; `None` if it has neither."""
     return properties.get(name, EMBEDDED_PROPERTIES[name].default)

@@ -1,8 +1,7 @@
-"""Topic configs: the value that a platform stores, and the value that a person wrote.
+"""Topic configs: conversion between the value that a platform stores and the value that a person writes.
 
-Values are kept and compared as the string the platform stores; units are only how people write and read them.
-The keys are data: Kafka's in `kafkaconfigs`, the embedded cluster's in `tieringconfigs`, and platforms add their own
-(`Capabilities.configs`).
+Values are compared as the strings that platforms store. Keys are data: Kafka's in `kafka_configs`, those of tiering
+on embedded clusters here, others in `Capabilities.configs`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,6 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
 
 SECRET_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
 NO_REFERENCE: Final = "a secret must be a reference, never the secret itself"
-
-
-# The words of tiering on an embedded cluster, and which field of a TieringPolicy each of them says.
 
 
 _KEYS: Final = (
@@ -76,7 +72,7 @@ _KEYS: Final = (
 )
 
 TIERING_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType({key.name: key for key in _KEYS})
-"""What an embedded cluster knows beyond Kafka's names."""
+"""Configs of tiering on an embedded cluster, apart from Kafka's."""
 
 EMBEDDED_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
     dict(sorted({**KAFKA_CONFIGS, **TIERING_CONFIGS}.items()))
@@ -86,7 +82,7 @@ EMBEDDED_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 CATALOGS: Final[Mapping[str, Mapping[str, ConfigKey]]] = MappingProxyType(
     {"embedded": EMBEDDED_CONFIGS, "kafka": KAFKA_CONFIGS}
 )
-"""Provider → its config keys. Other platforms have keys of their own, judged at plan."""
+"""Provider → its config keys. Other platforms are checked at plan."""
 
 POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -104,11 +100,11 @@ POLICY_KEYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "segment_bytes": ("segment.bytes",),
     }
 )
-"""Field of a TieringPolicy's spec → the configs that say the same; the first is the embedded cluster's own word."""
+"""Field of a TieringPolicy's spec → equivalent configs; the first is the embedded cluster's."""
 
 
 def policy_path(config: str) -> tuple[str, ...] | None:
-    """Return the way to the field of a TieringPolicy that stands for a config; `None`: there is none."""
+    """Return the path of the TieringPolicy field for a config; `None` if there is none."""
     for field, words in POLICY_KEYS.items():
         if config in words:
             return ("spec", *map(to_camel, field.split(".")))
@@ -116,53 +112,53 @@ def policy_path(config: str) -> tuple[str, ...] | None:
 
 
 DEFAULT: Final = "default"
-"""The value that resets a key to what it inherits, also where somebody else set it."""
+"""Value that resets a key to its inherited value, even if others set it."""
 BROKERS: Final = "brokers"
-"""Where a value comes from that nobody set: what the brokers do by themselves, as they tell it."""
+"""Source of values that are defaults of the brokers."""
 
 
 def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
-    """Return the string a platform stores for what a person wrote.
+    """Return the string that a platform stores for a written value.
 
-    A key the catalog does not know keeps its text; whether the platform has such a key is judged at plan.
+    Values of unknown keys keep their text; whether the platform has the key is checked at plan.
 
     Raises:
-        ValueError: The value is neither a quantity nor a raw value of the key's type.
+        ValueError: The value is invalid for the type of the key.
     """
     if value == DEFAULT:
         return DEFAULT
     known = catalog.get(key)
     if known is None:
-        return _plain(value)
+        return _to_text(value)
     match known.type:
         case "duration":
-            return str(_ranged(known, _word(known, value, parse_duration)))
+            return str(_check_integer(known, _parse_word(known, value, parse_duration)))
         case "size":
-            return str(_ranged(known, _word(known, value, parse_size)))
+            return str(_check_integer(known, _parse_word(known, value, parse_size)))
         case "integer":
-            return str(_ranged(known, _word(known, value, _integer)))
+            return str(_check_integer(known, _parse_word(known, value, _parse_integer)))
         case "double":
-            return _double(known, value)
+            return _canonicalize_double(known, value)
         case "boolean":
-            return _choice(_single(value), ("true", "false"))
+            return _match_choice(_to_single_text(value), ("true", "false"))
         case "enum":
-            return _choice(_single(value), known.values)
+            return _match_choice(_to_single_text(value), known.values)
         case "list":
-            return _joined(known, value)
+            return _canonicalize_list(known, value)
         case "string":
-            return _single(value)
+            return _to_single_text(value)
         case "reference":
-            return _reference(_single(value))
+            return _check_reference(_to_single_text(value))
 
 
 def refused_value(value: str, error: ValueError) -> str:
-    """Say of a value why `canonical_value` refused it; a reason that names the value already stands alone."""
+    """Explain why `canonical_value` rejected a value; reasons that quote the value stay as they are."""
     reason = str(error)
     return f"{value!r} is {reason}" if reason.startswith("not ") else reason
 
 
 def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
-    """Return a stored value as a person reads it: `604800000` of retention.ms → `7d`."""
+    """Return a stored value for people: `604800000` of retention.ms → `7d`."""
     if value is None:
         return "unset"
     known = catalog.get(key)
@@ -175,7 +171,7 @@ def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = E
             return "infinite"
         if number == _TOTAL and known.minimum == _TOTAL:
             return _TOTAL_WORD
-        is_derived = number == UNLIMITED and key.endswith(_DERIVED)
+        is_derived = number == UNLIMITED and key.endswith(_DERIVED_SUFFIXES)
         if known.type == "integer" or is_derived or number < _LOWEST_WITH_UNIT or number >= LONG_MAX:
             return value
         return format_duration(number) if known.type == "duration" else format_size(number)
@@ -183,24 +179,24 @@ def show_value(key: str, value: str | None, catalog: Mapping[str, ConfigKey] = E
 
 
 _LOWEST_WITH_UNIT: Final = -1
-_DERIVED: Final = ("remote.copy.lag.ms", "remote.copy.lag.bytes")
-"""Ends of the names of keys to which -1 is no limit that is endless: brokers derive the value from what stays local."""
+_DERIVED_SUFFIXES: Final = ("remote.copy.lag.ms", "remote.copy.lag.bytes")
+"""Suffixes of keys for which -1 is not unlimited: brokers derive the value from local retention."""
 _TOTAL: Final = -2
 _TOTAL_WORD: Final = "total"
-"""Of local targets: as much, or as long, as is kept in total."""
+"""For local targets: equal to the total retention."""
 
 
 def _is_endless(key: ConfigKey) -> bool:
-    """Tell whether a key has no end but the largest number there is: -1 means nothing to it."""
+    """Return whether infinity is the largest number because -1 is not legal."""
     return key.maximum is None and key.minimum is not None and key.minimum >= 0
 
 
-def _word(key: ConfigKey, value: object, parse: Callable[[object], int]) -> int:
-    """Return the number that a word for a marker stands for, or what `parse` makes of anything else."""
+def _parse_word(key: ConfigKey, value: object, parse: Callable[[object], int]) -> int:
+    """Return the number of a special word, or else the result of `parse`."""
     word = value.strip().lower() if isinstance(value, str) else None
     if word in {"infinite", "unlimited"} and _is_endless(key):
         return LONG_MAX
-    if word in {"infinite", "unlimited"} and key.name.endswith(_DERIVED):
+    if word in {"infinite", "unlimited"} and key.name.endswith(_DERIVED_SUFFIXES):
         message = "not possible here: it is at most what stays local, and -1 derives it from that"
         raise ValueError(message)
     if word == _TOTAL_WORD and key.minimum == _TOTAL:
@@ -209,20 +205,19 @@ def _word(key: ConfigKey, value: object, parse: Callable[[object], int]) -> int:
 
 
 def canonical_configs(configs: object) -> object:
-    """Canonicalise every value of a mapping; anything else is left for the model to refuse.
+    """Canonicalize every value of a mapping; anything else is left for the model to reject.
 
-    No two platforms use one name for different things, so one catalog serves all; whether a platform has the key is
-    judged where the platform is known.
+    One catalog serves all platforms: a name never has two meanings.
 
     Raises:
-        PydanticCustomError: Names each key whose value is wrong, and why.
+        PydanticCustomError: Each key with an invalid value, and why.
     """
-    return _each_value(configs, _canonical)
+    return _convert_values(configs, _canonicalize)
 
 
-def _canonical(key: str, value: object) -> str:
+def _canonicalize(key: str, value: object) -> str:
     if type(value) in _HASHABLE:
-        return _canonical_once(key, value)
+        return _canonicalize_cached(key, value)
     return canonical_value(key, value)
 
 
@@ -230,17 +225,17 @@ _HASHABLE: Final = frozenset({str, int, bool, float})
 
 
 @lru_cache(maxsize=8192, typed=True)
-def _canonical_once(key: str, value: str | float) -> str:
-    """Judge a value of a key once: thousands of topics share a few."""
+def _canonicalize_cached(key: str, value: str | float) -> str:
+    """Cached, because thousands of topics share a few values."""
     return canonical_value(key, value)
 
 
 def plain_values(values: object) -> object:
-    """Turn every value of a mapping into its text; for keys that belong to others: cluster properties, Spark's."""
-    return _each_value(values, lambda _key, value: _plain(value))
+    """Convert every value of a mapping to text, for keys without a catalog: properties of clusters and Spark."""
+    return _convert_values(values, lambda _key, value: _to_text(value))
 
 
-def _each_value(values: object, convert: Callable[[str, object], str]) -> object:
+def _convert_values(values: object, convert: Callable[[str, object], str]) -> object:
     if type(values) is not dict:
         return values
     wrong: list[Complaint] = []
@@ -258,27 +253,27 @@ def _each_value(values: object, convert: Callable[[str, object], str]) -> object
 _VALUE: Final = {"type": ["string", "number", "boolean", "array"], "items": {"type": ["string", "number"]}}
 
 
-def _config_properties() -> dict[str, object]:
-    """Return each known key with its description, for editors to complete."""
+def _describe_keys() -> dict[str, object]:
+    """Return the schema of each known key, for completion in editors."""
     return {name: {**_VALUE, "description": key.description} for name, key in sorted(EMBEDDED_CONFIGS.items())}
 
 
-def _canonical_unless_kept(configs: object, info: ValidationInfo) -> object:
-    """Leave stored values as they are: brokers have some that no file may declare."""
+def _canonicalize_declared(configs: object, info: ValidationInfo) -> object:
+    """Stored values stay: brokers have some that files may not declare."""
     return configs if info.context == KEPT else canonical_configs(configs)
 
 
 Configs = Annotated[
     dict[str, str],
-    BeforeValidator(_canonical_unless_kept),
+    BeforeValidator(_canonicalize_declared),
     WithJsonSchema(
-        {"type": "object", "properties": _config_properties(), "additionalProperties": _VALUE}, mode="validation"
+        {"type": "object", "properties": _describe_keys(), "additionalProperties": _VALUE}, mode="validation"
     ),
 ]
-"""Config key → the string the platform stores."""
+"""Config key → the string that the platform stores."""
 
 _TEXT: Final = {"type": ["string", "number", "boolean"]}
-_NAMED: Final = f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"
+_REFERENCE_PATTERN: Final = f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"
 
 Properties = Annotated[
     dict[str, str],
@@ -293,15 +288,17 @@ ClusterProperties = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "properties": {name: {"type": "string", "secret": True, "pattern": _NAMED} for name in sorted(REFERENCES)},
+            "properties": {
+                name: {"type": "string", "secret": True, "pattern": _REFERENCE_PATTERN} for name in sorted(REFERENCES)
+            },
             "additionalProperties": _TEXT,
         }
     ),
 ]
-"""The same for properties of a cluster: those that name a secret are references."""
+"""Properties of a cluster; secrets must be references."""
 
 
-def _plain(value: object) -> str:
+def _to_text(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -312,25 +309,25 @@ def _plain(value: object) -> str:
         case float():
             return repr(value)
         case list() | tuple():
-            return ",".join(sorted(_plain(item) for item in value))
+            return ",".join(sorted(_to_text(item) for item in value))
         case _:
             message = "not a text, number, boolean or list"
             raise ValueError(message)
 
 
-def _single(value: object) -> str:
+def _to_single_text(value: object) -> str:
     if isinstance(value, list | tuple):
         message = "wants one value, found a list"
         raise ValueError(message)  # noqa: TRY004 - as every refusal of a value
-    return _plain(value)
+    return _to_text(value)
 
 
-# Python's own int() and float() also take underscores, other scripts' digits and `infinity`.
+# int() and float() of Python also accept underscores, other scripts' digits and `infinity`.
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def _integer(value: object) -> int:
+def _parse_integer(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
@@ -339,14 +336,14 @@ def _integer(value: object) -> int:
     raise ValueError(message)
 
 
-def _ranged(key: ConfigKey, number: int) -> int:
+def _check_integer(key: ConfigKey, number: int) -> int:
     if str(number) not in key.values:
         _check_range(key, number)
     return number
 
 
-def _double(key: ConfigKey, value: object) -> str:
-    text = _single(value).strip()
+def _canonicalize_double(key: ConfigKey, value: object) -> str:
+    text = _to_single_text(value).strip()
     number = float(text) if _DECIMAL.fullmatch(text) else math.nan
     if not math.isfinite(number):
         message = "not a number"
@@ -364,13 +361,13 @@ def _check_range(key: ConfigKey, number: float) -> None:
         raise ValueError(message)
 
 
-def _reference(text: str) -> str:
+def _check_reference(text: str) -> str:
     if not SECRET_REFERENCE.fullmatch(text):
         raise ValueError(f"{NO_REFERENCE}: ${{env:NAME}} or ${{file:/path}}")
     return text
 
 
-def _choice(text: str, values: Iterable[str]) -> str:
+def _match_choice(text: str, values: Iterable[str]) -> str:
     allowed = tuple(values)
     for value in allowed:
         if value.lower() == text.lower():
@@ -379,9 +376,9 @@ def _choice(text: str, values: Iterable[str]) -> str:
     raise ValueError(message)
 
 
-def _joined(key: ConfigKey, value: object) -> str:
+def _canonicalize_list(key: ConfigKey, value: object) -> str:
     items = value if isinstance(value, list | tuple) else [value]
-    parts = {part.strip() for item in items for part in _plain(item).split(",")} - {""}
+    parts = {part.strip() for item in items for part in _to_text(item).split(",")} - {""}
     for part in sorted(parts) if key.values else ():
         if part.lower() not in key.values:
             message = f"{part!r} is not one of {', '.join(key.values)}"

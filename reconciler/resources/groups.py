@@ -1,4 +1,4 @@
-"""Consumer groups: their offsets, and where these can be reset to."""
+"""Consumer groups, their offsets, and resets of these."""
 
 from __future__ import annotations
 
@@ -7,61 +7,61 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, assert_never
 
 READING_MS: Final = 24 * 60 * 60 * 1000
-"""A group is reading while its last commit is younger than this."""
+"""A group is reading if its last commit is younger."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """One partition of a topic as a group reads it. `stable` is what `read_committed` may reach."""
+    """Offsets of a group in one partition."""
 
     topic: str
     partition: int
     committed: int | None
-    """Null: never committed. On Kafka it may be outside the log."""
+    """Null if it never committed. On Kafka it may be outside the log."""
     start: int
     stable: int
-    """What read_committed may reach."""
+    """Last stable offset, the limit for `read_committed`."""
     end: int
     at_ms: int | None = None
-    """When it committed that. Null: never, or it was set by a reset or a link."""
+    """Time of the commit. Null if there is none, or if a reset or link set the offset."""
     metadata: str = ""
 
     @property
     def lag(self) -> int | None:
-        """How many offsets it has still to read, also those that are gone; `None` where it never committed."""
+        """Number of offsets to read, including deleted ones; `None` without a commit."""
         return None if self.committed is None else max(0, self.stable - self.committed)
 
     @property
     def reads_on(self) -> int | None:
-        """The next offset it can read, within the log as it is now; `None` where it never committed."""
+        """Next readable offset, within the present log; `None` without a commit."""
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """One group, of all topics or of one. There may be no membership to ask: *reading* is a commit within 24 hours."""
+    """A group, in all topics or one. Members may be unknown, so *reading* means a commit within 24 hours."""
 
     name: str
     is_reading: bool
-    """It committed within the last 24 hours."""
+    """Whether it committed within 24 hours."""
     last_commit_ms: int | None
-    """Null: it never committed itself."""
+    """Null if it never committed itself."""
     offsets: tuple[GroupOffset, ...]
     type: str | None = None
-    """`classic`, `consumer`, `share`, or as brokers call it. Null: the platform has one type."""
+    """`classic`, `consumer`, `share`, or another name from the broker. Null if the platform has one type."""
 
     @property
     def is_share(self) -> bool:
-        """Whether its members share partitions (KIP-932): it commits no offsets to be set or carried elsewhere."""
+        """Whether members share partitions (KIP-932): such a group has no offsets to set or copy."""
         return self.type == "share"
 
     @property
     def lag(self) -> int:
-        """How many offsets it has still to read, of the partitions it committed."""
+        """Number of offsets to read in its committed partitions."""
         return sum(offset.lag or 0 for offset in self.offsets)
 
     def topics_read(self, now_ms: int) -> frozenset[str]:
-        """Return the topics of which it committed within 24 hours."""
+        """Return the topics in which it committed within 24 hours."""
         return frozenset(
             offset.topic for offset in self.offsets if offset.at_ms is not None and now_ms - offset.at_ms < READING_MS
         )
@@ -69,12 +69,12 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ToEarliest:
-    """Read everything again."""
+    """Read all records again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """Read only what comes from now on."""
+    """Read only new records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToOffset:
-    """Read from an offset, or from the nearest one the log has."""
+    """Read from an offset, or from the nearest one in the log."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ByShift:
-    """Read so many offsets further on, or (negative) further back; only what was committed."""
+    """Skip a number of offsets, or go back if it is negative; only for committed partitions."""
 
     offsets: int
 
@@ -103,7 +103,7 @@ Reset: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset | ByShift
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """What a reset does to one partition; `before` is `None` where the group never committed it."""
+    """The effect of a reset on one partition; `before` is `None` without a commit."""
 
     topic: str
     partition: int
@@ -112,9 +112,9 @@ class OffsetMove:
 
 
 def move_of(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
-    """Return what a reset would set of one partition, within its log as it is now; `None`: it stays.
+    """Return what a reset sets for one partition, limited to its log; `None` if nothing changes.
 
-    `at_time` finds the first offset at or after a time, `None` where all are older.
+    `at_time` returns the first offset at or after a time, or `None` if all are older.
     """
     after: int | None
     match reset:

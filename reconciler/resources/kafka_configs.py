@@ -14,10 +14,7 @@ ConfigType = Literal["duration", "size", "integer", "double", "boolean", "list",
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One config: its type, the platform's default as stored, the range or values it takes.
-
-    Of a number `values` are those that it takes outside its range.
-    """
+    """One config: type, default as stored, range or values; for numbers, `values` are legal outside the range."""
 
     name: str
     type: ConfigType
@@ -28,13 +25,13 @@ class ConfigKey:
     description: str = ""
 
 
-# Apache Kafka's topic configs, as its documentation lists them (3.9 to 4.4).
+# As documented by Apache Kafka 3.9 to 4.4.
 
 
 _INT_MAX: Final = 2**31 - 1
 _FOR_EVER: Final = str(LONG_MAX)
 
-_CLEANING: Final = (
+_RETENTION_KEYS: Final = (
     ConfigKey("cleanup.policy", "list", "delete", ("compact", "delete"), description="What happens to old records."),
     ConfigKey(
         "delete.retention.ms", "duration", "86400000", minimum=0, description="How long tombstones of compaction stay."
@@ -65,7 +62,7 @@ _CLEANING: Final = (
     ),
 )
 
-_RECORDS: Final = (
+_RECORD_KEYS: Final = (
     ConfigKey(
         "compression.type",
         "enum",
@@ -117,7 +114,7 @@ _RECORDS: Final = (
     ),
 )
 
-_FILES: Final = (
+_FILE_KEYS: Final = (
     ConfigKey(
         "file.delete.delay.ms", "duration", "60000", minimum=0, description="How long a removed file is still stored."
     ),
@@ -154,7 +151,7 @@ _FILES: Final = (
     ),
 )
 
-_TIERED: Final = (
+_TIERING_KEYS: Final = (
     ConfigKey(
         "local.retention.bytes",
         "size",
@@ -194,15 +191,15 @@ _TIERED: Final = (
 )
 
 KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
-    {key.name: key for key in sorted((*_CLEANING, *_RECORDS, *_FILES, *_TIERED), key=lambda key: key.name)}
+    {
+        key.name: key
+        for key in sorted((*_RETENTION_KEYS, *_RECORD_KEYS, *_FILE_KEYS, *_TIERING_KEYS), key=lambda key: key.name)
+    }
 )
 """Every topic config of Apache Kafka, by name."""
 
 PASSING: Final = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
-"""What a reassignment sets on a topic while it lasts: nobody means to declare it."""
-
-
-# Kafka's topic configs as one version has them: which there are, and the ranges and defaults that changed.
+"""Configs that a reassignment sets temporarily; they are never declared."""
 
 
 _FOUR: Final = (4, 0)
@@ -213,27 +210,24 @@ _BEFORE_FOUR: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def kafka_configs(listed: Iterable[str], version: str) -> Mapping[str, ConfigKey]:
-    """Return the catalog of a cluster whose brokers list these topic configs; `version`: such as `4.3.1`, `3.9`.
+    """Return the catalog of a cluster whose brokers list these topic configs; `version` such as `4.3.1`, `3.9`.
 
-    A config that is listed and that we do not know is kept as text: it may be declared, and is compared as it stands.
+    Unknown configs are strings: they may be declared and are compared as text.
     """
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     changed = _SINCE_FOUR if numbers >= _FOUR else _BEFORE_FOUR
-    return {name: _as_of(name, changed) for name in sorted(listed)}
+    return {name: _adapt_key(name, changed) for name in sorted(listed)}
 
 
-def _as_of(name: str, changed: Mapping[str, Mapping[str, Any]]) -> ConfigKey:
+def _adapt_key(name: str, changed: Mapping[str, Mapping[str, Any]]) -> ConfigKey:
     known = KAFKA_CONFIGS.get(name)
     if known is None:
         return ConfigKey(name, "string")
     return replace(known, **changed[name]) if name in changed else known
 
 
-# Topics that Kafka and its tools keep for themselves: no file declares them, and nothing of them is managed.
-
-
 LEDGER: Final = "__reconciler"
-"""Where our links keep the states and offset maps of their mirrors, on the cluster they copy to."""
+"""Topic in which our links store states and offset maps of their mirrors, on the target cluster."""
 
 KAFKA_INTERNAL: Final = (
     "__consumer_offsets",
@@ -243,10 +237,10 @@ KAFKA_INTERNAL: Final = (
     "__remote_log_metadata",
     LEDGER,
 )
-"""Names of Kafka's own topics, and of ours."""
+"""Internal topics of Kafka, and ours."""
 INTERNAL: Final = "topics of this name are Kafka's own and never managed"
 
 
 def is_internal(name: str, internal: tuple[str, ...] = KAFKA_INTERNAL) -> bool:
-    """Tell whether a platform uses a physical name for itself."""
+    """Return whether a platform reserves a physical name for itself."""
     return name in internal

@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """Offsets of a partition that is or was tiered; those below `local_start` are only in the remote tier."""
+    """Offsets of a partition that is or was tiered; those below `local_start` are only remote."""
 
     number: int
     start: int
     local_start: int
     uploaded_to: int
-    """Local records below this offset are also remote; no record from this offset on is."""
+    """Local records below this offset are also remote, others are not."""
     remote_bytes: int
-    """Bytes that are only in the remote tier."""
+    """Bytes that are only remote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Size and use of one topic, summed over its partitions; records in two tiers count once."""
+    """Size and use of one topic; records in two tiers count once."""
 
     bytes: int
     records: int
     groups: tuple[str, ...] | None = None
-    """Consumer groups with active readers; `None`: not measured or unknown."""
+    """Groups with active readers; `None` if unknown."""
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of up to 100 ranges, oldest first."""
     local_only_bytes: int = 0
@@ -44,26 +44,26 @@ class Measure:
     tiered: tuple[TieredPartition, ...] = ()
     """Partitions with records, if the topic is or was tiered."""
     positions: Positions = field(default_factory=dict)
-    """Positions of the partitions that were ever written to."""
+    """Positions of partitions that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
-    """Committed offsets of each consumer group, by partition; `None`: not measured or unknown."""
+    """Committed offsets by group and partition; `None` if unknown."""
     diverged: tuple[DivergedPartition, ...] | None = None
-    """Records after the last offset on which the topic and its mirror agree; `None`: computed from offsets."""
+    """Records after the last offset on which topic and mirror agree; `None`: computed from offsets."""
     newest_ms: int | None = None
-    """Latest timestamp of a record; `None`: no records, or unknown."""
+    """Latest timestamp; `None` without records or if unknown."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → approximate bytes older than it, on platforms that measure only the requested times."""
+    """Time in ms → approximate bytes that are older; set by platforms that measure only requested times."""
     undeletable: UndeletableError | None = None
     """Why a restore is impossible: the platform cannot delete the records in `diverged`."""
 
     def older_than(self, ms: int) -> int | None:
-        """Return approximately how many bytes are older than a time; `None`: unknown."""
+        """Return approximately how many bytes are older than a time; `None` if unknown."""
         if ms in self.older:
             return self.older[ms]
         return sum(size for newest, size in self.ages if newest < ms) if self.ages else None
 
     def newest(self, size: int) -> Measure:
-        """Return the measure of its newest `size` bytes."""
+        """Return the measure of the newest `size` bytes."""
         ages, left = list[tuple[int, int]](), size
         for newest_ms, held in reversed(self.ages):
             ages.append((newest_ms, min(held, left)))
@@ -77,7 +77,7 @@ Measures: TypeAlias = Mapping[Address, Measure]
 """Addresses that were not measured are absent."""
 
 Cuts: TypeAlias = Mapping[Address, Sequence[int]]
-"""Times in ms; a measure reports how many bytes of the topic are older than each."""
+"""Times in ms; measures report the bytes of the topic that are older than each."""
 NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
@@ -87,12 +87,12 @@ _BEGINNING: Final = Position(0, 0)
 def check_approved(
     restored: tuple[str, str], peer: tuple[str, str], lost: Iterable[Stretch], approved: Iterable[Stretch]
 ) -> None:
-    """Refuse to cut off more than was approved.
+    """Reject a restore that would truncate more than was approved.
 
-    `restored` is the topic's cluster and full name; `peer` is its mirror's cluster, and the link there.
+    `restored` is the topic's cluster and full name; `peer` is its mirror's cluster and the link there.
 
     Raises:
-        StalePlanError: More would be cut off than was approved.
+        StalePlanError: More would be truncated.
     """
     cluster, topic = restored
     agreed = {stretch.partition: stretch for stretch in approved}
@@ -114,10 +114,9 @@ def check_approved(
 
 
 def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
-    """Return the offsets that a mirror lacks of its source; `None`: it mirrors another topic of that name.
+    """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
 
-    Records deleted by the source are not lacking. If the source was truncated, all offsets from the cut on are
-    lacking.
+    Records that the source deleted do not count. After a truncation of the source, all offsets from there on do.
     """
     # A topic that was never written to has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
@@ -132,15 +131,15 @@ def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> 
 
 
 def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
-    """Return (partition, last copied offset) pairs; -1: nothing was copied."""
+    """Return (partition, last copied offset) pairs; -1 if nothing was copied."""
     return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
 
 
 def agreed_ends(topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None) -> dict[int, int]:
-    """Return the offset at which to cut each partition of an original source: the last on which its mirror agrees.
+    """Return the offset at which each partition of an original source is truncated: its last agreement with the mirror.
 
-    Each side records what it copied from the other. If both did, the higher offset counts, except on a renumbered
-    topic: its record is in offsets of the other side.
+    Each side stores what it copied from the other. The higher offset counts, except on a renumbered topic, whose
+    record is in offsets of the other side.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():
@@ -153,7 +152,7 @@ def agreed_ends(topic: Positions, topic_id: str | None, mirror: Positions, mirro
 
 
 def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
-    """Return the offsets from the cuts on."""
+    """Return the offset ranges from the cuts on."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
         Stretch(partition, start, topic[partition].end)
@@ -166,7 +165,7 @@ _MAX_LISTED: Final = 8
 
 
 class UndeletableError(UserError):
-    """A topic has records that its mirror never received, and its platform cannot delete them."""
+    """The platform cannot delete the records of a topic that its mirror never received."""
 
 
 def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPartition]) -> UserError:
@@ -184,7 +183,7 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPart
 
 
 def _agreed_end(copy: Position, source: Position) -> int:
-    """Return the first offset that a mirror lacks of its source."""
+    """Return the first offset that a mirror lacks."""
     compared = min(copy.fetched, source.end)
     if compared <= 0 or not copy.source_epochs:
         return copy.end
@@ -193,7 +192,7 @@ def _agreed_end(copy: Position, source: Position) -> int:
 
 
 def _copied_to(copy: Position, source: Position, source_topic_id: str | None) -> int:
-    """Return the offset up to which a log is a copy of another log in its present epochs."""
+    """Return the offset up to which a log copies the present epochs of another."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
@@ -201,13 +200,13 @@ def _copied_to(copy: Position, source: Position, source_topic_id: str | None) ->
 
 
 Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full", "read_replica"]
-"""Effective tiering: none, upload only, serve uploaded records only, both, or serve records of another topic. Paused
-uploads do not change it.
+"""Effective tiering: none, upload only, serve uploaded records only, both, or serve another topic's records. Pausing
+uploads does not change it.
 """
 
 
 class TierUsage(NamedTuple):
-    """Size of what a tier stores."""
+    """Size of a tier."""
 
     bytes: int = 0
     segments: int = 0
@@ -221,7 +220,7 @@ class TierUsage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteHeld:
-    """Object storage of a partition."""
+    """A partition in object storage."""
 
     start: int
     end: int
@@ -230,14 +229,14 @@ class RemoteHeld:
     garbage: TierUsage
     """Marked for deletion and not deleted yet; no longer part of the log."""
     uploaded_ms: int | None
-    """When the last segment was uploaded. Null: nothing is uploaded."""
+    """When the last segment was uploaded. Null if none was."""
     is_ahead: bool
-    """Whether an interrupted upload wrote objects that the cluster has not recorded."""
+    """Whether an interrupted upload left objects that the cluster has not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStorage:
-    """One partition; offsets from `start` to `local_start` are only remote."""
+    """Storage of one partition; offsets from `start` to `local_start` are only remote."""
 
     partition: int
     start: int
@@ -246,15 +245,15 @@ class PartitionStorage:
     """The next offset to be written."""
     local: TierUsage
     remote: RemoteHeld | None
-    """`None`: nothing was uploaded, or object storage is hidden."""
+    """`None` if nothing was uploaded or object storage is hidden."""
     log_bytes: int
     """Size of the log; records in both tiers count once."""
     log_records: int
     """Records of the log, each counted once."""
     pending_bytes: int | None
-    """Bytes still to be uploaded, the open segment included. Null: nothing is uploaded."""
+    """Bytes to be uploaded, including the open segment. Null if the topic is not uploaded."""
     problem: ReconcilerError | None = None
-    """Why object storage could not be read; nothing of it is counted then."""
+    """Why object storage could not be read; its values are then missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,17 +264,17 @@ class TieringShown:
     state: str
     """ENABLED, DISABLING or DISABLED; FOLLOWING or SOURCE_GONE for a read replica."""
     epoch: int
-    """Rises whenever tiering is switched on or off."""
+    """Increases when tiering is switched on or off."""
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, for life; that of the source for a read replica."""
+    """`<topic>/<cluster uuid>/<initial revision>`, permanent; that of the source for a read replica."""
     url: str
     """`remote://<object storage>`."""
     is_paused: bool
     """Whether uploads are paused on the whole cluster."""
     hidden: str | None
-    """Why object storage is not shown. Null: it is shown."""
+    """Why object storage is not shown. Null if it is."""
     problem: ReconcilerError | None = None
-    """Error of the whole object storage, if it is hidden because of one."""
+    """The error that hides object storage, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +283,12 @@ class TopicStorage:
 
     address: Address
     tiering: TieringShown | None
-    """`None`: never tiered."""
+    """`None` if it was never tiered."""
     partitions: tuple[PartitionStorage, ...]
 
     @property
     def problem(self) -> ReconcilerError | None:
-        """Return the first reason why object storage could not be read completely; `None`: it was."""
+        """Return the first error of reading object storage; `None` without one."""
         whole = None if self.tiering is None else self.tiering.problem
         return whole or next(
             (partition.problem for partition in self.partitions if partition.problem is not None), None
@@ -297,10 +296,7 @@ class TopicStorage:
 
     @property
     def lag(self) -> int | None:
-        """Return how many offsets uploaded by a read replica's source are not yet in the replica.
-
-        `None`: no read replica, or its source is not visible.
-        """
+        """Return how many uploaded offsets of its source a read replica lacks; `None` for others or if unknown."""
         if self.tiering is None or self.tiering.mode != "read_replica" or self.tiering.hidden is not None:
             return None
         if self.problem is not None or any(partition.remote is None and partition.end for partition in self.partitions):
@@ -313,17 +309,17 @@ class TopicStorage:
 
     @property
     def local(self) -> TierUsage:
-        """Usage of the cluster's disks by all partitions."""
+        """Usage of the cluster's disks."""
         return TierUsage.sum(partition.local for partition in self.partitions)
 
     @property
     def remote(self) -> TierUsage:
-        """Usage of object storage by all partitions; each record counts once."""
+        """Usage of object storage; each record counts once."""
         return TierUsage.sum(partition.remote.held for partition in self.partitions if partition.remote is not None)
 
     @property
     def garbage(self) -> TierUsage:
-        """Objects marked for deletion in object storage."""
+        """Objects marked for deletion."""
         return TierUsage.sum(partition.remote.garbage for partition in self.partitions if partition.remote is not None)
 
     @property
@@ -333,12 +329,12 @@ class TopicStorage:
 
     @property
     def log_records(self) -> int:
-        """Number of records of the log."""
+        """Number of records."""
         return sum(partition.log_records for partition in self.partitions)
 
     @property
     def pending_bytes(self) -> int | None:
-        """Bytes still to be uploaded; `None`: nothing of this topic is uploaded."""
+        """Bytes to be uploaded; `None` if the topic is not uploaded."""
         pending = [partition.pending_bytes for partition in self.partitions if partition.pending_bytes is not None]
         return sum(pending) if pending else None
 
@@ -374,7 +370,7 @@ COUNTED: Final[Mapping[str, str]] = MappingProxyType(
         "anomalies": "Findings of scrubs in object storage: missing objects and damaged manifests, mended or not.",
     }
 )
-"""Counters of maintenance in object storage, named as in Redpanda below `cloud_storage_`, with their help texts."""
+"""Counters of maintenance in object storage, as in Redpanda below `cloud_storage_`, with help texts."""
 
 LEVELS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -387,11 +383,11 @@ LEVELS: Final[Mapping[str, str]] = MappingProxyType(
         "readers": "Files of the cache that readers of this machine hold at that moment: no trim evicts them.",
     }
 )
-"""Gauges of object storage and its cache, named in the same way, with their help texts."""
+"""Gauges of object storage and its cache, with help texts."""
 
 
 class RemoteVitals(NamedTuple):
-    """Object storage of a tiered topic, summed over its partitions."""
+    """Object storage of a tiered topic."""
 
     bytes: int
     segments: int
@@ -400,9 +396,9 @@ class RemoteVitals(NamedTuple):
     log_bytes: int
     """Size of the whole log; each record counts once."""
     pending_bytes: int | None
-    """Bytes still to be uploaded; `None`: nothing is uploaded."""
+    """Bytes to be uploaded; `None` if the topic is not uploaded."""
     lag: int | None = None
-    """Offsets uploaded by the source of a read replica that the replica does not have yet."""
+    """Uploaded offsets of its source that a read replica lacks."""
 
 
 class PartitionVitals(NamedTuple):
@@ -410,13 +406,13 @@ class PartitionVitals(NamedTuple):
 
     end: int
     newest_ms: int | None = None
-    """Latest timestamp of a record; `None`: no records, or the platform does not report it."""
+    """Latest timestamp; `None` without records or if unknown."""
     copied: int | None = None
-    """End of a renumbered mirror in offsets of its source; `None`: the offsets are the same."""
+    """End of a renumbered mirror in offsets of its source; `None` if offsets are equal."""
 
     @property
     def reached(self) -> int:
-        """The end of a mirror in offsets of its source."""
+        """End in offsets of the source."""
         return self.end if self.copied is None else self.copied
 
 
@@ -424,7 +420,7 @@ NO_PARTITIONS: Final[Mapping[int, PartitionVitals]] = MappingProxyType({})
 
 
 class TopicVitals(NamedTuple):
-    """One topic or mirror; offsets, records and bytes are sums over its partitions."""
+    """Measurements of one topic or mirror, summed over its partitions."""
 
     address: Address
     partitions: int
@@ -433,26 +429,23 @@ class TopicVitals(NamedTuple):
     records: int
     """An upper bound on Kafka: compaction and transactions leave offsets without a record."""
     bytes: int | None
-    """`None`: the caller lacks the permission."""
+    """`None` without the permission."""
     source: Address | None = None
     """The topic that a mirror follows."""
     remote: RemoteVitals | None = None
-    """`None`: never tiered, or not shown."""
+    """`None` if it was never tiered or is hidden."""
     stands: Mapping[int, PartitionVitals] = NO_PARTITIONS
-    """Partitions that were ever written or copied to."""
+    """Partitions that were ever written to."""
 
     def behind(self, source: TopicVitals) -> int:
-        """Return how many offsets a mirror lacks of its source."""
+        """Return how many offsets a mirror lacks."""
         return sum(
             max(0, source_partition.end - self.stands.get(number, PartitionVitals(0)).reached)
             for number, source_partition in source.stands.items()
         )
 
     def behind_ms(self, source: TopicVitals) -> int | None:
-        """Return how much older the newest records of a mirror's slowest partition are; `None`: unknown.
-
-        A partition that lags and was never copied has no known lag.
-        """
+        """Return the lag in ms of a mirror's slowest partition; `None` if a lagging partition was never copied."""
         lags, is_known = [], True
         for number, source_partition in source.stands.items():
             own_partition = self.stands.get(number, PartitionVitals(0))
@@ -466,7 +459,7 @@ class TopicVitals(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """How many offsets of a topic a group has not read yet."""
+    """Offsets of a topic that a group has not read."""
 
     group: str
     topic: str
@@ -477,11 +470,11 @@ _MAX_TOPICS: Final = 1_000
 _MAX_PARTITIONS: Final = 10_000
 GROUPS_MEASURED: Final = 1_000
 LAGS_MEASURED: Final = 10_000
-"""Limits of what is measured on a cluster; the first by name are measured."""
+"""Limits of what is measured on a cluster; the first names are chosen."""
 
 
 def measured_names(partitions: Mapping[str, int]) -> list[str]:
-    """Return the names of the topics to measure: the first by name, within the limits above."""
+    """Return the first topics by name, within the limits."""
     chosen: list[str] = []
     left = _MAX_PARTITIONS
     for name, count in sorted(partitions.items()):
@@ -495,7 +488,7 @@ def measured_names(partitions: Mapping[str, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Measurements of one cluster; `measured` and `lags` are limited, what is beyond the limits is only counted."""
+    """Measurements of one cluster; resources beyond the limits are only counted."""
 
     topics: int
     partitions: int
@@ -506,9 +499,9 @@ class Vitals:
     lags: Sequence[GroupLag] = ()
     unmeasured_groups: int = 0
     open_transactions: int | None = 0
-    """In partitions of measured topics; of all topics on Kafka. `None`: the caller lacks the permission."""
+    """In partitions of measured topics; of all topics on Kafka. `None` without the permission."""
     pending_deletions: int = 0
-    """Topics marked and not yet deleted."""
+    """Deleted topics whose data is not yet removed."""
     pending_rewrites: int = 0
     levels: Mapping[str, float] = field(default_factory=dict)
     """Gauges of this machine's cache, by the names in `LEVELS`; empty without a cache."""

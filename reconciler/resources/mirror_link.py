@@ -1,6 +1,6 @@
-"""The MirrorLink and MirrorTopic kinds, and the filters that select the topics a link mirrors.
+"""The MirrorLink and MirrorTopic kinds, and the filters that select mirrored topics.
 
-`*` matches every name, exclusions win regardless of order, and names without a match are excluded.
+`*` matches every name, exclusions always win, and names without a match are excluded.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ _TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
 
 
 def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
-    """Tell whether filters include a topic or a group, by its full name."""
+    """Return whether filters include a topic or group, by full name."""
     matching = {name_filter.filter_type for name_filter in filters if is_about(name_filter, name)}
     return matching == {"include"}
 
 
 def is_about(name_filter: NameFilter, name: str) -> bool:
-    """Tell whether one filter, including or excluding, matches a name."""
+    """Return whether one filter, including or excluding, matches a name."""
     if name_filter.pattern_type == "prefixed":
         return name.startswith(name_filter.name)
     return name_filter.name in {"*", name}
 
 
 def is_never_mirrored(full_name: str) -> bool:
-    """Tell whether a topic is internal to the platform, or its audit log."""
+    """Return whether a topic is internal to the platform, or its audit log."""
     name = split_name(full_name)[1]
     return is_internal(name) or name.startswith(_CONFLUENT_PREFIXES) or name in {AUDIT_LOG, TIMESTAMPS}
 
 
 def is_never_made(full_name: str) -> bool:
-    """Tell whether a topic is mirrored only by explicit declaration: internal topics never, schemas on request."""
+    """Return whether a link never creates the mirror by itself; schemas can be mirrored by declaration."""
     return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
 
 
 def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
-    """Tell whether a link with these autoCreate filters creates a mirror of a topic."""
+    """Return whether a link with these filters creates a mirror of a topic."""
     filters = tuple(filters)
     is_taken = takes_name(filters, full_name) and not is_never_made(full_name)
     return is_taken and not is_left_by_default(filters, full_name)
 
 
 def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
-    """Tell whether a topic has a name of MirrorMaker's or another tool's, and only `*` includes it."""
+    """Return whether a topic is named like a tool's and only `*` includes it."""
     name = split_name(full_name)[1]
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_SUFFIXES)):
         return False
@@ -88,7 +88,7 @@ ALWAYS_SYNCED: Final = (
     "message.timestamp.difference.max.ms",
     "message.timestamp.type",
 )
-"""Always equal to the source, like the number of partitions; every list of synced configs must contain them."""
+"""Always equal to the source, like the number of partitions; every list of synced configs contains them."""
 
 SYNCED_BY_DEFAULT: Final = (
     *ALWAYS_SYNCED,
@@ -98,7 +98,6 @@ SYNCED_BY_DEFAULT: Final = (
     "retention.bytes",
     "retention.ms",
 )
-"""Configs that a link syncs by default."""
 
 NEVER_SYNCED: Final = (
     "follower.replication.throttled.replicas",
@@ -120,7 +119,7 @@ _TIER_PREFIXES: Final = (
 
 
 def is_never_synced(key: str) -> bool:
-    """Tell whether a config belongs to the destination: where its records are stored and how long they stay there."""
+    """Return whether a config belongs to the destination, such as those for storage and local retention."""
     return key in NEVER_SYNCED or key.startswith(_TIER_PREFIXES)
 
 
@@ -128,7 +127,7 @@ MirrorState = Annotated[Literal["mirroring", "paused", "promoted", "failed-over"
 
 
 class MirrorTopic(Model):
-    """A read-only copy of a topic, made by a link; derived, never a manifest of its own."""
+    """A read-only copy of a topic; derived from its link, never declared itself."""
 
     kind: Literal["MirrorTopic"] = "MirrorTopic"
     cluster: PlainName = Field(description="The destination cluster, on which it lives.")
@@ -152,12 +151,12 @@ class MirrorTopic(Model):
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return address_of("mirror", self.cluster, self.name)
 
 
 SYNC_MS: Final = 5_000
-"""Default interval for syncing configs and rules (`topic.config.sync.ms`, `acl.sync.ms`)."""
+"""Default interval in ms for syncing configs and rules (`topic.config.sync.ms`, `acl.sync.ms`)."""
 _MIN_SYNC_MS: Final = 1_000
 
 
@@ -169,7 +168,7 @@ def _check_interval(interval_ms: int) -> int:
 
 
 class NameFilter(Model):
-    """Which names a link takes or leaves; exclude wins."""
+    """A filter of names; exclude wins."""
 
     name: str = Field(min_length=1, description="A name, a prefix, or `*` for all.", examples=["*", "shop:eu:"])
     pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(folded)] = Field(
@@ -181,7 +180,7 @@ class NameFilter(Model):
 
 
 class AutoCreateSpec(Model):
-    """Mirrors made by the link itself."""
+    """Mirrors that the link creates itself."""
 
     enabled: Flag = Field(default=False, description="Make mirrors of topics that the filters take.", examples=[True])
     filters: Many[NameFilter] = Field(
@@ -194,7 +193,7 @@ class AutoCreateSpec(Model):
     @model_validator(mode="after")
     def _check_filters(self) -> AutoCreateSpec:
         _require_filters(is_enabled=self.enabled, filters=self.filters)
-        return _without_filters(self)
+        return _clear_filters(self)
 
 
 class ConsumerOffsetSyncSpec(Model):
@@ -212,11 +211,11 @@ class ConsumerOffsetSyncSpec(Model):
     @model_validator(mode="after")
     def _check_filters(self) -> ConsumerOffsetSyncSpec:
         _require_filters(is_enabled=self.enabled, filters=self.filters)
-        return _without_filters(self)
+        return _clear_filters(self)
 
 
 class AclFilter(Model):
-    """Which ACLs a link copies; what is not written matches anything."""
+    """A filter of the ACLs to copy; missing fields match anything."""
 
     resource_type: str = Field(default="any", description="Kind of resource.", examples=["topic"])
     resource_name: str = Field(default="*", description="Its name.", examples=["shop:eu:orders"])
@@ -240,7 +239,7 @@ class AclSyncSpec(Model):
 
     @model_validator(mode="after")
     def _check_filters(self, info: ValidationInfo) -> AclSyncSpec:
-        # Clusters may have links without filters; reading them must succeed, their task reports MISCONFIGURATION_ERROR.
+        # Clusters may have links without filters; these must be readable, their task reports MISCONFIGURATION_ERROR.
         if info.context != KEPT:
             _require_filters(is_enabled=self.enabled, filters=self.filters, everything="{resourceType: any}")
         return self
@@ -254,7 +253,7 @@ class TopicConfigSyncSpec(Model):
     )
     include: Many[str] = Field(
         default=SYNCED_BY_DEFAULT,
-        validate_default=True,  # sorted like a declared list, else links with the default list always differ
+        validate_default=True,  # sorted like a declared list, or else links with the default list always differ
         description="Every config that follows the source: what is left out is not synced.",
         examples=[list(SYNCED_BY_DEFAULT)],
     )
@@ -281,7 +280,7 @@ class TopicConfigSyncSpec(Model):
 S = TypeVar("S", AutoCreateSpec, ConsumerOffsetSyncSpec)
 
 
-def _without_filters(spec: S) -> S:
+def _clear_filters(spec: S) -> S:
     """Clear the filters of a disabled task, so that no change is planned for them."""
     if not spec.enabled and spec.filters:
         object.__setattr__(spec, "filters", ())  # the model is frozen
@@ -321,7 +320,7 @@ def _check_start(start: str) -> str:
 
 
 class MirrorTopicSpec(Model):
-    """One topic the link mirrors, and the role wanted of it."""
+    """One mirrored topic and its desired role."""
 
     source: FullName = Field(description="Full name on the source cluster.", examples=["shop:eu:orders"])
     state: MirrorState = Field(
@@ -335,7 +334,7 @@ class MirrorTopicSpec(Model):
 
 
 class MirrorLinkSpec(Model):
-    """What is declared of a link."""
+    """Declared settings of a link."""
 
     source: PlainName = Field(description="The Cluster records come from.", examples=["west"])
     mode: Annotated[Literal["destination", "source", "bidirectional"], BeforeValidator(folded)] = Field(
@@ -401,7 +400,7 @@ class MirrorLinkSpec(Model):
     def _check_consistency(self) -> MirrorLinkSpec:
         wrong = [*self._find_clashes(), *self._find_repeated_mirrors()]
         for position, mirror in enumerate(self.mirror_topics):
-            wrong += self._mirror_complaints(mirror, ("mirrorTopics", position))
+            wrong += self._check_mirror(mirror, ("mirrorTopics", position))
         if wrong:
             raise refusal(*wrong)
         return self
@@ -431,8 +430,8 @@ class MirrorLinkSpec(Model):
                     at=("mirrorTopics", position, "source"),
                 )
 
-    def _mirror_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
-        yield from self._name_complaints(mirror.source, (*at, "source"))
+    def _check_mirror(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+        yield from self._check_name(mirror.source, (*at, "source"))
         if mirror.state == "reversed" and self.prefix and self.mode == "bidirectional":
             yield Complaint(
                 "a mirror of a link with a prefix cannot be reversed: its source has another name",
@@ -445,9 +444,9 @@ class MirrorLinkSpec(Model):
                 hint="Make the link with `mode: bidirectional`, or link the other way",
                 at=(*at, "state"),
             )
-        yield from self._config_complaints(mirror, at)
+        yield from self._check_configs(mirror, at)
 
-    def _name_complaints(self, source: str, at: tuple[str, int, str]) -> Iterator[Complaint]:
+    def _check_name(self, source: str, at: tuple[str, int, str]) -> Iterator[Complaint]:
         if is_never_mirrored(source):
             yield Complaint(
                 f"{source} is the platform's own: it is never mirrored",
@@ -463,7 +462,7 @@ class MirrorLinkSpec(Model):
                 at=at,
             )
 
-    def _config_complaints(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
+    def _check_configs(self, mirror: MirrorTopicSpec, at: tuple[str, int]) -> Iterator[Complaint]:
         synced = SYNCED_BY_DEFAULT if self.topic_config_sync is None else self.topic_config_sync.include
         for key in sorted(mirror.configs.keys() & set(synced)):
             yield Complaint(
@@ -474,7 +473,7 @@ class MirrorLinkSpec(Model):
 
 
 class MirrorLink(Model):
-    """A link that keeps topics of its cluster equal to those of another. Lives on its destination cluster."""
+    """A link that keeps topics of its cluster equal to those of another. It belongs to the destination."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["MirrorLink"] = Field(default="MirrorLink", description="What this document declares.")
@@ -495,26 +494,25 @@ class MirrorLink(Model):
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return address_of("link", self.metadata.cluster, self.metadata.name)
 
     @property
     def cluster(self) -> str:
-        """The destination cluster, on which it lives."""
+        """The destination cluster."""
         return self.metadata.cluster
 
     def mirrors(self) -> tuple[MirrorTopic, ...]:
-        """Return the declared mirror topics, in the order of their entries."""
-        return tuple(self._mirror(entry) for entry in self.spec.mirror_topics)
+        """Return the declared mirrors, in their order."""
+        return tuple(self._make_mirror(entry) for entry in self.spec.mirror_topics)
 
-    def _mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:
+    def _make_mirror(self, entry: MirrorTopicSpec) -> MirrorTopic:
         namespace, name = split_name(entry.source)
         return MirrorTopic(
             cluster=self.metadata.cluster,
             link=self.metadata.name,
             source_cluster=self.spec.source,
             source=entry.source,
-            # The prefix goes before the topic's own name, the namespace stays.
             name=join_name(namespace, self.spec.prefix + name),
             state=entry.state,
             configs=entry.configs,
@@ -522,6 +520,6 @@ class MirrorLink(Model):
 
 
 def fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
-    """Return why a topic, by cluster and full name, cannot be restored from a mirror with fewer partitions."""
+    """Explain why a topic (cluster, full name) cannot be restored from a mirror with fewer partitions."""
     what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
     return f"{what}: it has {counted(needed, 'partition')}, and {mirror[1]} {has:,}"

@@ -25,9 +25,9 @@ from reconciler.resources.mirror_link import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
-    """A source topic; `configs` are those it sets or inherits, without the cluster's defaults.
+    """A source topic; `configs` are set or inherited, without the cluster's defaults.
 
-    `incarnation` distinguishes it from a later topic of the same name; `None` if the platform cannot.
+    `incarnation` distinguishes it from later topics with its name; `None` if the platform cannot.
     """
 
     partitions: int
@@ -54,7 +54,7 @@ SOURCE_TOPIC_MAY_BE_DELETED: Final = "SOURCE_TOPIC_MAY_BE_DELETED"
 """The source does not exist; it may return until the link's timeout."""
 
 NEVER_FETCHED: Final = -1
-"""Last source fetch offset of a partition of which nothing was copied."""
+"""Fetch offset of a partition of which nothing was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Trouble:
 
 
 def noted(trouble: Trouble | None, now_ms: int) -> Trouble | None:
-    """Return a trouble with the time since when it lasts, by default now."""
+    """Set the begin of a trouble, by default to now."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
 
@@ -90,14 +90,14 @@ class MirrorSeen:
     """Full name, prefix included."""
     topic_id: str
     link: str
-    """Name of the link; its former id if the link is gone."""
+    """Name of the link, or its former id if it was deleted."""
     source_cluster: str
-    """Empty if the link is gone, because only the link records it."""
+    """Empty if the link was deleted, because only the link stores it."""
     source: str
     status: MirrorStatus
     partitions: int
     since_ms: int = 0
-    """When it came into its state, in ms. 0: unknown, for example after its link was paused."""
+    """When it came into its state, in ms. 0 if unknown, for example after its link was paused."""
     source_topic_id: str | None = None
     operation: Operation | None = None
     trouble: Trouble | None = None
@@ -115,7 +115,7 @@ class MirrorSeen:
 
 @dataclass(frozen=True, slots=True)
 class LinkSeen:
-    """A link as its destination reports it; `declared` leaves out its mirrors."""
+    """A link as its destination reports it; `declared` omits its mirrors."""
 
     declared: MirrorLink
     id: str
@@ -124,7 +124,7 @@ class LinkSeen:
     tasks: Mapping[str, Trouble] = field(default_factory=dict)
     """Problems of its tasks, by task name."""
     source_cluster_id: str | None = None
-    """Id of the source cluster it was created for, the only one it follows. Null: not yet connected."""
+    """Id of the source cluster at creation, the only one it follows. Null if it never connected."""
 
     @property
     def name(self) -> str:
@@ -136,8 +136,8 @@ class LinkSeen:
 class Position:
     """Position of a partition of a present or former mirror.
 
-    All records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`. Records from `fetched`
-    on were written here after mirroring ended.
+    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`; later ones were
+    written here after mirroring ended.
     """
 
     start: int
@@ -191,21 +191,19 @@ class DivergedPartition:
     stop: int
     records: int
     since_ms: int | None = None
-    """The earliest timestamp of these records; `None`: unknown."""
+    """Earliest timestamp of these records; `None` if unknown."""
 
 
 SIDE: Final = ".diverged"
 
 
 def side_topic(full_name: str) -> str:
-    """Return the full name of the topic that stores records which a mirror never received."""
+    """Return the full name of the topic for records that a mirror never received."""
     return full_name + SIDE
 
 
 WithDiverged: TypeAlias = Literal["refuse", "drop", "keep"]
-"""What a restore does with records that the mirror never received: end with an error, drop them, or keep them in a
-topic of their own.
-"""
+"""What a restore does with records that the mirror never received: fail, drop them, or keep them in their own topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +212,9 @@ class ForeignRecords:
 
     partition: int
     start: int
-    """The first one's offset in the mirror."""
+    """Offset of the first one in the mirror."""
     end: int
-    """The offset after the last one."""
+    """Offset after the last one."""
     records: int
 
     def __str__(self) -> str:
@@ -246,7 +244,7 @@ STOPPED: Final = "STOPPED"
 class Operation:
     """A requested promotion, reversal or restore; `id` is the same on both clusters.
 
-    `ends` are the offsets that a promotion or reversal must reach, or at which a restore cuts; `None` until they are
+    `ends` are the offsets that a promotion or reversal must reach, or at which a restore truncates; `None` until
     known.
     """
 
@@ -255,10 +253,9 @@ class Operation:
     """The verb in progress, if it takes several steps."""
     ends: Mapping[int, int] | None = None
     diverged: WithDiverged | None = None
-    """What a restore does with records that the mirror never received; `None`: it truncates them, as its platform can.
-    """
+    """What a restore does with records that the mirror never received; `None`: it truncates them."""
     approved: tuple[Stretch, ...] | None = None
-    """The most that a restore may truncate; `None`: no limit was approved."""
+    """The most that a restore may truncate; `None` without a limit."""
 
     def to_json(self) -> Json:
         """Return the stored form."""
@@ -284,13 +281,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """What a cluster stores of a mirror.
+    """What a cluster stores of a mirror; `status_of` adds what its link imposes on `state`.
 
-    `state` is the mirror's own; `status_of` adds what its link imposes. `since_ms` is when it came into that state.
-    `stopped_by` is the verb that stopped it. `begins` are the first offsets of its partitions, if they differ from the
-    source's. `rules` are the access rules that its link copied, by path. `ended` are the ids of its last ended
-    operations, so that a late process does not start one of them again. `is_untouched`: a restore was given up before
-    it changed a record.
+    `since_ms` is when it came into that state. `rules` are the access rules that its link copied, by path. `ended`
+    are the ids of its last operations, so that a late process does not repeat one. See `MirrorSeen` for other
+    fields.
     """
 
     link_id: str
@@ -310,7 +305,7 @@ class MirrorEntry:
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether mirroring ended and the topic is an ordinary one with a mirror's entry."""
+        """Return whether mirroring ended: the topic is an ordinary one with a mirror's entry."""
         return self.state == STOPPED
 
     def to_json(self) -> Json:
@@ -367,9 +362,8 @@ class MirrorEntry:
 class LinkEntry:
     """What a destination stores of a link; `declared` are its other declared fields, unchanged.
 
-    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; whether it is paused is in `declared`. `tasks` are
-    the troubles of its tasks. `source_cluster_id` is the cluster it was created for. `rules` are the access rules it
-    copied to namespaces, by path.
+    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; a pause is in `declared`. `source_cluster_id` is
+    the source cluster at creation. `rules` are the access rules that it copied to namespaces, by path.
     """
 
     id: str
@@ -430,7 +424,7 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
 
 # Pure transitions of a mirror. States that a link imposes (paused, unreachable, broken) are stored in the link alone
 # and added by `status_of`, so each mirror returns to its own state when the link recovers. `named_link` is a link with
-# its name; `None`: it is gone.
+# its name, or `None` if it was deleted.
 
 
 PROMOTE: Final = "promote"
@@ -456,7 +450,7 @@ def link_status(link: LinkEntry) -> LinkStatus:
 
 
 def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
-    """Return the displayed status of a mirror, its link's state included; `None`: its link is gone."""
+    """Return the displayed status of a mirror, including its link's state; `link` is `None` if it was deleted."""
     own_status = MirrorStatus(mirror.state)
     if own_status not in {_M.ACTIVE, _M.PAUSED}:
         return own_status
@@ -472,7 +466,7 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
 
 
 def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
-    """Return when a mirror came into its displayed status, in ms; 0: unknown, for example after its link was paused."""
+    """Return when a mirror came into its displayed status, in ms; 0 if unknown, as after a pause of its link."""
     shown = status_of(mirror, link)
     if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
         return mirror.since_ms
@@ -531,7 +525,7 @@ def _begin_verb(mirror: MirrorEntry, verb: str, end: MirrorStatus, request: Tran
 
 
 def _end_operation(mirror: MirrorEntry) -> MirrorEntry:
-    """Clear the operation and record its id, so that a late process does not start it again."""
+    """Clear the operation and store its id, so that a late process does not repeat it."""
     if mirror.operation is None:
         return mirror
     return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_MAX_ENDED:])
@@ -541,9 +535,9 @@ _MAX_ENDED: Final = 8
 
 
 def check_reversible(full_name: str, other: str, named_link: NamedObjects | None) -> None:
-    """Refuse to reverse or restore over a link that is not bidirectional or has a prefix.
+    """Reject a reversal or restore over a link that is not bidirectional or has a prefix.
 
-    `other` is the topic on the other cluster; its half of the link may be the one with the prefix.
+    `other` is the topic on the other cluster, whose half of the link may have the prefix.
 
     Raises:
         UserError: The link does not allow it.
@@ -575,8 +569,8 @@ def joined(
 ) -> MirrorEntry:
     """Return the entry of an ordinary topic that becomes the mirror of its own mirror.
 
-    `mirror` is its former entry as a mirror and `status` its displayed status; `begun` is the operation and its start
-    in ms. Repeating the same operation changes nothing.
+    `mirror` is its former entry as a mirror, `status` its displayed status, `begun` the operation and its start in
+    ms. Repeating the same operation changes nothing.
 
     Raises:
         UserError: The topic is a mirror, its link goes one way or has a prefix, or the operation is over.
@@ -607,7 +601,7 @@ def joined(
 
 
 def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror whose operation has end offsets; existing ones stay.
+    """Set the end offsets of a mirror's operation; existing ones stay.
 
     Raises:
         UserError: The mirror has another operation, or none.
@@ -661,9 +655,9 @@ def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 def troubled(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
-    """Return a mirror with its trouble and the time since when it lasts; `fails` makes it FAILED.
+    """Set the trouble of a mirror; `fails` makes it FAILED.
 
-    Stopped mirrors have no troubles. With `operation`, the trouble is ignored if that operation is over.
+    Stopped mirrors have no troubles. With `operation`, nothing changes if that operation is over.
     """
     if mirror.is_stopped or mirror.state == _M.FAILED:
         return mirror
@@ -675,12 +669,12 @@ def troubled(
 
 
 def link_troubled(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
-    """Return a link with its reachability: ACTIVE, UNAVAILABLE or FAILED."""
+    """Set the reachability of a link: ACTIVE, UNAVAILABLE or FAILED."""
     return replace(link, status=status.value, trouble=_keep_since(link.trouble, trouble))
 
 
 def task_troubled(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
-    """Return a link with the trouble of one task; `None` removes it."""
+    """Set the trouble of one task; `None` removes it."""
     others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
     known = _keep_since(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})
@@ -694,12 +688,12 @@ def _keep_since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
 
 
 def begun(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
-    """Return a mirror with the first offsets of its partitions; recorded ones stay."""
+    """Set the first offsets of a mirror's partitions; stored ones stay."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
 
 def is_done(mirror: MirrorEntry, verb: str) -> bool:
-    """Tell whether a verb was already carried out, for a caller that lost the answer."""
+    """Return whether a verb was already executed, for a caller that lost the answer."""
     match verb:
         case "failover":
             return mirror.state == _M.STOPPED
@@ -713,7 +707,7 @@ _FINAL_STATES: Final = frozenset({MirrorStatus.FAILED, MirrorStatus.STOPPED})
 
 
 def synced_configs(link: LinkEntry) -> tuple[str, ...]:
-    """Return the configs a link syncs, sorted: its complete list, or the default one."""
+    """Return the configs that a link syncs, sorted."""
     listed = (link.declared.get("topicConfigSync") or {}).get("include", SYNCED_BY_DEFAULT)
     return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
@@ -722,7 +716,7 @@ def created_link(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkE
     """Return the entry of a new link; an equal existing one stays.
 
     Raises:
-        UserError: The link exists and differs, its list of synced configs is not complete, or it lacks filters.
+        UserError: The link exists and differs, its list of synced configs is incomplete, or filters are missing.
     """
     check_synced(name, new)
     new = replace(new, declared=with_filters(name, new.declared))
@@ -737,7 +731,7 @@ def altered_link(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
     """Return the entry of a link with another declaration; its id, source and state stay.
 
     Raises:
-        UserError: Its list of synced configs is not complete, or it lacks filters.
+        UserError: Its list of synced configs is incomplete, or filters are missing.
     """
     after = replace(link, declared=with_filters(name, declared))
     check_synced(name, after)
@@ -745,7 +739,7 @@ def altered_link(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
 
 
 def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> None:
-    """Refuse to delete another link than the planned one; `link_id` `None` allows any.
+    """Reject a link that is not the planned one; `link_id` `None` allows any.
 
     Raises:
         StalePlanError: The link has another id.
@@ -755,7 +749,7 @@ def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> N
 
 
 def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
-    """Refuse to follow another topic with the name of the mirror's source.
+    """Reject another topic with the name of the mirror's source.
 
     Raises:
         SourceChangedError: The source has another topic id.
@@ -768,10 +762,10 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 
 def check_synced(name: str, link: LinkEntry) -> None:
-    """Refuse an incomplete list of synced configs.
+    """Reject an incomplete list of synced configs.
 
     Raises:
-        UserError: It lacks configs that are always synced.
+        UserError: Configs that are always synced are missing.
     """
     missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
     if missing:
@@ -780,7 +774,7 @@ def check_synced(name: str, link: LinkEntry) -> None:
 
 
 def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
-    """Refuse to set configs on a mirror that follow its source.
+    """Reject configs of a mirror that follow its source.
 
     Raises:
         UserError: Some of the configs are synced.
@@ -792,13 +786,13 @@ def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> Non
 
 
 def mirror_name(source: str, link: LinkEntry) -> str:
-    """Return the name of a topic's mirror: the link's prefix goes before the topic's own name."""
+    """Return the name of a topic's mirror: namespace, prefix of the link, own name."""
     namespace, own = split_name(source)
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
 
 def check_mirrored(full_name: str, source: str, named_link: NamedObjects) -> None:
-    """Refuse a source that is never mirrored, and a mirror whose name is not derived from its source.
+    """Reject a source that is never mirrored, or a mirror with another name than its source requires.
 
     Raises:
         UserError: The source or the name is not allowed.
@@ -813,7 +807,7 @@ def check_mirrored(full_name: str, source: str, named_link: NamedObjects) -> Non
 
 
 def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None) -> None:
-    """Refuse to delete a mirror that cannot be deleted now.
+    """Reject the deletion of a mirror in its present state.
 
     Raises:
         UserError: It is being promoted, reversed or restored.
@@ -832,7 +826,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObject
 
 
 def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
-    """Refuse to delete a link with mirrors.
+    """Reject the deletion of a link with mirrors.
 
     Raises:
         BlockedError: Some of its mirrors are not stopped.
@@ -854,7 +848,7 @@ OFFSETS: Final = "consumerOffsetSync"
 
 
 def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
-    """Return the filters of auto-created mirrors; empty if it is disabled."""
+    """Return the filters for auto-created mirrors; empty if disabled."""
     declared = link.declared.get(AUTO_CREATE) or {}
     if not declared.get("enabled", False):
         return ()
@@ -862,7 +856,7 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
 
 
 def auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
-    """Return the sources that the filters of a link match, by the full names of their mirrors."""
+    """Return mirror name → source for the sources that a link's filters match."""
     filters = auto_create_filters(link)
     return {mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
@@ -915,11 +909,11 @@ class GroupOffsetsResult:
 
     is_changed: bool = False
     is_clamped: bool = False
-    """Whether offsets beyond the mirrored records were set to the mirror's end; they must be copied again."""
+    """Whether offsets beyond the mirror's end were set to that end; they must be copied again."""
     reading: tuple[str, ...] = ()
     """Mirrors that the group reads on this cluster; if there are any, nothing was copied."""
     own: tuple[str, ...] = ()
-    """Mirrors with offsets that the group committed on this cluster; only those of others were copied."""
+    """Mirrors with offsets that the group committed on this cluster, which were left unchanged."""
 
 
 RuleFields: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -934,8 +928,8 @@ class AccessRules:
     namespaces: Mapping[str, RuleFields] = field(default_factory=dict)
 
 
-# ACL filters of a link, with Kafka's meaning: an absent field matches anything. A filter takes only the matching
-# operations of a rule.
+# ACL filters of a link, with Kafka's meaning: an absent field matches anything. Of a rule, a filter takes only the
+# operations that match.
 
 
 _ANY: Final = frozenset({"any", "*"})
@@ -961,41 +955,45 @@ def _take_rules(filters: Iterable[AclFilter], where: str, fields: RuleFields, *,
 
 
 def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:
-    """Return the part of a rule that a filter matches; `None`: nothing."""
+    """Return the part of a rule that a filter matches, if any."""
     who = (
-        _is_match(acl_filter.principal, rule.principal)
-        and _is_match(acl_filter.host, rule.host)
-        and _is_word(acl_filter.permission, rule.permission)
+        _matches_text(acl_filter.principal, rule.principal)
+        and _matches_text(acl_filter.host, rule.host)
+        and _matches_word(acl_filter.permission, rule.permission)
     )
     narrowed: Mapping[str, tuple[str, ...]] = {
-        "operations": tuple(one for one in rule.operations if _is_word(acl_filter.operation, one)),
-        "resources": tuple(one for one in rule.resources if _is_word(acl_filter.resource_type, _KINDS[one])),
-        "names": tuple(name for name in rule.names if _is_named(acl_filter, *_pattern(where, name, is_topic=is_topic))),
+        "operations": tuple(one for one in rule.operations if _matches_word(acl_filter.operation, one)),
+        "resources": tuple(one for one in rule.resources if _matches_word(acl_filter.resource_type, _KINDS[one])),
+        "names": tuple(
+            name
+            for name in rule.names
+            if _matches_pattern(acl_filter, *_resolve_pattern(where, name, is_topic=is_topic))
+        ),
     }
     return rule.model_copy(update=dict(narrowed)) if who and all(narrowed.values()) else None
 
 
-def _pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
+def _resolve_pattern(where: str, name: str, *, is_topic: bool) -> tuple[str, str]:
     """Return the pattern type and full name that a rule matches."""
     if is_topic:
         return LITERAL, where
     return (PREFIXED, f"{where}:{name[:-1]}") if name.endswith("*") else (LITERAL, f"{where}:{name}")
 
 
-def _is_named(acl_filter: AclFilter, kind: str, name: str) -> bool:
+def _matches_pattern(acl_filter: AclFilter, kind: str, name: str) -> bool:
     pattern_type = acl_filter.pattern_type.lower()
-    if pattern_type == "match":  # `match` takes every rule that applies to a resource of that name.
+    if pattern_type == "match":  # `match` includes every rule that applies to a resource of that name
         return acl_filter.resource_name == "*" or (
             acl_filter.resource_name.startswith(name) if kind == PREFIXED else acl_filter.resource_name == name
         )
-    return _is_match(acl_filter.resource_name, name) and (pattern_type in _ANY or pattern_type == kind)
+    return _matches_text(acl_filter.resource_name, name) and (pattern_type in _ANY or pattern_type == kind)
 
 
-def _is_match(wanted: str, actual: str) -> bool:
+def _matches_text(wanted: str, actual: str) -> bool:
     return wanted in {"*", actual}
 
 
-def _is_word(wanted: str, actual: str) -> bool:
+def _matches_word(wanted: str, actual: str) -> bool:
     word = wanted.lower().replace("_", "-")
     return word in _ANY or word == actual
 
@@ -1003,10 +1001,10 @@ def _is_word(wanted: str, actual: str) -> bool:
 def brought(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
-    """Return the changes to the present rules, and the rules that the link owns afterwards, by path and operation.
+    """Return the changes to the present rules, and the rules that the link owns afterwards, by path.
 
     `before` are the rules it owned. A link owns only rules that it created, and deletes them when the source does;
-    equal rules that existed before stay.
+    rules that existed before stay.
     """
     changes: dict[str, tuple[str, ...] | None] = {}
     own: dict[str, tuple[str, ...]] = {}

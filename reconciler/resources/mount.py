@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class MountingSpec(Model):
-    """What is declared of a mounting."""
+    """Declared settings of a mounting."""
 
     state: Annotated[Literal["mounted", "unmounted"], BeforeValidator(folded)] = Field(
         description="Attached to this cluster, or detached in object storage.", examples=["mounted"]
@@ -66,11 +66,11 @@ class MountingSpec(Model):
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
             raise refusal(Complaint("a timeout must be more than 0", hint=hint))
-        return None if timeout == UNLIMITED else timeout  # jobs would take -1 for a time that is over
+        return None if timeout == UNLIMITED else timeout  # jobs would treat -1 as a time that is over
 
 
 class Mounting(Model):
-    """Whether a topic is attached to a cluster or lies detached in object storage."""
+    """Whether a topic is attached to a cluster or stored detached in object storage."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Mounting"] = Field(default="Mounting", description="What this document declares.")
@@ -96,51 +96,51 @@ class Mounting(Model):
 
     @property
     def topic_name(self) -> str:
-        """Full name of the topic here: `as`, else the mounting's own."""
+        """Full name of the topic on this cluster: `as`, or the mounting's name."""
         return join_name(self.metadata.namespace, self.spec.as_ or self.metadata.name)
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return address_of("mounting", self.metadata.cluster, self.full_name)
 
     @property
     def cluster(self) -> str:
-        """The cluster it lives on."""
+        """The name of its cluster."""
         return self.metadata.cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Recoverable:
-    """A topic in object storage from which a topic could be created; sizes are of what would be copied."""
+    """A topic in object storage that can be recovered; sizes are those of the copy."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, its namespace included."""
+    """`<topic>/<cluster uuid>/<initial revision>`, namespace included."""
     full_name: str
     """The name it had last."""
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Its effective configs, set by itself, its namespaces or its cluster."""
+    """Its effective configs, including inherited ones."""
     bytes: int = 0
     records: int = 0
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Partition → (first offset, next offset to be uploaded); absent: nothing was uploaded."""
+    """Partition → (first offset, next offset to be uploaded); absent if nothing was uploaded."""
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of its segments, or of runs of segments."""
     own: Mapping[str, str] = field(default_factory=dict)
     """Those of `configs` that the topic set itself."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """Configs from the cluster's defaults when the topic was created, also those that others hide."""
+    """Defaults of the cluster at its creation, including overridden ones."""
     uploaded_ms: int | None = None
     """When its last segment was uploaded, by the timestamps of records; `None`: never."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Group → partition → next offset to read, from the backup of the lost cluster."""
     groups_lost: UserError | None = None
-    """Why the offsets of groups are not usable."""
+    """Why the offsets of groups are unusable."""
 
     def clamped(self) -> tuple[ClampedOffset, ...]:
-        """Return the committed offsets beyond the uploaded end; they are reset to that end."""
+        """Return the committed offsets beyond the uploaded end, which are reset to that end."""
         ends = {number: end for number, (_, end) in self.ends.items()}
         return tuple(
             ClampedOffset(group, number, offset, ends.get(number, 0))
@@ -158,11 +158,11 @@ class ClampedOffset:
     partition: int
     committed: int
     offset: int
-    """The offset it is reset to: the end of what was uploaded."""
+    """The offset to which it is reset: the end of what was uploaded."""
 
 
 Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]
-"""By the address of the topic to be created: what object storage has of it, or why it cannot be created."""
+"""Address of the topic to be created → what object storage has of it, or why it cannot be created."""
 
 
 MIGRATING: Final = "MIGRATING"
@@ -174,17 +174,17 @@ class Mountable:
     """A topic that was ever detached; sizes are from its last detachment."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`: for life, the namespace included."""
+    """`<topic>/<cluster uuid>/<initial revision>`: permanent, namespace included."""
     full_name: str
-    """The name it was created with and is mounted by; an alias is not stored."""
+    """The name with which it was created and is mounted; aliases are not stored."""
     state: Literal["detached", "claimed", "mounted"]
     owner: str | None
     """Id of the cluster that mounts it or has it mounted; of its last cluster if detached."""
     name: str
-    """The name it has, or had last, on the owner's cluster."""
+    """Its present or last name on the owner's cluster."""
     partitions: int = 0
     records: int = 0
-    """Records in object storage; those that its owner did not upload are missing."""
+    """Records in object storage, without those that its owner did not upload."""
     bytes: int = 0
     at_ms: int | None = None
     """When it came into its state."""
@@ -196,22 +196,22 @@ class MountSource:
 
     location: str
     found: Recoverable | None
-    """What object storage has of it; `None`: still attached, and this plan detaches it first."""
+    """The topic in object storage; `None` if it is still attached, and this plan detaches it first."""
     unmounts: Address | None = None
     """The mounting of this plan that detaches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MountedElsewhere:
-    """A topic that a command mounted under another name, or on another cluster."""
+    """A topic that a command mounted under another name or on another cluster."""
 
     location: str
     topic: Address | None
-    """Its present address; `None`: on a cluster that was not read."""
+    """Its present address; `None` on a cluster that was not read."""
     owner: str
     """Id of the cluster that has it."""
     name: str
-    """Its name on the owner's cluster."""
+    """Its name on that cluster."""
 
     def __str__(self) -> str:
         """Return the address, or the name and the cluster."""
@@ -219,25 +219,24 @@ class MountedElsewhere:
 
 
 Mounts: TypeAlias = Mapping[Address, MountSource | UserError]
-"""By the address of a mounting whose topic is not attached: what it attaches, or why it cannot."""
+"""Address of a mounting whose topic is not attached → what it attaches, or why it cannot."""
 
 
 Direction: TypeAlias = Literal["inbound", "outbound"]
-"""Onto the cluster (a mount), or from it (an unmount)."""
+"""inbound: a mount; outbound: an unmount."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migrant:
-    """A topic that is mounted or unmounted."""
+    """A topic in a migration."""
 
     full_name: str
-    """Its full name on the cluster."""
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, for life."""
+    """`<topic>/<cluster uuid>/<initial revision>`, permanent."""
     mounting: str | None
-    """The Mounting that started it. Null: it was started by hand."""
+    """The Mounting that started it. Null if a command did."""
     partitions: int | None = None
-    """Null: the topic is not on the cluster, yet or any more."""
+    """Null if the topic is not on the cluster."""
     is_closed: bool = False
     """Whether the topic rejects reads and writes on the cluster."""
 
@@ -255,36 +254,34 @@ class Migration:
     topics: tuple[Migrant, ...]
     created_ms: int
     completed_ms: int | None = None
-    """Null: it has not ended."""
+    """Null until it has ended."""
     bytes_left: int | None = None
-    """Stored bytes still to be uploaded. Null: it is a mount, or all is uploaded."""
+    """Stored bytes to be uploaded. Null for a mount, or if all is uploaded."""
     is_automatic: bool = True
     """Whether it continues by itself from state to state."""
     by_jobs: bool = False
-    """Whether jobs of an apply carry it out; no other process continues it."""
+    """Whether jobs of an apply execute it; no other process continues it."""
     waits: tuple[str, ...] = ()
-    """Reasons why it waits, as far as they are known."""
+    """Known reasons why it waits."""
 
 
 def way_to_free(release: str, *, is_mounted: bool) -> str:
-    """Return the hint for a topic that another cluster has or is mounting; `release` is the last resort."""
+    """Return the hint for a topic that another cluster has or mounts; `release` is the last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
     return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is lost permanently: {release}"
 
 
 Phase: TypeAlias = Literal["whole", "prepare", "finish"]
-"""How far a manual migration goes: completely; until its topics are prepared and still served; from prepared to
-complete.
-"""
+"""Part of a manual migration: all; until its topics are prepared and still served; from prepared to complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandMigration:
-    """A migration of several topics that is requested by hand."""
+    """A migration of several topics that a command requests."""
 
     direction: Direction
     topics: Mapping[str, str]
-    """Location by full name on this cluster."""
+    """Full name on this cluster → location."""
     phase: Phase = "whole"
 
 
@@ -292,7 +289,7 @@ _ONLY_AT_CREATION: Final = "remote.recovery"
 _NO_LIMIT: Final = "-1"
 _NO_LIMIT_UNLESS_SET: Final = frozenset({"initial.retention.local.target.bytes", "initial.retention.local.target.ms"})
 _NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retention.ms", "retention.local.target.ms"})
-"""Configs whose presence changes other rules, whatever their value; so they have no default to pin."""
+"""Configs whose presence changes other rules whatever their value; so they have no default to pin."""
 
 
 def pinned(
@@ -301,11 +298,10 @@ def pinned(
     effective: Mapping[str, str],
     known: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS,
 ) -> dict[str, str]:
-    """Return the configs a topic must set itself to keep its behavior below the tiers `around` it.
+    """Return the configs that a topic must set to keep its behavior below the tiers `around` it.
 
-    `own` are the configs it set, `effective` all that applied; those missing there had the defaults of `known`.
-    Configs with the same inherited value stay inherited. Repeats until nothing is missing, because a config can hide
-    its synonyms.
+    `own` are the configs it set, `effective` all that applied; others had the defaults of `known`. Equal inherited
+    configs stay inherited. Repeats until nothing is missing, because a config can hide its synonyms.
     """
     pins = dict(own)
     while missing := {
@@ -332,14 +328,14 @@ def _missing_configs(
     """Return the (config, former value) pairs that no longer apply."""
     missing = []
     for key in sorted({*now, *effective} - {_ONLY_AT_CREATION}):
-        default = _default(key, known)
+        default = _find_default(key, known)
         before, after = effective.get(key, default), now[key][0] if key in now else default
         if before is not None and before != after:
             missing.append((key, before))
     return missing
 
 
-def _default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
+def _find_default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
     if key in _NO_LIMIT_UNLESS_SET:
         return _NO_LIMIT
     return known[key].default if key in known and key not in _NO_DEFAULT_IF_UNSET else None
@@ -352,13 +348,13 @@ def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
     if (policy := disable_policy_in(before)) != disable_policy_in(now):
         pins["remote.log.disable.policy"] = policy
-    limits, now_limits = _limits(targets_in(before)), _limits(targets_in(now))
-    changed = {key: _limit_text(limit) for key, limit in limits.items() if limit != now_limits[key]}
-    # The local target also raises the total, so it is enough to pin the local one.
+    limits, now_limits = _list_limits(targets_in(before)), _list_limits(targets_in(now))
+    changed = {key: _format_limit(limit) for key, limit in limits.items() if limit != now_limits[key]}
+    # The local target also raises the total, so pinning the local one is enough.
     return pins | ({key: value for key, value in changed.items() if "local" in key} or changed)
 
 
-def _limits(targets: Targets) -> dict[str, int | None]:
+def _list_limits(targets: Targets) -> dict[str, int | None]:
     return {
         "retention.ms": targets.total_ms,
         "retention.bytes": targets.total_bytes,
@@ -367,15 +363,14 @@ def _limits(targets: Targets) -> dict[str, int | None]:
     }
 
 
-def _limit_text(value: int | None) -> str:
+def _format_limit(value: int | None) -> str:
     return _NO_LIMIT if value is None else str(value)
 
 
 def told(configs: Configs) -> dict[str, str]:
-    """Return the values without their origins, for the cluster that mounts the topic.
+    """Return the values without origins, for the cluster that mounts the topic.
 
-    A local target from the cluster's default is capped at the total: as the topic's own config it would raise the
-    total.
+    A default local target is capped at the total: as the topic's own config it would raise the total.
     """
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
@@ -392,8 +387,8 @@ class StoredTopics:
     recoveries: Recoveries = field(default_factory=dict)
     """New topics to be created from object storage."""
     mounts: Mounts = field(default_factory=dict)
-    """Topics that mountings are to attach."""
+    """Topics to be attached by mountings."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """Locations of recorded topics that a command unmounted; for an order, also others whose names it takes."""
+    """Locations of recorded topics that a command unmounted; for an order, also of others whose names it uses."""
     mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
-    """Recorded topics that are gone, and that a command mounted under another name."""
+    """Recorded topics that a command mounted under another name."""

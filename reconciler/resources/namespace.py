@@ -22,7 +22,7 @@ from reconciler.resources.configs import Configs
 
 
 class Quotas(Model):
-    """Limits of a namespace and all below it, checked at plan; growth beyond them is refused."""
+    """Limits of a namespace including nested ones, checked at plan; growth beyond them is rejected."""
 
     topics: Count | None = Field(default=None, description="Most topics, nested tiers included.", examples=[100])
     partitions: Count | None = Field(default=None, description="Most partitions, all topics together.", examples=[2000])
@@ -32,7 +32,7 @@ class Quotas(Model):
 
 
 class Encryption(Model):
-    """The key under which the objects of a namespace are written."""
+    """The key that encrypts objects of a namespace."""
 
     kms_key_id: str = Field(
         min_length=1,
@@ -42,7 +42,7 @@ class Encryption(Model):
 
 
 class NamespaceSpec(Model):
-    """What everything in a namespace inherits."""
+    """Settings that everything in a namespace inherits."""
 
     configs: Configs = Field(
         default_factory=dict,
@@ -69,7 +69,7 @@ class NamespaceSpec(Model):
 
 
 class Namespace(Model):
-    """A hierarchical home of topics. Declaring one creates every tier above it."""
+    """A hierarchical group of topics. Declaring one creates every tier above it."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Namespace"] = Field(default="Namespace", description="What this document declares.")
@@ -90,10 +90,10 @@ class Namespace(Model):
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return address_of("namespace", self.metadata.cluster, self.metadata.name)
 
     @property
     def cluster(self) -> str:
-        """The cluster it lives on."""
+        """The name of its cluster."""
         return self.metadata.cluster

@@ -1,7 +1,7 @@
-"""Owners of a cluster's resources: who owns which key, and how a workspace takes or releases keys. Pure.
+"""Owners of a cluster's resources: which workspace owns which key, and how it takes or releases keys. Pure.
 
-Every platform stores the key of each owned resource with the lineage of the state that owns it, and the workspace
-of each lineage. Keys leave out the cluster's name, which may differ between workspaces.
+Platforms store, for each key, the lineage of the state that owns it, and the workspace of each lineage. Keys omit
+the cluster's name, which may differ between workspaces.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class ResourceOwner:
-    """A workspace in one environment, and the state that records what it owns."""
+    """A workspace in one environment, with the state that records its resources."""
 
     workspace: str
     environment: str | None
     lineage: str
-    """The lifelong id of the state; empty until the state exists."""
+    """Permanent id of the state; empty until the state exists."""
     state: str
     """Location of the state, without credentials."""
 
     @classmethod
     def of(cls, workspace: str, environment: str | None, lineage: str, location: str) -> ResourceOwner:
-        """Return the owner with its state at a location; credentials and query parameters are removed."""
+        """Return the owner; credentials and query parameters are removed from the location."""
         return cls(workspace, environment, lineage, _CREDENTIALS.sub("", location.partition("?")[0]))
 
     def is_same(self, other: ResourceOwner) -> bool:
-        """Tell whether both are the same: by lineage, or by name and location if the state was created again."""
+        """Return whether both are the same: by lineage, or by name and location if the state was created again."""
         if self.lineage and self.lineage == other.lineage:
             return True
         mine, theirs = ((owner.workspace, owner.environment, owner.state) for owner in (self, other))
@@ -56,10 +56,9 @@ class ResourceOwner:
 
 
 def owned_as(address: Address, resource: object = None) -> str | None:
-    """Return the key under which a cluster records the owner of a resource; `None`: shared.
+    """Return the key of a resource's owner on its cluster; `None` if it has none.
 
-    A topic, its mirror and its mounting have the same key. Clusters are shared: every workspace declares those it
-    uses.
+    A topic, its mirror and its mounting share a key. Clusters have no owner: several workspaces may declare one.
     """
     kind = kind_of(address)
     match kind:
@@ -82,10 +81,10 @@ class Owners:
     what: Mapping[str, str] = field(default_factory=dict)
     """Key → lineage."""
     unknown: str | None = None
-    """Why this cluster does not record owners; `None`: it does."""
+    """Why this cluster does not store owners; `None` if it does."""
 
     def of(self, key: str) -> ResourceOwner | None:
-        """Return the owner of a key; `None`: free or unknown."""
+        """Return the owner of a key; `None` if it is free or unknown."""
         lineage = self.what.get(key)
         return None if lineage is None else self.who.get(lineage)
 
@@ -101,20 +100,20 @@ NOBODY: Final = Owners()
 
 @dataclass(frozen=True, slots=True)
 class OwnerChange:
-    """All that one workspace owns from now on; its other keys become free. Written completely or not at all."""
+    """All keys that one workspace owns from now on; its other keys become free. Applied completely or not at all."""
 
     me: ResourceOwner
     take: Mapping[str, ResourceOwner | None] = field(default_factory=dict)
-    """Key → the other owner from whom it may be taken; `None`: it must be free."""
+    """Key → the other owner from whom it may be taken; `None` if it must be free."""
     keep: Collection[str] = ()
-    """Other keys that stay ours, except those of another owner."""
+    """Other keys that stay ours, unless another owns them."""
     makes_cluster: bool = False
-    """Create the cluster first, empty, if it does not exist: of several processes that create it, one owns the keys."""
+    """Create the cluster first if it does not exist: if several processes create it, one owns the keys."""
 
     def on(self, held: Owners) -> tuple[dict[str, str | None], dict[str, ResourceOwner]]:
-        """Return the new lineage of each changed key (`None`: free), and the keys of `take` that another owns.
+        """Return the new lineage of each changed key (`None`: free), and the keys of `take` that others own.
 
-        If another owns any of `take`, nothing changes.
+        If others own any, nothing changes.
         """
         refused = dict(self._find_refused(held))
         if refused:
@@ -133,7 +132,7 @@ class OwnerChange:
                 yield key, holder
 
     def workspaces_on(self, held: Owners, changes: Mapping[str, str | None]) -> dict[str, ResourceOwner | None]:
-        """Return the changed workspaces: our location, and `None` for each that no longer owns a key."""
+        """Return the changed workspaces: our location, and `None` for those without keys."""
         what = {**held.what, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}
         gone: dict[str, ResourceOwner | None] = {lineage: None for lineage in held.who if lineage not in used}

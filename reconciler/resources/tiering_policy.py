@@ -1,4 +1,4 @@
-"""The TieringPolicy kind, and what tiering configs mean on each platform (KIP-405)."""
+"""The TieringPolicy kind, and the meaning of tiering configs on each platform (KIP-405)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.resources.configs import show_value
 
 
 class RetentionSpec(Model):
-    """By time and by size at once, whichever removes more. Bytes are per partition."""
+    """Limits by time and by size, whichever removes more. Bytes are per partition."""
 
     time: DurationMs | None = Field(default=None, description="How long records are kept.", examples=["30d"])
     bytes: SizeBytes | None = Field(default=None, description="How many bytes per partition.", examples=["500GiB"])
@@ -30,7 +30,7 @@ class LocalRetentionSpec(RetentionSpec):
 
 
 class TieringPolicySpec(Model):
-    """What is declared of a policy; what is absent is left to the platform."""
+    """Settings of a policy; the platform decides those that are absent."""
 
     remote_write: Flag | None = Field(default=None, description="Upload to object storage.", examples=[True])
     remote_read: Flag | None = Field(default=None, description="Read from object storage.", examples=[True])
@@ -59,7 +59,7 @@ class TieringPolicySpec(Model):
 
 
 class TieringPolicy(Model):
-    """How much of a topic lives where."""
+    """Tiering and retention of topics."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["TieringPolicy"] = Field(default="TieringPolicy", description="What this document declares.")
@@ -68,20 +68,20 @@ class TieringPolicy(Model):
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return Address(f"policy/{self.metadata.name}")
 
     @property
     def cluster(self) -> None:
-        """A policy lives on no cluster."""
+        """A policy belongs to no cluster."""
         return
 
 
-# The tables are Redpanda's; Kafka's configs (KIP-405, KIP-950) mean the same where Redpanda's are not set.
+# Rules of Redpanda; Kafka's configs (KIP-405, KIP-950) apply where Redpanda's are not set.
 
 
 Configs: TypeAlias = Mapping[str, tuple[str, str]]
-"""Config key → (value, origin); values of the origin `cluster` are defaults of the cluster."""
+"""Config key → (value, origin); the origin `cluster` marks defaults of the cluster."""
 
 CLUSTER: Final = "cluster"
 RETAIN: Final = "retain"
@@ -104,7 +104,7 @@ _HIDDEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "local.retention.bytes": ("retention.local.target.bytes",),
     "remote.log.delete.on.disable": ("remote.log.disable.policy",),
 }
-"""Kafka's config → Redpanda's configs with the same meaning, over which it wins within one tier."""
+"""Kafka's config → Redpanda's equivalents, over which it wins within one tier."""
 _DEFAULT: Final = "not set: the default"
 _TOTAL_MS: Final = 7 * 24 * 60 * 60 * 1000
 _LOCAL_MS: Final = 24 * 60 * 60 * 1000
@@ -119,16 +119,13 @@ class Switches:
 
     @property
     def is_off(self) -> bool:
-        """Tell whether both are off, which KIP-950 calls disabled."""
+        """Return whether both are off, which KIP-950 calls disabled."""
         return not (self.write or self.read)
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Retention of a tiered topic, per partition; `None`: no limit. Times in ms.
-
-    `rules` explains each value.
-    """
+    """Retention of a tiered topic, per partition, in ms and bytes; `None` for no limit. `rules` explains each value."""
 
     total_ms: int | None
     total_bytes: int | None
@@ -139,7 +136,7 @@ class Targets:
 
 
 def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
-    """Apply the configs of a nearer tier to the effective ones: it wins, also over synonyms of its configs."""
+    """Apply the configs of a nearer tier to the effective ones: it wins, also over synonyms."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
             for hidden in _HIDDEN_BY[word]:
@@ -149,10 +146,10 @@ def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], 
 
 
 def switches_in(configs: Configs) -> Switches:
-    """Return the switches in effect."""
+    """Return the effective switches."""
     is_stored = _is_true(configs, "remote.storage.enable")
-    write = _boolean(configs, "remote.write")
-    read = _boolean(configs, "remote.read")
+    write = _read_boolean(configs, "remote.write")
+    read = _read_boolean(configs, "remote.read")
     return Switches(
         is_stored and not _is_true(configs, "remote.log.copy.disable") if write is None else write,
         is_stored if read is None else read,
@@ -161,12 +158,12 @@ def switches_in(configs: Configs) -> Switches:
 
 def switch_rules_in(configs: Configs) -> Mapping[str, str]:
     """Return the rule behind each value of `switches_in`."""
-    stored = _named_rule_of("remote.storage.enable", configs)
+    stored = _explain_by_key("remote.storage.enable", configs)
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
-    write = _named_rule_of("remote.log.copy.disable", configs) if is_copying_off else stored
+    write = _explain_by_key("remote.log.copy.disable", configs) if is_copying_off else stored
     return {
-        "remote.write": _rule_of("remote.write", configs) if "remote.write" in configs else write,
-        "remote.read": _rule_of("remote.read", configs) if "remote.read" in configs else stored,
+        "remote.write": _explain("remote.write", configs) if "remote.write" in configs else write,
+        "remote.read": _explain("remote.read", configs) if "remote.read" in configs else stored,
     }
 
 
@@ -181,10 +178,12 @@ def disable_policy_in(configs: Configs) -> str:
 def targets_in(configs: Configs) -> Targets:
     """Return the total and local limits of a tiered topic (F-R-026, F-R-027, F-R-028)."""
     rules: dict[str, str] = {}
-    total_ms = _limit(configs, "retention.ms", _TOTAL_MS, rules)
-    total_bytes = _limit(configs, "retention.bytes", None, rules)
-    local_ms = _local_target(configs, ("retention.local.target.ms", "local.retention.ms"), total_ms, _LOCAL_MS, rules)
-    local_bytes = _local_target(
+    total_ms = _read_limit(configs, "retention.ms", _TOTAL_MS, rules)
+    total_bytes = _read_limit(configs, "retention.bytes", None, rules)
+    local_ms = _read_local_target(
+        configs, ("retention.local.target.ms", "local.retention.ms"), total_ms, _LOCAL_MS, rules
+    )
+    local_bytes = _read_local_target(
         configs, ("retention.local.target.bytes", "local.retention.bytes"), total_bytes, None, rules
     )
     if _is_above(local_ms, total_ms):
@@ -198,32 +197,32 @@ def targets_in(configs: Configs) -> Targets:
         local_bytes = total_bytes
         rules["retention.local.target.bytes"] = "capped at the total: no more is local than in total"
     strict = _is_true(configs, "retention.local.strict")
-    rules["retention.local.strict"] = _rule_of("retention.local.strict", configs)
+    rules["retention.local.strict"] = _explain("retention.local.strict", configs)
     return Targets(total_ms, total_bytes, local_ms, local_bytes, strict, rules)
 
 
-def _limit(configs: Configs, key: str, default: int | None, rules: dict[str, str]) -> int | None:
-    rules[key] = _rule_of(key, configs)
+def _read_limit(configs: Configs, key: str, default: int | None, rules: dict[str, str]) -> int | None:
+    rules[key] = _explain(key, configs)
     if key not in configs:
         return default
     value = int(configs[key][0])
     return value if value >= 0 else None
 
 
-def _local_target(
+def _read_local_target(
     configs: Configs, keys: tuple[str, str], total: int | None, default: int | None, rules: dict[str, str]
 ) -> int | None:
     key = next((key for key in keys if key in configs), None)
     if key is None:
         rules[keys[0]] = _DEFAULT
         return default
-    rule = f"{key}, {_rule_of(key, configs)}" if key != keys[0] else _rule_of(key, configs)
+    rule = f"{key}, {_explain(key, configs)}" if key != keys[0] else _explain(key, configs)
     value = int(configs[key][0])
     rules[keys[0]] = f"{rule}: as much as in total" if value < 0 else rule
     return total if value < 0 else value
 
 
-def _rule_of(key: str, configs: Configs) -> str:
+def _explain(key: str, configs: Configs) -> str:
     if key not in configs:
         return _DEFAULT
     origin = configs[key][1]
@@ -232,8 +231,8 @@ def _rule_of(key: str, configs: Configs) -> str:
     return "the cluster's default when it was made" if key in SWITCHES else "the cluster's default"
 
 
-def _named_rule_of(key: str, configs: Configs) -> str:
-    return f"{key}, {_rule_of(key, configs)}" if key in configs else _DEFAULT
+def _explain_by_key(key: str, configs: Configs) -> str:
+    return f"{key}, {_explain(key, configs)}" if key in configs else _DEFAULT
 
 
 def _is_above(local: int | None, total: int | None) -> bool:
@@ -244,17 +243,16 @@ def _is_own(configs: Configs, key: str) -> bool:
     return key in configs and configs[key][1] != CLUSTER and int(configs[key][0]) >= 0
 
 
-def _boolean(configs: Configs, key: str) -> bool | None:
+def _read_boolean(configs: Configs, key: str) -> bool | None:
     return configs[key][0] == "true" if key in configs else None
 
 
 def _is_true(configs: Configs, key: str) -> bool:
-    return _boolean(configs, key) or False
+    return _read_boolean(configs, key) or False
 
 
-# Tiered storage in Kafka's configs (KIP-405, KIP-950). `remote.storage.enable` tiers a topic and makes its remote
-# records readable. Switching it off deletes them, if so requested; to keep them, only copying is switched off
-# (KIP-950, Kafka 3.9).
+# Tiered storage in Kafka's configs. `remote.storage.enable` tiers a topic and makes remote records readable. Switching
+# it off can delete them; to keep them, only copying is switched off (KIP-950, Kafka 3.9).
 
 
 ENABLE: Final = "remote.storage.enable"
@@ -264,15 +262,15 @@ TOTALS: Final[Mapping[str, str]] = {
     "local.retention.ms": "retention.ms",
     "local.retention.bytes": "retention.bytes",
 }
-"""Local limit → the total it must fit in."""
+"""Local limit → the total that bounds it."""
 LAGS: Final[Mapping[str, str]] = {
     "remote.copy.lag.ms": "local.retention.ms",
     "remote.copy.lag.bytes": "local.retention.bytes",
 }
-"""KIP-1241: how long a record is kept back from the remote tier → the local limit it must be within."""
+"""KIP-1241: delay before a record is uploaded → the local limit that bounds it."""
 AS_TOTAL: Final = "-2"
 OFF: Final = "tiering off"
-"""Placeholder for a policy that switches tiering off, until it is known whether the topic is tiered; not a config. Its
+"""Placeholder, not a config, for a policy that switches tiering off, until it is known whether the topic is tiered. Its
 value is `retain` or `delete`.
 """
 
@@ -284,7 +282,7 @@ RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAG
 
 
 def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs of a policy; absent are those it leaves open, and what `unsayable` yields."""
+    """Return the configs of a policy, without absent settings and those that `unsayable` yields."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}
@@ -301,7 +299,7 @@ def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
 
 
 def unsayable(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield what Kafka cannot express of a policy: the path of the field, and why."""
+    """Yield what Kafka cannot express of a policy: path of the field, and reason."""
     if policy.remote_write and policy.remote_read is False:
         yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
     elif policy.remote_write is None and policy.remote_read is not None:
@@ -324,7 +322,7 @@ def laid_over(above: Layer, own: Layer) -> Layer:
 
 
 def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
-    """Return a layer with its policy resolved for one topic, whose present configs are `seen`.
+    """Resolve the policy of a layer for one topic, whose present configs are `seen`.
 
     Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because
     `retain` would switch its tiering on.
@@ -350,9 +348,9 @@ def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: b
 
 
 def broken(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """Yield what brokers reject of a tiered topic's effective configs: keys, reason, remedy (V2 to V5, V10).
+    """Yield what brokers reject in a tiered topic's effective configs: keys, reason, remedy (V2 to V5, V10).
 
-    Brokers check nothing unless tiering is switched on.
+    Brokers check nothing unless tiering is on.
     """
     if configs.get(ENABLE) != "true":
         return
@@ -392,7 +390,7 @@ def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tup
 
 
 def without_effect(configs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the configs that brokers accept on an untiered topic and that have no effect."""
+    """Return the configs without effect that brokers accept on an untiered topic."""
     if configs.get(ENABLE) == "true":
         return ()
     idle = {COPY_DISABLE: "false", **dict.fromkeys(TOTALS, AS_TOTAL), **dict.fromkeys(LAGS, "0")}

@@ -25,13 +25,13 @@ from reconciler.resources.configs import Configs
 FOLLOWING: Final = "FOLLOWING"
 """Status of a read replica whose source exists."""
 REPLICAS: Final = "replicas"
-"""The job that updates read replicas, and the name under which it stores its last runs, by topic id."""
+"""Name of the job that updates read replicas, under which it stores its last runs by topic id."""
 SOURCE_GONE: Final = "SOURCE_GONE"
-"""Status of a read replica whose source was deleted: its end stays and its records are no longer readable."""
+"""Status of a read replica whose source was deleted: its records are no longer readable."""
 
 
 class TopicSpec(Model):
-    """What is declared of a topic."""
+    """Declared settings of a topic."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -77,7 +77,7 @@ class TopicSpec(Model):
     )
 
     def beside_replica(self) -> Iterator[str]:
-        """Yield the names of declared fields that a read replica cannot have; nothing for other topics."""
+        """Yield the declared fields that a read replica cannot have; none for other topics."""
         if self.read_replica_of is not None:
             declared = {
                 "partitions": self.partitions,
@@ -90,7 +90,7 @@ class TopicSpec(Model):
 
 
 class Topic(Model):
-    """One log of records, in partitions."""
+    """A log of records, in partitions."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Topic"] = Field(default="Topic", description="What this document declares.")
@@ -119,15 +119,15 @@ class Topic(Model):
 
     @property
     def full_name(self) -> str:
-        """Namespace and name, as the platform's users see it."""
+        """Namespace and name, as users of the platform see it."""
         return join_name(self.metadata.namespace, self.metadata.name)
 
     @property
     def address(self) -> Address:
-        """Its lifelong name."""
+        """Its address."""
         return address_of("topic", self.metadata.cluster, self.full_name)
 
     @property
     def cluster(self) -> str:
-        """The cluster it lives on."""
+        """The name of its cluster."""
         return self.metadata.cluster

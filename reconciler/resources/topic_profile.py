@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 KEY_PREFIX: Final = 256
-"""Maximum number of bytes of a key that are shown."""
+"""Number of bytes of a key that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of single records: key, value and headers. Median and p99 are exact up to 0.01 % of the records' ranks."""
+    """Sizes of records in bytes: key, value and headers. Median and p99 are exact up to 0.01 % of the ranks."""
 
     min: int
     median: int
@@ -21,7 +21,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time without a record: from the last record before it to the first one after it."""
+    """A time without records, between the timestamps of two."""
 
     start_ms: int
     end_ms: int
@@ -38,28 +38,28 @@ class Counts:
 
     records: int = 0
     bytes: int = 0
-    """Of keys, values and headers, uncompressed."""
+    """Bytes of keys, values and headers, uncompressed."""
     first_offset: int | None = None
-    """Offset of an existing record. Null: there are none."""
+    """Offset of an existing record. Null without records."""
     last_offset: int | None = None
     first_ms: int | None = None
-    """The earliest timestamp. Null: no record has one."""
+    """Earliest timestamp. Null if no record has one."""
     last_ms: int | None = None
-    """The latest timestamp."""
+    """Latest timestamp."""
     null_keys: int = 0
     null_values: int = 0
     tombstones: int = 0
-    """Null values that have a key."""
+    """Null values with a key."""
     old_records: int = 0
-    """Records from before the requested time."""
+    """Records before the requested time."""
     old_bytes: int = 0
     sizes: Sizes | None = None
-    """Null: there are no records."""
+    """Null without records."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """The keys of a partition, and the records that newer ones of the same key supersede."""
+    """Keys of a partition, and records that newer ones with the same key supersede."""
 
     keys: int = 0
     superseded_records: int = 0
@@ -74,27 +74,27 @@ class PartitionProfile:
     counts: Counts = Counts()
     keys: KeyCounts = KeyCounts()
     gap: Gap | None = None
-    """Longest gap between two records. Null: none is as long as a second."""
+    """Longest gap between two records. Null if all are below a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyProfile:
-    """A key with very many records: one of at most ten."""
+    """One of at most ten keys with very many records."""
 
     prefix: bytes
-    """The first `KEY_PREFIX` bytes."""
+    """First `KEY_PREFIX` bytes."""
     key_bytes: int
     """Length of the whole key."""
     records: int
     bytes: int
-    """Of keys, values and headers, uncompressed."""
+    """Bytes of keys, values and headers, uncompressed."""
     partitions: int
-    """How many partitions have it."""
+    """Number of partitions that contain it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Number of records in equal intervals of time."""
+    """Number of records per interval of equal width."""
 
     start_ms: int
     width_ms: int
@@ -108,17 +108,17 @@ class Profile:
     partitions: tuple[PartitionProfile, ...]
     counts: Counts = Counts()
     keys: int = 0
-    """Different keys in all partitions."""
+    """Distinct keys of all partitions."""
     scattered_keys: int = 0
     """Keys in more than one partition."""
     top_keys: tuple[KeyProfile, ...] = ()
     """Keys with the most records, in descending order; at most ten."""
     timeline: Timeline | None = None
-    """Null: no record has a timestamp."""
+    """Null if no record has a timestamp."""
 
     @property
     def superseded_records(self) -> int:
-        """Return the maximum number of records that compaction would remove."""
+        """Return the largest number of records that compaction can remove."""
         return sum(partition.keys.superseded_records for partition in self.partitions)
 
     @property
@@ -128,7 +128,7 @@ class Profile:
 
     @property
     def skew(self) -> float | None:
-        """Return the size of the largest partition as a multiple of the average; `None`: no bytes."""
+        """Return the size of the largest partition relative to the average; `None` without bytes."""
         total = self.counts.bytes
         return (
             max(partition.counts.bytes for partition in self.partitions) * len(self.partitions) / total

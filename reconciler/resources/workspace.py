@@ -1,4 +1,4 @@
-"""The Workspace kind: the state, guards, references and Spark of a set of manifests."""
+"""The Workspace kind: state, guards, references and Spark for a set of manifests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _parse_day(value: object) -> object:
     if isinstance(value, date):
         return value
     try:
-        # pydantic would read a number as a time since 1970.
+        # pydantic would read a number as seconds since 1970
         return date.fromisoformat(value if isinstance(value, str) else "")
     except ValueError as error:
         message = "not a date such as 2026-12-01"
@@ -43,7 +43,7 @@ def _check_action(action: str) -> str:
 
 
 class Allowance(Model):
-    """A blocked action that was reviewed and is allowed, until a day."""
+    """A blocked action that was reviewed and is allowed until a day."""
 
     action: Annotated[str, AfterValidator(_check_action)] = Field(
         description="VERB:ADDRESS; `*` in the address matches any characters.",
@@ -55,7 +55,7 @@ class Allowance(Model):
 
 
 class IgnoredDrift(Model):
-    """A field that may differ from the files, until a day; it is left as observed and listed."""
+    """A field that may differ from the files until a day; it is not changed, and listed."""
 
     match: str = Field(description="Pattern over addresses.", examples=["topic/west/shop:*"])
     field: str = Field(description="Path of the field.", examples=["configs.retention.ms"])
@@ -79,7 +79,7 @@ class Between(Model):
         return self
 
 
-def _canonical_choices(configs: object) -> object:
+def _canonicalize_choices(configs: object) -> object:
     """Convert the values that a rule allows into the strings that platforms store."""
     if type(configs) is not dict:
         return configs
@@ -102,7 +102,7 @@ def _canonical_choices(configs: object) -> object:
 
 
 class Requirement(Model):
-    """What resources that match must look like."""
+    """Conditions for matching resources."""
 
     name: str | None = Field(
         default=None, description="Regular expression the own name must match whole.", examples=["^[a-z-]+$"]
@@ -114,7 +114,7 @@ class Requirement(Model):
     labels: Many[str] = Field(default=(), description="Labels that must be there.", examples=[["team"]])
     configs: Annotated[
         dict[str, Many[str]],
-        BeforeValidator(_canonical_choices),
+        BeforeValidator(_canonicalize_choices),
         WithJsonSchema(
             {
                 "type": "object",
@@ -144,7 +144,7 @@ class Requirement(Model):
 
 
 class Rule(Model):
-    """A convention, and what to say to who breaks it."""
+    """A convention, and the message for violations."""
 
     match: str = Field(description="Pattern over addresses.", examples=["topic/*/shop:*"])
     require: Requirement = Field(
@@ -223,7 +223,7 @@ _REFERENCE_PATTERN: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file
 IN_PROCESS: Final = "in process"
 """The engine of jobs that run in threads of this process."""
 IN_PROCESS_BELOW: Final = 64 << 20
-"""Stored bytes that threads of one process copy in less time than a JVM takes to start."""
+"""Stored bytes that threads of one process copy faster than a JVM starts."""
 
 
 _LOCAL: Final = "local[*]"
@@ -315,7 +315,7 @@ class SparkSpec(Model):
 
     @property
     def name(self) -> str:
-        """Name for messages, such as `Spark local[*]`. Without parameters of a Connect URL: they may hold a token."""
+        """Name for messages, such as `Spark local[*]`. Omits parameters of a Connect URL, which may contain a token."""
         return f"Spark {self.master if self.remote is None else self.remote.partition(';')[0].rstrip('/')}"
 
     def engine_for(self, stored_bytes: int) -> str:
@@ -332,7 +332,7 @@ def _check_allowed(allow: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class ReferencesSpec(Model):
-    """Which secrets manifests may refer to."""
+    """Secrets to which manifests may refer."""
 
     allow: Annotated[Many[str], AfterValidator(_check_allowed)] = Field(
         default=("env:RECONCILER_*",),
@@ -342,7 +342,7 @@ class ReferencesSpec(Model):
 
 
 class WorkspaceSpec(Model):
-    """What is declared of a workspace."""
+    """Declared settings of a workspace."""
 
     state: Location = Field(
         default_factory=lambda: LocationSpec(url="file://.reconciler"),
@@ -372,7 +372,7 @@ class WorkspaceSpec(Model):
 
 
 class Workspace(Model):
-    """One set of manifests with one state."""
+    """A set of manifests with one state."""
 
     api_version: Literal["reconciler/v1"] = Field(default="reconciler/v1", description="Form of this document.")
     kind: Literal["Workspace"] = Field(default="Workspace", description="What this document declares.")
