@@ -184,7 +184,7 @@ class MountsByJobs(Protocol):
         """Return a topic as it is now, the offsets of its groups included."""
         ...
 
-    def make(self, full_name: str, found: TopicManifest) -> str:
+    def make(self, full_name: str, manifest: TopicManifest) -> str:
         """Make a topic, empty, from which nothing expires while it is filled, and return its id.
 
         Of the same name one that was made so and is empty is ours, made before.
@@ -194,7 +194,7 @@ class MountsByJobs(Protocol):
         """
         ...
 
-    def finish(self, full_name: str, found: TopicManifest, retention: Mapping[str, str]) -> None:
+    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
         """Give a topic that is filled the configs it had: from now on records expire.
 
         `retention` is what its manifest says of that: the longer one counts, or records expired before it is changed.

@@ -60,20 +60,20 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-_CLOSED: Final = "inbound"
-"""Of a topic that is filled nobody may take what is there for all; brokers keep nobody out, so it is only said."""
+_CLOSED_DIRECTION: Final = "inbound"
+"""Producers must stay away from a topic being filled; brokers do not keep them out."""
 
 
 @dataclass(frozen=True)
 class KafkaMigrations:
-    """The moves of one cluster. Only an apply goes on with one: it takes jobs."""
+    """Moves of one cluster; only an apply continues them, as jobs copy."""
 
     storage_moves: KafkaStorageMoves
     now_ms: Callable[[], int]
 
     @property
     def by_jobs(self) -> MountsByJobs:
-        """What jobs ask of the cluster."""
+        """What jobs do on the cluster."""
         return self.storage_moves
 
     @property
@@ -82,22 +82,19 @@ class KafkaMigrations:
 
     @property
     def copies(self) -> KafkaCopyMoves:
-        """What jobs ask of the cluster to move a topic by copying it."""
-        here = self.storage_moves
-        return KafkaCopyMoves(here.client, here.naming, here.ledger, here.groups, here.capabilities, here.log)
+        """What jobs do to move a topic by copying it."""
+        moves = self.storage_moves
+        return KafkaCopyMoves(moves.client, moves.naming, moves.ledger, moves.groups, moves.capabilities, moves.log)
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
-        """Return the moves the ledger keeps; their ids are the moments in which they began."""
+        """Return the moves in the ledger; their ids are their start times in ms."""
         entries = self.storage_moves.ledger.read(*KINDS, SEALED)
         seals = seals_in(entries)
         name = self.storage_moves.client.name
         return [_migration(move, seals.get(move.topic_id or ""), name) for move in moves_in(entries)]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
-        """Cancel a move: the claim is given back, what was restored is deleted; what was archived stays unnamed.
-
-        Of an unmount producers are let in again.
-        """
+        """Cancel a move: release the claim and delete what was restored, or unseal the topic; archived objects stay."""
         moves = moves_in(self.storage_moves.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
@@ -114,7 +111,7 @@ class KafkaMigrations:
         return replace(_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
     def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
-        """Return the topics that are being mounted or unmounted already."""
+        """Return topics that are being mounted or unmounted."""
         moves = {move.topic: move for move in moves_in(self.storage_moves.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
         return {
@@ -124,38 +121,38 @@ class KafkaMigrations:
         }
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
-        """Yield what the registers of the object storage say."""
+        """Yield the registers of the object storage."""
         return detached_in(self.storage_moves.storage)
 
     def releasable(self, location: str, owner: str) -> Mountable:
-        """Return what a release would make mountable."""
+        """Return what a release makes mountable."""
         return releasable_in(self.storage_moves.storage, location, owner)
 
     def release(self, location: str, owner: str) -> Mountable:
-        """Take a topic from an owner that will not come back."""
+        """Release a topic of a lost owner."""
         return release_in(self.storage_moves.storage, location, owner, now_ms=self.now_ms())
 
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
-        here = self.storage_moves
+        moves = self.storage_moves
         if move.direction == "inbound":
             topic_id = move.topic_id
-            if topic_id is None and (made := here.made(move.topic)) is not None:
-                topic_id = made.id  # Whoever made it was killed before that was in the ledger.
+            if topic_id is None and (made := moves.made(move.topic)) is not None:
+                topic_id = made.id  # its creator died before the ledger entry
             if topic_id is not None:
-                here.remove(move.topic, topic_id)
+                moves.remove(move.topic, topic_id)
             may_go_on()
             place = TopicLocation.parse(move.location)
-            give_back(Archive(here.storage, place, here.cluster_id), move.claim, now_ms=self.now_ms())
+            give_back(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.now_ms())
         else:
-            here.let_in(move)
+            moves.let_in(move)
         may_go_on()
-        here.end(replace(move, topic_id=None))
+        moves.end(replace(move, topic_id=None))
 
 
 def mountings_in(
     moves: Iterable[MountJob], cluster: str, is_wanted: Callable[[str], bool] | None
 ) -> Iterator[tuple[Address, Observed]]:
-    """Yield the moves under way as plans see them, by the addresses of their mountings."""
+    """Yield moves in progress as plan resources."""
     for move in moves:
         address = address_of("mounting", cluster, move.mounting)
         if is_wanted is None or is_wanted(address):
@@ -174,7 +171,7 @@ def _mounting(cluster: str, move: MountJob) -> Mounting:
 
 def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> Migration:
     mounting = None if move.by_hand else move.mounting
-    migrant = Migrant(move.topic, move.location, mounting, is_closed=move.direction == _CLOSED)
+    migrant = Migrant(move.topic, move.location, mounting, is_closed=move.direction == _CLOSED_DIRECTION)
     goes_on = (
         finish_by_hand(move.direction, address_of("topic", cluster, move.topic))
         if move.by_hand
@@ -188,23 +185,20 @@ def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> M
         created_ms=move.at_ms,
         is_automatic=False,
         by_jobs=True,
-        waits=(goes_on, *_sealed(move, seal)),
+        waits=(goes_on, *_seal_waits(move, seal)),
     )
 
 
-def _sealed(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
+def _seal_waits(move: MountJob, seal: Seal | None) -> tuple[str, ...]:
     if seal is None:
         return ()
     until = "it is deleted" if move.state is MigrationState.CUT_OVER else "it is deleted, or this is cancelled"
     return (f"topic {move.topic} is sealed: its brokers refuse every record until {until}",)
 
 
-# The mountings of one cluster, opened: its object storage, its ledger, and what plans are told of both.
-
-
 @dataclass(frozen=True)
 class Mountings:
-    """What a provider says of mountings. Nothing is read before it is asked."""
+    """Mounts of one cluster for its provider; nothing is read before use."""
 
     declared: Cluster
     edge: Edge
@@ -213,7 +207,7 @@ class Mountings:
 
     @cached_property
     def storage(self) -> ObjectStore | None:
-        """The object storage, where one is declared."""
+        """Object storage, if declared."""
         location = self.declared.spec.object_storage
         return None if location is None else open_location(location, self.edge)
 
@@ -239,38 +233,39 @@ class Mountings:
         )
         return KafkaMigrations(moves, self.edge.now_ms)
 
-    def laid_over(
+    def overlay(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None
     ) -> dict[Address, Observed]:
-        """Return an inventory with what the ledger says: moves under way, and where mounted topics lie."""
-        found = dict(inventory)
+        """Return an inventory with moves in progress, and locations of mounted topics, from the ledger."""
+        overlaid = dict(inventory)
         if self.client.topic(TOPIC) is None:
-            return found
+            return overlaid
         entries, name = self.ledger.read(*KINDS), self.declared.metadata.name
         moves, places = list(moves_in(entries)), places_in(entries)
         filled = {address_of("topic", name, move.topic) for move in moves if move.direction == "inbound"}
-        for address, there in inventory.items():
+        for address, observed in inventory.items():
             if address in filled:
-                found[address] = replace(there, state=MIGRATING)
-            elif there.incarnation in places:
-                legacy = RemoteLegacy(places[there.incarnation], is_deleted=False)
-                found[address] = replace(there, topic=replace(there.topic, legacy=legacy))
-        found.update(mountings_in(moves, name, is_wanted))
-        return found
+                overlaid[address] = replace(observed, state=MIGRATING)
+            elif observed.incarnation in places:
+                legacy = RemoteLegacy(places[observed.incarnation], is_deleted=False)
+                overlaid[address] = replace(observed, topic=replace(observed.topic, legacy=legacy))
+        overlaid.update(mountings_in(moves, name, is_wanted))
+        return overlaid
 
     def check_open(self, full_name: str, topic_id: str) -> None:
-        """Refuse what producers want of a topic that is being mounted, or sealed.
-
-        Brokers would let them into one that is filled, too early.
+        """Reject producers of a topic that is being mounted, where brokers would accept them, or sealed.
 
         Raises:
-            UserError: It is not whole yet, or about to be deleted.
+            UserError: The topic is incomplete or about to be deleted.
         """
         sealed = Seals(self.client, self.ledger).of(topic_id)
         if sealed is not None:
             raise refusal(sealed)
         moves = moves_in(self.ledger.read(*KINDS))
-        move = next((each for each in moves if each.direction == "inbound" and each.topic == full_name), None)
+        move = next(
+            (candidate for candidate in moves if candidate.direction == "inbound" and candidate.topic == full_name),
+            None,
+        )
         if move is None:
             return
         message = f"topic {full_name} of cluster {self.client.name} is being mounted from {move.location}"
@@ -278,24 +273,24 @@ class Mountings:
         raise UserError(message, hint=hint)
 
     def mountable(self) -> Sequence[Mountable]:
-        """Return what was ever detached; this very cluster is named as its brokers do, as plans compare it."""
-        found = mountable_in(self.declared.address, self.storage)
+        """Return detached topics; this cluster as owner gets its brokers' id, which plans compare."""
+        topics = mountable_in(self.declared.address, self.storage)
         cluster_id = self.client.cluster().id
         mine = cluster_uuid(cluster_id)
-        return [replace(each, owner=cluster_id) if each.owner == mine else each for each in found]
+        return [replace(topic, owner=cluster_id) if topic.owner == mine else topic for topic in topics]
 
     def cluster(self, cluster_id: str | None = None) -> None:
-        """Return nothing: brokers keep what they know of themselves in their own log."""
+        """Return nothing: brokers store cluster metadata themselves."""
 
     def recoverable(
         self,
         topics: Mapping[Address, str | None],
         replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none
     ) -> Recoveries:
-        """Return what object storage has of topics that are to be mounted: a GET for each, and for its partitions."""
+        """Return the sources of topics to mount, with a GET per topic and partition."""
         if not topics:
             return {}
-        here = cluster_uuid(self.client.cluster().id)
+        own_id = cluster_uuid(self.client.cluster().id)
 
         def look(address: Address, location: str | None) -> Recoverable | UserError:
             try:
@@ -303,9 +298,9 @@ class Mountings:
                     return no_storage()
                 name = full_name_of(address)
                 where = location_named(self.storage, name) if location is None else TopicLocation.parse(location)
-                return recoverable(self.storage, where, here)
+                return recoverable(self.storage, where, own_id)
             except UserError as error:
                 return error
 
-        found = side_by_side(lambda each: look(*each), topics.items(), name="recoverable")
-        return dict(zip(topics, found, strict=True))
+        sources = side_by_side(lambda item: look(*item), topics.items(), name="recoverable")
+        return dict(zip(topics, sources, strict=True))

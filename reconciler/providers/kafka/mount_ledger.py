@@ -1,4 +1,4 @@
-"""Ledger entries of mounts, and locations of topics in object storage."""
+"""Ledger entries of mounts, and topics' locations in object storage."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MOUNTING: Final = "mounting"
 MOUNTED: Final = "mounted"
 KINDS: Final = (MOUNTING, MOUNTED)
 FILLED: Final = "filled"
-"""Kind for a topic that a move fills: its own configs and the groups switched to it, by topic id."""
+"""Kind of a topic that a move fills: its own configs and switched groups, by topic id."""
 LEFT: Final = "left"
-"""Kind for a topic that was copied completely: its end, by topic id. It is deleted only if it still ends there."""
+"""Kind of a completely copied topic: its end, by topic id. It is deleted only if it still ends there."""
 SEALED: Final = "sealed"
-"""Kind for sealed topics: their own values of the sealed configs, by topic id."""
+"""Kind of a sealed topic: its own values of the sealing configs, by topic id."""
 WRITER: Final = "reconciler.mountings"
-"""Transactional id for these entries."""
+"""Transactional id of these entries."""
 
 
 _LARGEST_RECORD: Final = str(100 << 20)
-"""The limit of a request (`socket.request.max.bytes`)."""
+"""Limit of a request (`socket.request.max.bytes`)."""
 FILLING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -42,28 +42,28 @@ FILLING: Final = {
     "message.timestamp.after.max.ms": str(LONG_MAX),
     "max.message.bytes": _LARGEST_RECORD,
 }
-"""Configs of a topic while a move fills it."""
+"""Configs of a topic being filled."""
 
 
-def unfilled(kept: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs that a topic gets after it was filled.
+def without_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return a topic's configs after filling.
 
-    `kept` are its configs before filling; those changed since by a plan or user win.
+    `before` are its own ones before filling; later changes by a plan or user win.
     """
     ours = {key for key, value in FILLING.items() if own.get(key) == value}
     return {
         **{key: value for key, value in own.items() if key not in ours},
-        **{key: value for key, value in kept.items() if key in ours},
+        **{key: value for key, value in before.items() if key in ours},
     }
 
 
 def filled_in(
     entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
-    """Return the final configs of topics that moves fill now, by their brokers' names."""
+    """Return the configs after filling of topics being filled, by brokers' names."""
     stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
     ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
-    return {name: unfilled(stored[topic_id], configs[name]) for name, topic_id in ids.items() if name in configs}
+    return {name: without_filling(stored[topic_id], configs[name]) for name, topic_id in ids.items() if name in configs}
 
 
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
@@ -77,17 +77,17 @@ def is_sealed(own: Mapping[str, str | None]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """A sealed topic's previous values of the sealed configs."""
+    """A sealed topic's own values of the sealing configs, before the seal."""
 
     topic: str
     """Name on the brokers."""
     own: Mapping[str, str | None]
     """Its own values; `None` if it had none."""
-    said: Mapping[str, str]
-    """Effective values that were no defaults."""
+    effective: Mapping[str, str]
+    """Effective values that are no defaults."""
 
     def opened(self, configs: Mapping[str, str]) -> dict[str, str]:
-        """Return the topic's own configs without the seal."""
+        """Return a topic's own configs without the seal."""
         others = {key: value for key, value in configs.items() if key not in self.own}
         return {**others, **{key: value for key, value in self.own.items() if value is not None}}
 
@@ -106,9 +106,9 @@ def seals_in(entries: Entries) -> dict[str, Seal]:
 def holding_seals(
     entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
-    """Return the seals in effect, by brokers' names; seals whose configs a user has reset are omitted.
+    """Return the seals in effect, by brokers' names: those that no user has reset.
 
-    `configs` are the topics' own; a topic with unknown configs counts as sealed.
+    `configs` are the topics' own; a topic without them counts as sealed.
     """
     seals = seals_in(entries)
     by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
@@ -116,7 +116,7 @@ def holding_seals(
 
 
 def mounting_key(mounting: str) -> Key:
-    """Return the key of a move, by the full name of its mounting."""
+    """Return the key of a move by its mounting's full name."""
     return (MOUNTING, mounting)
 
 
@@ -126,7 +126,7 @@ def mounted_key(topic_id: str) -> Key:
 
 
 def value_of(move: MountJob) -> Value:
-    """Return a move as a ledger entry."""
+    """Return a move's ledger entry."""
     return {
         "direction": move.direction,
         "topic": move.topic,
@@ -165,14 +165,11 @@ def places_in(entries: Entries) -> dict[str, str]:
 
 _BYTES: Final = 16
 _REVISION_BYTES: Final = 6
-"""48 bits of a topic id: a collision among ten thousand topics happens in one of five million clusters."""
+"""48 bits: ten thousand topics collide in one of five million clusters."""
 
 
 def cluster_uuid(cluster_id: str) -> str:
-    """Return the UUID of a cluster id: 16 bytes as URL-safe base64 without padding.
-
-    Other ids, as of hosted clusters, are hashed to a stable UUID.
-    """
+    """Return a cluster id's UUID: 16 bytes as unpadded URL-safe base64; other ids are hashed."""
     try:
         decoded = base64.b64decode(cluster_id + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -181,7 +178,7 @@ def cluster_uuid(cluster_id: str) -> str:
 
 
 def revision_of(topic_id: str) -> int:
-    """Return the initial revision of a topic, derived from its id, as Kafka has no revisions."""
+    """Return a topic's initial revision, derived from its id: Kafka has no revisions."""
     return int.from_bytes(UUID(topic_id).bytes[:_REVISION_BYTES], "big")
 
 

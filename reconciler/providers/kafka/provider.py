@@ -335,7 +335,7 @@ class KafkaProvider:
                 inventory[address] = replace(observed, topic=log)
         if self._declared.spec.object_storage is not None:
             try:
-                return self._mountings.laid_over(inventory, wanted)
+                return self._mountings.overlay(inventory, wanted)
             except NotAuthorizedError:
                 if needs_ledger(self._known):
                     raise
@@ -367,7 +367,7 @@ class KafkaProvider:
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.kafka.admin import Batch, pending
-        from reconciler.providers.kafka.mounts import carried_out as left
+        from reconciler.providers.kafka.mounts import apply_guarded
 
         rest: list[ControlAction] = []
         for action in actions:
@@ -389,7 +389,7 @@ class KafkaProvider:
         yield from (outcome for outcome in kept_back if isinstance(outcome, Failed))
         rest = [outcome for outcome in kept_back if not isinstance(outcome, Failed)]
         if rest:
-            yield from left(
+            yield from apply_guarded(
                 rest,
                 lambda: self.migrations.copies,
                 lambda actions: Batch(
@@ -421,7 +421,7 @@ class KafkaProvider:
             return action
         may_go_on()
         try:
-            return self.migrations.copies.set_later(action)
+            return self.migrations.copies.defer_changes(action)
         except (StalePlanError, UserError) as error:
             return Failed(action.id, error)
 

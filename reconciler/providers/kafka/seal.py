@@ -1,12 +1,11 @@
-"""Seal a topic: brokers refuse every batch, so that the last look at its end stays true.
+"""Seal a topic: brokers refuse every batch, so that its end stays final until the topic is deleted.
 
-A topic is deleted after it was copied. Between the last look at its end and the deletion a producer could write, and
-its acknowledged record would be in neither place. Brokers have no switch for that, and access rules do not reach every
-producer. Two configs do: `max.message.bytes` of 80 and `compression.type` of gzip. The smallest batch that gzip makes
-has 81 bytes, so no batch of records goes in; the markers that end transactions have 78, so transactions that are open
-still end. (`max.message.bytes` of 0 would refuse the markers too, and their producers would hang.)
+Otherwise a record acknowledged between the last look at the end and the deletion would be lost. Brokers have no switch
+for that, and access rules do not reach every producer. With `max.message.bytes` of 80 and `compression.type` of gzip no
+batch fits (the smallest has 81 bytes), but transaction markers do (78). A limit of 0 would refuse markers too, and hang
+their producers.
 
-The ledger keeps that a topic is sealed, and what it said itself, before the first config changes.
+The ledger records the topic's own values before the first change.
 """
 
 from __future__ import annotations
@@ -37,30 +36,29 @@ _TRANSACTION_S: Final = 75.0
 _BACKOFF: Final = Backoff(first_s=0.01, longest_s=0.5, spread=0)
 _TOO_LARGE, _CORRUPT, _UNAUTHORIZED = 10, 2, 29
 _ANY_REPLICA: Final = -2
-"""Replica id to read the end of the log, not of the replicated part."""
+"""Replica id for reading the end of the log, not of its replicated part."""
 
 
 @dataclass(frozen=True)
 class Seals:
-    """The seals of one cluster."""
+    """Seals of one cluster."""
 
     client: KafkaClient
     ledger: Ledger
 
     def of(self, topic_id: str) -> Seal | None:
-        """Return the recorded seal of a topic."""
+        """Return a topic's recorded seal."""
         return seals_in(self.ledger.read(SEALED)).get(topic_id)
 
     def put(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Seal a topic and return the end of each partition; only transaction ends may follow.
+        """Seal a topic, known to brokers as `name`, and return its ends; only transaction markers may follow.
 
-        On return every leader refuses records, all records are replicated, and no earlier transaction is open.
-        Can be
-        repeated. `name` is the broker's.
+        On return all leaders refuse records, all records are replicated, and no earlier transaction is open.
+        May be repeated.
 
         Raises:
-            StalePlanError: The topic is missing, or another one.
-            NotAuthorizedError: The principal may not write to it, so brokers do not reveal refusals.
+            StalePlanError: The topic is missing or another one.
+            NotAuthorizedError: The principal may not write: brokers do not reveal refusals.
             RetryableError: A broker does not answer or lags, or a transaction stays open.
         """
         self._require_same(name, topic_id)
@@ -77,17 +75,17 @@ class Seals:
         return ends
 
     def is_on(self, name: str, topic_id: str) -> bool:
-        """Report whether all leaders refuse records now."""
+        """Return whether all leaders refuse records."""
         return set(self._probe_leaders(self._require_same(name, topic_id)).values()) == {_TOO_LARGE}
 
     def take_off(self, topic_id: str) -> None:
-        """Remove the seal and restore the topic's configs. Does nothing if the topic has no seal or is gone.
+        """Remove the seal and restore the topic's configs, except those changed since.
 
-        Sealing configs that were changed by others since stay.
+        Does nothing without a seal or topic.
 
         Raises:
             RetryableError: A broker does not answer.
-            UserError: The cluster refuses to change configs.
+            UserError: The cluster rejects the configs.
         """
         seal = self.of(topic_id)
         if seal is None:
@@ -100,7 +98,6 @@ class Seals:
         self.ledger.change(WRITER, lambda _entries: {seal_key(topic_id): None}, SEALED)
 
     def _read_configs(self, name: str) -> tuple[dict[str, str | None], dict[str, str]]:
-        """Return the topic's own values of the sealing configs, and its effective non-default configs."""
         configs = dict(self.client.configs([name], sorted(CONFIGS))).get(name, _UNAUTHORIZED)
         if isinstance(configs, int):
             message = (
@@ -123,7 +120,7 @@ class Seals:
         return seen
 
     def _wait_until_shown(self, name: str, topic_id: str, configs: Mapping[str, str | None]) -> None:
-        """Wait until all brokers with a replica show the configs: any may become leader."""
+        """Any broker with a replica may become leader."""
         looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same(name, topic_id)
@@ -141,7 +138,7 @@ class Seals:
         try:
             configs_shown = dict(self.client.configs([name], sorted(configs), node=broker)).get(name, 0)
         except RetryableError:
-            return False  # it is down: the next check sees whether it is needed
+            return False  # the next check sees whether the broker is needed
         if isinstance(configs_shown, int):
             return False
         own = own_values(configs_shown)
@@ -165,7 +162,7 @@ class Seals:
             looks.wait()
 
     def _probe_leaders(self, seen: TopicSeen) -> dict[int, int]:
-        """Return each leader's answer to a batch that is never written, because its checksum is wrong."""
+        """The batch is never written: its checksum is wrong."""
         from kafka.protocol.producer import ProduceRequest  # noqa: PLC0415 - only sealing needs it
 
         codes: dict[int, int] = dict.fromkeys(range(len(seen.leaders)), _CORRUPT)
@@ -183,14 +180,14 @@ class Seals:
                 doing = f"looking whether topic {seen.name} is sealed"
                 answer = self.client.send(request, doing=doing, node=leader, is_only_once=True)
             except RetryableError:
-                continue  # nothing was written: the next leader is asked
+                continue  # nothing was written
             codes.update(
                 {partition.index: partition.error_code for partition in answer.responses[0].partition_responses}
             )
         return codes
 
     def _wait_until_replicated(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
-        """Return the ends once everything is replicated, so no further record can be acknowledged."""
+        """Then no further record can be acknowledged."""
         looks = Tries(_BACKOFF, within_s=_PROPAGATION_S)
         while True:
             seen = self._require_same(name, topic_id)
@@ -206,7 +203,6 @@ class Seals:
             looks.wait()
 
     def _log_ends(self, seen: TopicSeen) -> dict[int, int]:
-        """Return the log end of each leader."""
         from kafka.protocol.consumer import ListOffsetsRequest  # noqa: PLC0415 - only sealing needs it
 
         ends = {}
@@ -225,7 +221,7 @@ class Seals:
             try:
                 answer = self.client.send(request, doing="reading offsets", node=leader, is_only_once=True)
             except RetryableError:
-                continue  # the next leader is asked
+                continue
             partitions = answer.topics[0].partitions
             ends.update(
                 {partition.partition_index: partition.offset for partition in partitions if not partition.error_code}
@@ -233,7 +229,6 @@ class Seals:
         return ends
 
     def _wait_until_decided(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
-        """Wait until no transaction from before the seal is open."""
         looks = Tries(_BACKOFF, within_s=_TRANSACTION_S)
         while True:
             stable = offsets_at(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
@@ -249,18 +244,17 @@ class Seals:
             looks.wait()
 
 
-def _without_seal(kept: Seal, own: Mapping[str, str | None], effective: Mapping[str, str]) -> dict[str, Any]:
-    """Return a topic's configs without its seal, of which a part may have been changed."""
+def _without_seal(seal: Seal, own: Mapping[str, str | None], effective: Mapping[str, str]) -> dict[str, Any]:
     ours = {key for key, value in CONFIGS.items() if own[key] == value}
     return {
-        "own": {key: kept.own[key] if key in ours else value for key, value in own.items()},
+        "own": {key: seal.own[key] if key in ours else value for key, value in own.items()},
         "said": {key: value for key, value in effective.items() if key not in ours}
-        | {key: value for key, value in kept.said.items() if key in ours},
+        | {key: value for key, value in seal.effective.items() if key in ours},
     }
 
 
 def refusal(seal: Seal) -> UserError:
-    """Return the error with which our own producers reject a sealed topic."""
+    """Return the error of our producers for a sealed topic."""
     message = f"topic {seal.topic} is sealed: its brokers refuse every record"
     hint = (
         "Write to where its records go. An interrupted apply left it so: the next one continues, or lets "

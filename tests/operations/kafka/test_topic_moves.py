@@ -349,13 +349,13 @@ def test_a_topic_is_not_deleted_whose_copy_was_created_again_meanwhile(
 ) -> None:
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
-    shut_out = KafkaCopyMoves.shut_out_left
+    shut_out = KafkaCopyMoves.seal_left
 
     def recreating(self: KafkaCopyMoves, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
         recreated(site, name)
         shut_out(self, full_name, topic_id, may_go_on)
 
-    monkeypatch.setattr(KafkaCopyMoves, "shut_out_left", recreating)
+    monkeypatch.setattr(KafkaCopyMoves, "seal_left", recreating)
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))
     assert f"topic {name}, to which all of topic {site.physical} was copied, was deleted since" in str(applied.verdict)
     monkeypatch.undo()

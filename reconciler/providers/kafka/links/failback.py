@@ -278,10 +278,10 @@ class Failback:
         Whatever brokers do by themselves, nothing of it expires or is compacted, and it takes every record. What a
         person has set there stays.
         """
-        from reconciler.providers.kafka.mounts import filling  # noqa: PLC0415 - few keep anything
+        from reconciler.providers.kafka.mounts import filling_configs  # noqa: PLC0415 - few keep anything
 
         topic, seen = self.site.topic(side)
-        wanted = filling(self.site.capabilities().configs)
+        wanted = filling_configs(self.site.capabilities().configs)
         if seen is None:
             made = self.site.make({side: (partitions, wanted)}, self.may_go_on)[side]
             if not isinstance(made, str):

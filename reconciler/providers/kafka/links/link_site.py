@@ -194,7 +194,7 @@ def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: 
         if not isinstance(configs, int):
             seen, values = topics[name], _values_set(configs)
             if is_sealed(values) and (seal := seals_in(ledger.read(SEALED)).get(seen.id)) is not None:
-                values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.said)
+                values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.effective)
             sources[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
     return sources
 
