@@ -42,9 +42,7 @@ class RunTrace:
 
     run: str
     file_bytes: int | None
-    """Size of `run.json`; `None` if it is gone."""
     last_page: int
-    """Number of the last journal page; 0 without one."""
     epoch: int = 0
     """Epoch of its last write; 0 if unknown."""
     has_result: bool = False
@@ -55,7 +53,6 @@ class Remains:
     """Files from which a state can be repaired."""
 
     stored: StoredObject | None
-    """The lockfile as stored."""
     snapshots: tuple[SnapshotRow, ...]
     """Newest first."""
     runs: tuple[RunTrace, ...]
@@ -90,10 +87,10 @@ class Remains:
 
 
 def read_remains(store: ObjectStore, at_once: ParallelMap = map) -> Remains:
-    """Read the files: two LISTs, and a part of one file per run.
+    """Read the state's files: two LISTs, and part of one file per run.
 
     Raises:
-        RetryableError: The lockfile changed while it was read: its writer is alive.
+        RetryableError: The lockfile changed during the read: its writer is alive.
     """
     stored = store.get(KEY)
     snapshots = history(store)
@@ -126,10 +123,7 @@ def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
-    """Return the epoch of a run's last write; 0 if unknown. Plans may be large, so few files are read whole.
-
-    The last page may be truncated; then the page before it or the run's file is read.
-    """
+    """Read only the ends of a run's files, which may be large. A truncated last page leaves the page before it."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
@@ -138,7 +132,7 @@ def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
     size = trace.file_bytes or 0
     tail = store.get_range(run_key(trace.run), max(0, size - _LENGTH), _LENGTH) if size else b""
     epoch = _epochs_in(tail)[-1]
-    if not epoch and size > _LENGTH:  # a long command line pushes the epoch before the tail
+    if not epoch and size > _LENGTH:
         file = read_run(store, trace.run)
         epoch = 0 if file is None else file.epoch
     return epoch
@@ -159,11 +153,7 @@ class Symptoms:
     """Whether its lease is valid: the lockfile is no old copy."""
 
     def check_unheld(self) -> None:
-        """Require that no process holds the lease.
-
-        Raises:
-            LeaseError: A process holds it, and the lockfile is no old copy.
-        """
+        """Raise `LeaseError` if a process holds the lease of a current lockfile."""
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
             raise LeaseError(
@@ -196,7 +186,6 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
 
 
 def _proof_of_age(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
-    """Return the proof that a lockfile was restored from an old copy, or `None`."""
     why = why_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
@@ -218,14 +207,14 @@ def _find_broken_files(store: ObjectStore, lockfile: Lockfile) -> tuple[str, ...
 
 
 _LINEAGE: Final = re.compile(rb'"lineage":"([^"\\]+)"')
-"""Bytes read of a snapshot; its keys are sorted, so the lineage is near the start."""
+"""Snapshots have sorted keys, so the lineage is near the start."""
 _GZIP: Final = 31
 
 
 def lineage_to_keep(store: ObjectStore, remains: Remains, lockfile: Lockfile) -> str:
-    """Return the lockfile's lineage, or that of all snapshots if the lockfile names one of them.
+    """Return the lockfile's lineage, or the snapshots' lineage if the lockfile names one of them.
 
-    A lockfile that names none of the snapshots belongs to another state: nothing is guessed.
+    A lockfile that names none of them belongs to another state: nothing is guessed.
     """
     rows = remains.snapshots
     if lockfile.state is None or lockfile.state.key not in {row.key for row in rows}:
@@ -237,7 +226,6 @@ def lineage_to_keep(store: ObjectStore, remains: Remains, lockfile: Lockfile) ->
 
 
 def _lineage_of(store: ObjectStore, row: SnapshotRow) -> str | None:
-    """Return a snapshot's lineage from its first bytes; `None` if unreadable."""
     try:
         head = zlib.decompressobj(_GZIP).decompress(store.get_range(row.key, 0, _LENGTH), _LENGTH)
     except zlib.error:

@@ -1,7 +1,7 @@
 """The journal of a run: entries, the run's files, and the fold of finished actions.
 
-An entry counts once its object is stored whole. A truncated last object counts as a free slot, which the next writer
-replaces by compare-and-swap. Entries that arrive while an object is written go into the next one together.
+An entry counts once its object is stored whole; the next writer replaces a truncated last object by compare-and-swap.
+Entries that arrive during a write go into the next object together.
 """
 
 from __future__ import annotations
@@ -42,15 +42,14 @@ _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 
 
 async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
-    """Retry `write` until the store answers; errors that a retry cannot mend are raised at once.
+    """Retry `write` until the store answers; raise errors that a retry cannot mend.
 
-    `write` may have landed unanswered, so it must recognize its own work; it checks the lease first, whose loss ends
+    `write` may have landed unanswered, so it must recognize its own work. It checks the lease first; a lost lease ends
     the retries.
 
     Raises:
         LeaseError: The lease was lost.
         StoppedError: The run was asked to stop.
-        ReconcilerError: A retry would not help.
     """
     failed = 0
     while True:
@@ -64,17 +63,15 @@ async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
 
 
 _MAX_IDS_PER_ENTRY: Final = 500
-"""Limit of ids in one entry; the longest are far below a mebibyte."""
+"""The longest ids of one entry stay far below a mebibyte."""
 
 
 class _Entry(BaseModel):
-    """Base of entries. `id` is that of an action of the run."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class RunTakenOver(_Entry):
-    """Another run writes from this slot on; the former writer finds the slot taken and stops."""
+    """Another run writes from this slot on; the former writer stops."""
 
     type: Literal["takeover"] = "takeover"
     run: str
@@ -100,7 +97,7 @@ class ActionEnded(_Entry):
 
 
 class ActionRefused(_Entry):
-    """The action failed and is not recorded, unless `is_made`: then all but its access rules was done."""
+    """The action failed and is not recorded, unless `is_made`: then only its access rules are missing."""
 
     type: Literal["failed"] = "failed"
     id: str
@@ -112,7 +109,7 @@ class ActionRefused(_Entry):
 
 
 class ActionSkipped(_Entry):
-    """The action was not tried because the action it depends on failed."""
+    """The action was not tried because one it depends on failed."""
 
     type: Literal["skipped"] = "skipped"
     id: str
@@ -139,7 +136,7 @@ AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
 
 
 def detached_entries(left: Sequence[str]) -> list[RunDetached]:
-    """Return the entries for the actions left, split to fit into journal objects."""
+    """Return the entries for the remaining actions, split to fit into objects."""
     return [
         RunDetached(left=tuple(left[at : at + _MAX_IDS_PER_ENTRY])) for at in range(0, len(left), _MAX_IDS_PER_ENTRY)
     ]
@@ -149,9 +146,9 @@ FORMAT: Final = "reconciler.journal/1"
 _NAME: Final = re.compile(r"(\d{6,})\.json")
 _LOGGER: Final = logging.getLogger("reconciler.journal")
 _MAX_ENTRIES_BYTES: Final = (1 << 20) - (1 << 10)
-"""Limit of the entries of one object, below a mebibyte with its frame."""
+"""Keeps an object with its frame below a mebibyte."""
 _ATTEMPTS: Final = 2
-"""Tries per call, enough to find the own write of a lost answer; callers retry longer."""
+"""Enough to recognize the own write after a lost answer; callers retry longer."""
 
 
 class Page(BaseModel):
@@ -203,7 +200,7 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
     """Read a run's journal: one LIST, and one GET per object.
 
     Raises:
-        UserError: It has a gap, is damaged, or was written by a newer version.
+        UserError: It has a gap, is damaged, or is of a newer version.
     """
     prefix = _prefix(run)
     matches = (_NAME.fullmatch(listed.key[len(prefix) :]) for listed in store.list(prefix))
@@ -234,7 +231,7 @@ def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
 
 
 class Holder(Protocol):
-    """The run that holds the lease under which a journal is written."""
+    """The holder of the lease under which a journal is written."""
 
     @property
     def store(self) -> ObjectStore:
@@ -342,7 +339,7 @@ class Journal:
 
 
 def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
-    """Write a page into its slot; return the slot's content: the page, or another process's."""
+    """Return the slot's content: the page, or another process's."""
     key = journal_key(page.run, page.seq)
     for attempt in range(_ATTEMPTS):
         check()
@@ -434,7 +431,7 @@ class RunFile:
     command: str
     plan_digest: str
     actions: tuple[Mapping[str, Any], ...]
-    """Complete actions in plan order, so that any machine can settle or finish them."""
+    """Complete, in plan order, so that any machine can settle or finish them."""
     workspace: str
     environment: str | None
     base_serial: int
@@ -449,17 +446,16 @@ class RunFile:
     who: str | None = None
     ci_url: str | None = None
     approved_digest: str | None = None
-    """Digest of the approved plan; the run may do less."""
+    """The run may do less than the approved plan."""
     approved_by: tuple[str, ...] = ()
     """Reported approvers."""
     pull_request: str | None = None
     started: str = ""
-    """Wall-clock time, informational."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
-    """Result of a run (`result.json`), written once after its last commit."""
+    """Result of a run (`result.json`), written after its last commit."""
 
     run: str
     status: str
@@ -477,7 +473,7 @@ class ResultFile:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Parts of a `result.json` that later runs use."""
+    """The parts of a `result.json` that later runs use."""
 
     status: str
     serial: int
@@ -498,11 +494,7 @@ def result_key(run: str) -> str:
 
 
 def write_run(store: ObjectStore, run: RunFile) -> None:
-    """Write `run.json`.
-
-    Raises:
-        UserError: Another run has this id.
-    """
+    """Write `run.json`. Raises `UserError` if another run has this id."""
     _create_file(store, run_key(run.run), orjson.dumps({"format": RUN_FORMAT, **_to_fields(run)}))
 
 
@@ -541,9 +533,9 @@ def read_end(store: ObjectStore, run: str) -> RunEnd | None:
 
 
 def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile], bool]) -> tuple[RunFile, ...]:
-    """Return the last runs, killed ones included: one LIST, and a GET per run.
+    """Return the last runs, killed ones included, latest epoch first: one LIST, and a GET per run.
 
-    Run ids grow with time, so reading stops at the first run that is too old. Sorted by epoch, latest first.
+    Run ids grow with time, so reading stops at the first run that is too old.
     """
     end = "/run.json"
     keys = (listed.key for listed in store.list(RUNS_PREFIX) if listed.key.endswith(end))
@@ -560,7 +552,7 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
 
 
 def completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
-    """Return the ids of a run's finished actions by its result and, if incomplete, its journal; empty if unreadable."""
+    """Return the ids of a run's finished actions by its result or its journal; empty if unreadable."""
     end = read_end(store, run)
     ended_ids = frozenset(() if end is None else end.done)
     if end is not None and end.is_whole:
@@ -572,11 +564,7 @@ def completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
 
 
 def require_run(store: ObjectStore, run: str) -> RunFile:
-    """Return a run's `run.json`.
-
-    Raises:
-        UserError: It is missing or unreadable.
-    """
+    """Return a run's `run.json`. Raises `UserError` if it is missing or unreadable."""
     file = read_run(store, run)
     if file is None or file.run != run:
         raise UserError(
@@ -611,7 +599,6 @@ class RunProgress:
     """Progress of a run."""
 
     record: Record
-    """The base record with all finished actions."""
     done: tuple[str, ...]
     """Ids in the order in which they ended."""
     in_doubt: tuple[Action, ...]
@@ -624,7 +611,7 @@ class RunProgress:
 def fold_run(
     base: Record, actions: Sequence[Action], written: JournalContents, further: Sequence[Entry] = ()
 ) -> RunProgress:
-    """Return a run's progress by its journal and `further` entries; entries of unknown actions are ignored."""
+    """Return a run's progress by its journal and `further` entries; ignores entries of unknown actions."""
     by_id = {action.id: action for action in actions}
     record: dict[Address, Recorded] = dict(base)
     open_ids: set[str] = set()
@@ -664,15 +651,13 @@ Parting: TypeAlias = Literal["stopped", "detached"]
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedRun:
-    """An open run, with all that is needed to settle it."""
+    """An open run, with the files needed to settle it."""
 
     file: RunFile
     base: Record
-    """The record when it began."""
     actions: tuple[Action, ...]
     written: JournalContents
     end: RunEnd | None = None
-    """Its result, if written."""
 
     @property
     def parting(self) -> Parting | None:
@@ -692,11 +677,7 @@ class UnfinishedRun:
 
 
 def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | None:
-    """Return the open run of a lockfile, with its file, base and journal.
-
-    Raises:
-        UserError: A file is missing, damaged, or of another state.
-    """
+    """Return the open run of a lockfile. Raises `UserError` if a file is missing, damaged, or of another state."""
     opened = lockfile.open_run
     if opened is None:
         return None
@@ -711,11 +692,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
 
 
 def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
-    """Return a run with its base and journal, closed or not.
-
-    Raises:
-        UserError: One of them is missing or damaged.
-    """
+    """Return a run, closed or not. Raises `UserError` if its base or journal is missing or damaged."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
     end = read_end(store, file.run)
@@ -724,7 +701,7 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
 
 
 def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
-    """Reject a journal without actions that the run's result has: continuing would undo recorded work."""
+    """Continuing from a journal without actions would undo the work in the run's result."""
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
@@ -740,7 +717,7 @@ def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StateAdvance:
-    """Commits to the state since a plan was approved, and the last run of them, if known."""
+    """Commits since a plan was approved, and their last run, if known."""
 
     approved: int
     now: int
@@ -766,12 +743,12 @@ def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectSt
     return StateAdvance(serial, snapshot.serial, run.run, run.command, run.who, run.started)
 
 
-# Detect a lockfile restored from a backup by later commits. One snapshot of the next serial proves nothing: its run may
+# Later commits reveal a lockfile restored from a backup. One snapshot of the next serial proves nothing: its run may
 # have died before the commit.
 
 
 def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
-    """Return a sentence that proves the lockfile an old copy, or `None`. One LIST, unless `rows` is given.
+    """Return the proof that the lockfile is an old copy, or `None`. One LIST, unless `rows` is passed.
 
     If the lockfile has changed since it was read, nothing is proven.
     """
@@ -804,7 +781,6 @@ def why_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapshot
 
 
 def _proof_of_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> str | None:
-    """Return the proof that the next snapshot was committed, or `None`."""
     run = run_of(store, row)
     if run is None:
         return None
@@ -818,7 +794,7 @@ def _proof_of_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -
 
 
 def _last_epoch_of_open_run(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Return the open run's last epoch: a run that only settled it has no file of its own."""
+    """A run that only settled the open run has no file of its own."""
     if lockfile.open_run is None:
         return 0
     try:

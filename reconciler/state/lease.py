@@ -1,7 +1,7 @@
 """The lease: take it, renew it, commit under it, take it over.
 
-Renewals, checkpoints, the open run and the release are written under one lock on top of the last version, so every
-write renews the lease. Deadlines count from the sending of the last confirmed write.
+One lock serializes all writes of the lockfile, so every write renews the lease. Deadlines count from the sending of the
+last confirmed write.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class MovedError(Exception):
-    """An own write with a lost answer had landed: the prepared snapshot no longer follows it."""
+    """An own write with a lost answer had landed: the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:
@@ -66,18 +66,14 @@ def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
 def point_at(
     base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Point `current` at a snapshot that was prepared to follow `base`.
-
-    Raises:
-        MovedError: `current` no longer follows `base`.
-    """
+    """Point `current` at a snapshot prepared to follow `base`. Raises `MovedError` if it no longer follows."""
     if current.state != base.state:
         raise MovedError
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
 def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
-    """Write a snapshot, named after its content. An object that differs is truncated or damaged: no state names it."""
+    """Write a snapshot, named after its content. A differing object there is damaged: no state names it."""
     try:
         store.swap(key, body, expected=None)
     except LostRaceError:
@@ -86,7 +82,7 @@ def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
 
 
 def lost_lease_error(current: Read | None, url: str) -> LeaseError:
-    """Return the error for a lease that another process took, or whose lockfile is gone."""
+    """Return the error for a lease that was taken, or whose lockfile is gone."""
     if current is None:
         return LeaseError(
             f"{url}/{KEY} was deleted while this run held its lease",
@@ -103,7 +99,7 @@ def lost_lease_error(current: Read | None, url: str) -> LeaseError:
 _LOGGER: Final = logging.getLogger("reconciler.lease")
 _ATTEMPTS: Final = 5
 _SOON_S: Final = 0.1
-"""A renewal due this soon is written now: a sleep may end early by rounding."""
+"""Renew when due this soon: a sleep may end early by rounding."""
 
 
 class Lease:
@@ -122,7 +118,6 @@ class Lease:
         self._end_renewing: Callable[[], None] | None = None
         self.terms = Terms(taken.lockfile.lease.lease_s)
         self.taken_from: str | None = None
-        """The run whose expired lease was taken over."""
 
     @property
     def lockfile(self) -> Lockfile:
@@ -141,15 +136,11 @@ class Lease:
 
     @property
     def may_start(self) -> bool:
-        """Whether the lease is young enough to start an action; if not, wait for a renewal or for `check` to fail."""
+        """Whether the lease is young enough to start an action."""
         return self._age() < self.terms.may_start_s
 
     def check(self) -> None:
-        """Require that the lease is ours.
-
-        Raises:
-            LeaseError: It was freed, taken over, or not renewed for too long: write nothing more.
-        """
+        """Raise `LeaseError` if the lease was freed, taken over, or not renewed for too long."""
         if self._is_free:
             raise LeaseError("the lease was freed", hint="The next run finds what was still in progress.")
         if self._lost is None and self._age() >= self.terms.give_up_s:
@@ -163,7 +154,7 @@ class Lease:
             raise self._lost
 
     def start_renewing(self) -> None:
-        """Renew in a separate thread, with its own client, until the lease ends."""
+        """Renew on a separate thread, with its own client, until the lease ends."""
         self._end_renewing = self._effects.apart(self._renew_forever)
 
     async def snapshot(self) -> Snapshot:
@@ -171,9 +162,9 @@ class Lease:
         return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
 
     async def begin(self, run: RunFile, commit: str | None = None) -> None:
-        """Write `run.json`, then open the run; `commit` is the git commit of its files.
+        """Write `run.json`, then open the run. Await this before any action.
 
-        Await this before any action.
+        `commit` is the git commit of its files.
         """
 
         def write() -> int:
@@ -186,7 +177,7 @@ class Lease:
         await retry_until_answered(self._effects, write)
 
     async def keep_commit(self, commit: str | None) -> None:
-        """Store the git commit of applied files that changed nothing; `None` keeps the stored one."""
+        """Store the git commit of files that changed nothing; `None` keeps the stored one."""
         if commit not in {None, self.lockfile.commit}:
             await retry_until_answered(
                 self._effects,
@@ -198,7 +189,7 @@ class Lease:
         await retry_until_answered(self._effects, lambda: self._write(self._store, keep_unchanged))
 
     async def commit(self, record: Record, *, settles: str | None = None) -> int:
-        """Commit `record` as the state and return its serial; `record` must not change during the call.
+        """Commit `record` as the state and return its serial. The caller must not change `record` during the call.
 
         `settles` is the open run whose work `record` contains.
         """
@@ -211,7 +202,7 @@ class Lease:
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """Commit `record` (`None`: unchanged), close the run and free the lease, in one swap.
 
-        With `keeps_run` the run stays open, because actions are left or in doubt.
+        With `keeps_run` the run stays open: actions remain or are in doubt.
 
         Raises:
             LeaseError: The lease was lost: nothing was written.
@@ -224,7 +215,7 @@ class Lease:
             self._stop_renewing()
 
     async def release(self) -> None:
-        """Free the lease of a run that did nothing; a lost or free lease stays as it is."""
+        """Free the lease of a run that did nothing; no effect on a lost or free lease."""
         if self._lost is None:
             await self.close(None, keeps_run=True)
         self._stop_renewing()
@@ -235,7 +226,6 @@ class Lease:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Free the lease; the error of the block wins."""
         if error is None:
             await self.release()
             return
@@ -273,7 +263,7 @@ class Lease:
         while True:
             await effects.sleep(pause)
             if (left := self.terms.renew_s - self._age()) > _SOON_S:
-                pause = left  # a checkpoint renewed the lease
+                pause = left
                 continue
             try:
                 await effects.call(lambda: self._write(store, keep_unchanged))
@@ -287,7 +277,7 @@ class Lease:
                 pause = self.terms.renew_s
 
     def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
-        """Write the next snapshot, then point the lockfile at it; repeat both if an own lost write turns up."""
+        """Repeats both writes if an own lost write turns up."""
         with self._exclusively(self._committing):
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
@@ -304,11 +294,7 @@ class Lease:
         return self._commit(record, finish, settles)
 
     def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
-        """Swap in `change` of the last version; return the serial.
-
-        Raises:
-            LeaseError: Another process wrote, or the deadline has passed.
-        """
+        """Swap in `change` of the last version; return the serial."""
         with self._exclusively(self._writing):
             for _ in range(_ATTEMPTS):
                 if self._is_free:
@@ -331,7 +317,7 @@ class Lease:
 
     @contextmanager
     def _exclusively(self, lock: threading.Lock) -> Iterator[None]:
-        """Hold `lock`, waiting at most until the lease is lost."""
+        """Wait for `lock` at most until the lease is lost."""
         while not lock.acquire(timeout=max(0.0, self.terms.give_up_s - self._age())):
             self.check()
         try:
@@ -340,11 +326,7 @@ class Lease:
             lock.release()
 
     def _find_own_write(self, store: ObjectStore, after: Lockfile) -> Read:
-        """Return our write that is stored although its answer was lost: only we write under our epoch.
-
-        Raises:
-            LeaseError: Another process took the lease, or the lockfile is gone.
-        """
+        """Return our stored write whose answer was lost: only we write under our epoch."""
         try:
             current = read_lockfile(store)
         except UserError as error:
@@ -353,7 +335,8 @@ class Lease:
         before = self._current.lockfile
         if current is not None and current.lockfile.lease.epoch == before.lease.epoch:
             return current
-        # Our final write may have landed, and another process taken the free lease: then it continues from our state.
+        # Our final write may have landed before another process took the free lease: that process continues from our
+        # state.
         is_safe = current is not None and after.state in (before.state, current.lockfile.state)
         if current is not None and is_safe and after.lease.status == "free":
             return Read(after, current.version)
@@ -369,7 +352,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseWait:
-    """The holder of a lease that the caller waits for, and the time waited."""
+    """The holder of the lease, and how long the caller has waited."""
 
     run: str
     who: str
@@ -387,7 +370,7 @@ class LeaseWait:
 
 @dataclass(frozen=True, slots=True)
 class TakeoverNotice:
-    """The run whose lease was taken over, and the seconds it had been silent."""
+    """The run whose lease was taken over, and the seconds since its last write."""
 
     run: str
     who: str
@@ -401,7 +384,7 @@ Notice: TypeAlias = LeaseWait | TakeoverNotice
 
 
 def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
-    """Return what the holder of a lease is doing, by its files."""
+    """Return the activity of a lease's holder, by its files."""
     opened, run = lockfile.open_run, lockfile.lease.run
     if opened is None:
         return "planning"
@@ -423,7 +406,7 @@ class Watch:
     def idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
         """Return the seconds for which the lockfile has surely not changed.
 
-        `sent` and `answered` are the times of the read: it may have changed just before the first answer arrived.
+        `sent` and `answered` time the read: a change may precede the first answer by a moment.
         """
         if lockfile.nonce != self.nonce:
             self.nonce, self.since = lockfile.nonce, answered
@@ -431,7 +414,7 @@ class Watch:
 
 
 _SLICE_S = 0.5
-"""Waits are cut into pieces this long to notice a request to stop."""
+"""Longest sleep before a stop request is noticed."""
 _NOTICE_S = 30.0
 _TAKE_ATTEMPTS = 3
 """Unanswered tries to take the lease before giving up."""
@@ -468,11 +451,11 @@ class Patience:
 
 
 async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: Patience | None = None) -> Lease:
-    """Return the lease, with renewal started, once it is free or its holder was silent for its whole length.
+    """Return the renewing lease once it is free or its holder was silent for a whole lease.
 
     Raises:
         LeaseError: Another run held it until the timeout.
-        UserError: The state is lost, damaged or another's, or its store violates conditions.
+        UserError: The state is lost, damaged or another's, or its store ignores conditions.
         InterruptedRunError: Stopped while waiting.
     """
     return await _Acquisition(store, effects, claim, patience or Patience()).run()
@@ -480,7 +463,7 @@ async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: 
 
 @dataclass(frozen=True, slots=True)
 class _SentWrite:
-    """A write of ours: time and the version it replaces."""
+    """When a write of ours was sent, and the version it replaces."""
 
     at: float
     expected: Read | None
@@ -565,7 +548,7 @@ class _Acquisition:
         )
 
     async def _take(self, ours: Lockfile, *, expected: Read | None) -> Lease | None:
-        """Write our lease; `None` if another process was first."""
+        """Return `None` if another process was first."""
         sent = self.effects.now()
         version = None if expected is None else expected.version
         try:
@@ -579,7 +562,7 @@ class _Acquisition:
         return self._start_lease(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
 
     async def _go_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
-        """Keep looking for an unanswered write: it may be stored, land late, or never."""
+        """An unanswered write may be stored, land late, or never."""
         self.unanswered[ours.nonce] = sent
         note(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
         if len(self.unanswered) > 1:
@@ -592,7 +575,7 @@ class _Acquisition:
         return current is not None and current.lockfile.nonce in self.unanswered
 
     async def _adopt(self, own_write: Read) -> Lease:
-        """Adopt our own unanswered write. Reading it does not prove that we still hold the lease: renew once."""
+        """Renew the adopted write once: reading it does not prove that we still hold the lease."""
         sent = self.unanswered[own_write.lockfile.nonce]
         lease = Lease(self.store, self.effects, own_write, sent=sent.at)
         await lease.renew()

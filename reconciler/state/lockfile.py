@@ -1,7 +1,7 @@
 """`lockfile.json`: the one mutable object of a state, and the terms of a lease.
 
-Taking the lease changes the object, which makes every later commit of the former holder fail. It is never deleted,
-because a restarted epoch could not fence.
+Taking the lease changes the object, so later commits of the former holder fail. It is never deleted: a restarted epoch
+could not fence.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ _Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _Part(BaseModel):
-    """Base of parts of the lockfile."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
@@ -48,11 +46,11 @@ class LeaseEntry(_Part):
     lease_s: float = Field(gt=0)
     run: str | None = None
     holder: str | None = None
-    """New for every acquire: distinguishes two processes of one run."""
+    """Renewed by every acquire: distinguishes two processes of one run."""
     who: str | None = None
     ci_url: str | None = None
     since: str | None = None
-    """Wall-clock time of the acquire, informational."""
+    """Wall-clock time, informational."""
 
     @model_validator(mode="after")
     def _held_by_someone(self) -> LeaseEntry:
@@ -82,7 +80,7 @@ class Lockfile(_Part):
     open_run: OpenRun | None
     nonce: str = Field(min_length=1)
     commit: _Commit | None = None
-    """The git commit of the files last applied, even if nothing had to be done."""
+    """Of the files last applied, even if nothing had to be done."""
 
     @model_validator(mode="after")
     def _serial_of_its_state(self) -> Lockfile:
@@ -98,7 +96,7 @@ class Lockfile(_Part):
         return self.model_copy(update={"lease": lease, "nonce": nonce()})
 
     def with_free_lease(self) -> Lockfile:
-        """Return a copy with a free lease and the same epoch."""
+        """Return a copy with a free lease."""
         lease = LeaseEntry(epoch=self.lease.epoch, status="free", beat=self.lease.beat, lease_s=self.lease.lease_s)
         return self.model_copy(update={"lease": lease})
 
@@ -131,10 +129,10 @@ class Read:
 
 
 def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | None:
-    """Return the lockfile; `None` if none was ever written.
+    """Return the lockfile; `None` if it was never written.
 
     Raises:
-        UserError: It is lost while its state exists, damaged, of a newer version, or another's.
+        UserError: It is damaged, of a newer version, another's, or lost while its state exists.
     """
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
@@ -150,11 +148,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
 
 
 def check_not_vanished(store: ObjectStore, *, has_seen: bool) -> None:
-    """Refuse to recreate a lockfile that existed a moment ago: a restarted epoch fences no one.
-
-    Raises:
-        UserError: It existed.
-    """
+    """Raise `UserError` if a lockfile seen before is gone: a restarted epoch fences no one."""
     if has_seen:
         raise _lost(store, "it was there a moment ago")
 
@@ -180,7 +174,7 @@ def _has_remains(store: ObjectStore) -> bool:
 
 
 def check_owner(actual: Owner, owner: Owner, url: str) -> None:
-    """Reject a state that belongs to another owner with a `UserError`."""
+    """Raise `UserError` if the state belongs to another owner."""
     if actual != owner:
         message = f"{url} holds the state of {actual}, not of {owner}"
         raise UserError(message, hint="Name another `spec.state` in reconciler.yaml, or give the right `-e`.")
@@ -214,7 +208,7 @@ class Terms:
     """Times that follow from the length of the lease, in seconds.
 
     The holder renews six times a lease, starts no action after two thirds without a renewal, and gives up after five
-    sixths. A waiting process takes over after a whole lease without change; the difference is the margin.
+    sixths. A waiting process takes over after a whole lease without change, so the margin is a sixth.
     """
 
     lease_s: float = 90.0

@@ -1,6 +1,6 @@
-"""Repair a state, and unlock it: a new lockfile from snapshots and runs.
+"""Repair a state, or unlock it: a new lockfile from snapshots and runs.
 
-Judging only reads. `mend` stores a copy of the old lockfile and swaps in the new one; a concurrent writer wins.
+`judge` only reads. `mend` copies the old lockfile and swaps in the new one; a concurrent writer wins.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class LastRun:
     run: str
     file: RunFile | None = None
     end: RunEnd | None = None
-    """Its result, if written."""
 
     @property
     def begun(self) -> int:
@@ -79,7 +78,7 @@ class Base:
     damaged: tuple[str, ...] = ()
     """Why newer states cannot be read, newest first."""
     is_older: bool = False
-    """A newer state can be read: the user goes back on purpose."""
+    """The user chose to go back although a newer state is readable."""
 
 
 def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
@@ -106,10 +105,10 @@ def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastS
 
 
 def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str) -> Base:
-    """Return the newest readable state; the empty one if none was ever written.
+    """Return the newest readable state; the empty one if none was written.
 
     Raises:
-        UserError: None can be read, one is of a newer version, or two claim to be the newest.
+        UserError: None is readable, one is of a newer version, or two claim to be the newest.
     """
     damaged = list(_find_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
@@ -134,7 +133,7 @@ def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSeri
     """Return the state that the user chose, by serial or key.
 
     Raises:
-        UserError: It does not exist, is ambiguous, or cannot be read.
+        UserError: It does not exist, is ambiguous, or is unreadable.
     """
     if chosen == "0":
         return _check_newer(store, remains, Snapshot(lineage, 0), far)
@@ -196,7 +195,7 @@ class ForgottenRun:
 
     run: str
     actions: tuple[str, ...]
-    """Ids of its actions; of its finished actions if only its result is left."""
+    """Ids of planned actions; of finished actions if only its result remains."""
     command: str = ""
     """Empty if only its result is left."""
     who: str | None = None
@@ -213,7 +212,7 @@ class ForgottenRun:
 
 
 def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[ForgottenRun, ...]:
-    """Return the runs that began on `serial` or later, first one first: their work is forgotten with it."""
+    """Return the runs that began on `serial` or later, first one first: their work is forgotten."""
     forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
         file = read_run(store, trace.run)
@@ -236,23 +235,19 @@ class Doubt:
 
     run: str
     in_doubt: tuple[str, ...] = ()
-    """Ids of actions begun, not known to have ended."""
     left: tuple[str, ...] = ()
-    """Ids of actions not begun."""
     unreadable: UserError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UnlockResult:
-    """The result of `unlock`: the lease that was freed, and what its run left."""
+    """The freed lease, and the work that its run left."""
 
     was_free: bool
     run: str | None = None
-    """The run that held the lease."""
     who: str | None = None
     epoch: int = 0
     open_run: OpenRun | None = None
-    """The open run, which the next apply settles."""
     doubt: Doubt | None = None
 
 
@@ -272,7 +267,7 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
     """Free the lease: at once if the dead run is named, else after a whole lease without change.
 
     Raises:
-        LeaseError: The lease is alive or held by another run: nothing was changed.
+        LeaseError: The lease is alive or another run's; nothing was changed.
     """
     watch = Watch()
     first: Lockfile | None = None
@@ -308,7 +303,7 @@ def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
 
 
 async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: UnlockRequest) -> Lease | None:
-    """Take the lease under the next epoch, which fences the old holder; `None` if that wrote first."""
+    """The next epoch fences the old holder. Return `None` if the old holder wrote first."""
     held = held_file.lockfile.lease.model_copy(
         update={
             "epoch": held_file.lockfile.lease.epoch + 1,
@@ -333,7 +328,7 @@ async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: U
 
 
 async def _free(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
-    """Write a takeover into the open run's journal, so that its next intent fails, and free the lease."""
+    """A takeover entry in the open run's journal makes its next intent fail."""
     async with lease:
         if before.open_run is not None:
             with suppress(UserError):  # `doubt` reports an unreadable journal
@@ -383,7 +378,7 @@ class Choice:
     """Decisions of the user."""
 
     snapshot: str | None = None
-    """State to continue from, by serial or key, if the newest is lost."""
+    """Serial or key of the state to continue from, if the newest is lost."""
     without_run: str | None = None
     """The run to give up, because its work is unknown."""
 
@@ -397,7 +392,7 @@ class Repair:
     """The state to continue from."""
     lockfile: Lockfile
     body: bytes | None
-    """A snapshot to write: an older state under a new serial, or one rebuilt from a journal."""
+    """A new snapshot: an older state under a new serial, or one rebuilt from a journal."""
     rebuilt_from: str | None
     """The run whose journal rebuilds a lost snapshot."""
     forgotten: tuple[ForgottenRun, ...]
@@ -405,16 +400,15 @@ class Repair:
     given_up: str | None
     """The run that is closed without being resumed."""
     stored: StoredObject | None
-    """The present lockfile."""
     lineage_was: str | None = None
     """The lockfile's lineage, if all snapshots have another."""
 
 
 def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *, lineage: str) -> Repair | None:
-    """Return the repair of a state; `None` if it has no problems. `lineage` is used if no file has one.
+    """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
 
     Raises:
-        UserError: It belongs to another owner or a newer version, or the user must decide: see the hint.
+        UserError: It is another owner's or of a newer version, or the user must decide: see the hint.
         LeaseError: A process holds the lease of a current lockfile.
     """
     symptoms = find_symptoms(store, remains, owner)
@@ -441,7 +435,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
     """Write the repair; return the key of the old lockfile's copy.
 
     Raises:
-        LeaseError: Another process wrote the lockfile, which was left unchanged.
+        LeaseError: Another process wrote the lockfile; it was left unchanged.
     """
     if repair.given_up is not None:
         with suppress(UserError):  # an unreadable journal cannot be resumed either
@@ -462,12 +456,9 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
 
 
 class _RepairPlanner:
-    """Planner of a repair from the remaining files and the user's choice."""
-
     def __init__(
         self, store: ObjectStore, remains: Remains, choice: Choice, lineage: str, current: Lockfile | None
     ) -> None:
-        """`current` is the lockfile if its lease and open run are valid."""
         self._store = store
         self._remains = remains
         self._choice = choice
@@ -477,7 +468,6 @@ class _RepairPlanner:
         self._last_serial = reached(store, remains, self._last)
 
     def check_owner(self, owner: Owner) -> None:
-        """Reject a state whose last run was another owner's."""
         file = self._last.file if self._last is not None else None
         if file is not None:
             check_owner(Owner(file.workspace, file.environment), owner, self._store.url)
@@ -526,11 +516,7 @@ class _RepairPlanner:
         )
 
     def _find_abandoned_run(self, base: Base) -> LastRun | None:
-        """Return the last run if the user gave it up, by name or by choosing an older state.
-
-        Raises:
-            UserError: It cannot be resumed, and the user must decide.
-        """
+        """Return the last run if the user gave it up, by name or by choosing an older state."""
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
         if named is not None and (last is None or last.run != named):
             message = f"run {named} is not the one that wrote last" + (f", that is {last.run}" if last else "")
@@ -543,11 +529,7 @@ class _RepairPlanner:
         return last if named is not None or begun > base.snapshot.serial else None
 
     def _find_run_to_resume(self, last: LastRun, base: Base) -> UnfinishedRun | None:
-        """Return the last run, unless the base contains all of it.
-
-        Raises:
-            UserError: It cannot be read.
-        """
+        """Return the last run, unless the base contains all of it."""
         if last.file is None:
             message = (
                 f"what run {last.run} set out to do is unknown, and it wrote last: its run.json is missing or truncated"
@@ -572,7 +554,7 @@ class _RepairPlanner:
         return unfinished
 
     def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: Base) -> bool:
-        """Return whether the lost newest state is surely of the last run, not of a later run whose files are lost."""
+        """Files of a later run may be lost: return whether the last run surely wrote the lost newest state."""
         if last.end is not None:
             return last.end.serial == self._last_serial.serial
         if self._current is not None and closed.file.epoch == self._current.lease.epoch:
@@ -590,7 +572,7 @@ class _RepairPlanner:
         )
 
     def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
-        """Return the state's pointer, and its body if it is new: serials only grow."""
+        """Serials only grow: an older state gets a new one."""
         top = self._last_serial.serial
         if rebuilt is not None:
             return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.folded().record)

@@ -42,13 +42,11 @@ class Snapshot:
     lineage: str
     serial: int
     sha256: str = ""
-    """Digest of the stored object."""
     record: Record = field(default_factory=dict)
     run: str = ""
-    """The run that committed it."""
     key: str = ""
     previous: str | None = None
-    """Key of the previous snapshot; it tells which of two snapshots of one serial was committed."""
+    """Key of the previous snapshot; decides which of two snapshots of a serial was committed."""
     bytes: int = 0
     lockfile: Lockfile | None = field(default=None, compare=False)
     """The lockfile through which it was read, if any."""
@@ -56,7 +54,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """A line of the history. Two lines have one serial if a run died between writing and committing."""
+    """A line of the history. Two have one serial if a run died between writing and committing."""
 
     serial: int
     key: str
@@ -64,7 +62,7 @@ class SnapshotRow:
 
 
 def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
-    """Return the current state; `None` if nothing was ever applied. Takes no lock.
+    """Return the current state without a lock; `None` if nothing was ever applied.
 
     Raises:
         UserError: The state is another's, lost, damaged, or of a newer version.
@@ -74,11 +72,7 @@ def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot
 
 
 def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
-    """Return the snapshot that a lockfile names.
-
-    Raises:
-        UserError: It is missing, of a newer version, or differs from the lockfile.
-    """
+    """Return the snapshot that a lockfile names. Raises `UserError` if it is missing, newer, or differs."""
     pointer = lockfile.state
     if pointer is None:
         return Snapshot(lockfile.lineage, 0, lockfile=lockfile)
@@ -118,7 +112,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
     """Return the snapshot of a history line.
 
     Raises:
-        UserError: It is missing, of another lineage or a newer version, or its name is wrong.
+        UserError: It is missing or misnamed, of another lineage or a newer version.
     """
     snapshot = _read(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
@@ -129,11 +123,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
-    """Return the record of the snapshot of a serial and digest; empty for serial 0.
-
-    Raises:
-        UserError: It is missing or damaged.
-    """
+    """Return the record of a snapshot; empty for serial 0. Raises `UserError` if it is missing or damaged."""
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
@@ -182,7 +172,7 @@ def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
 
 
 def encode(lockfile: Lockfile, run: str, record: Record, *, settles: str | None = None) -> tuple[StatePointer, bytes]:
-    """Return the pointer and body of the next snapshot after the lockfile's. Equal records give equal bytes.
+    """Return the pointer and body of the next snapshot. Equal records give equal bytes.
 
     `settles` is the open run whose work it contains.
     """
@@ -279,7 +269,7 @@ def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorde
 
 
 def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
-    """Parse a resource; topics share few specs, so each spec is parsed once."""
+    """Topics share few specs, so each spec is parsed once."""
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
         return RESOURCE.validate_python({**raw, "spec": specs[known]})
@@ -290,7 +280,7 @@ def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Re
 
 
 def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> Mapping[Address, str | None]:
-    """Return the incarnations of all recorded resources of a kind, without parsing them.
+    """Return the incarnations of recorded resources of a kind, without parsing them.
 
     Raises:
         UserError: The state is another's, lost, damaged, or of a newer version.
