@@ -1,7 +1,7 @@
 """Archives: topics of other platforms in object storage, in the format of a detached topic.
 
-A mount claims a detached topic, copies its records and settles it; the register prevents two owners. An unmount begins
-an archive, describes the topic before it is deleted, and detaches it. Each step may be repeated by any process.
+A mount claims a detached topic, copies its records and settles it. An unmount begins an archive, describes the topic
+before its deletion, and detaches it. Any process may repeat a step.
 """
 
 from __future__ import annotations
@@ -63,25 +63,20 @@ _NO_TARGETS: Final = Targets(None, None, None, None, is_strict=False)
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One topic in object storage. Pickles; an executor reopens the storage."""
+    """One topic in object storage. Picklable: an executor reopens the storage."""
 
     storage: ObjectStore
     location: TopicLocation
     owner: str
-    """UUID of the cluster that owns it until it is detached."""
+    """UUID of the owning cluster until the detach."""
     storage_id: str | None = None
-    """Id of the object storage, if known."""
 
     def partition(self, number: int) -> RemotePartition:
         """Return the location of a partition."""
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
-        """Require that this machine sees the same storage, not a folder that is not shared.
-
-        Raises:
-            UserError: The storage differs or is missing.
-        """
+        """Reject a machine that sees other storage, such as a folder that is not shared."""
         check_storage(self.storage, self.storage_id)
 
     @property
@@ -105,11 +100,10 @@ class Archive:
 
 
 def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManifest:
-    """Claim a detached topic for the owner, under the name `name`; return it after a check for losses. Repeatable.
+    """Claim a detached topic under `name`; return it after a check for losses. Repeatable.
 
     Raises:
         OwnershipLostError: Another cluster or attempt has it.
-        UserError: It does not exist, or objects of it are lost.
     """
     topic = located(archive.storage, archive.location)
     wanted = Ownership(topic.location, OwnershipState.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
@@ -119,11 +113,7 @@ def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManife
 
 
 def check_claimed(archive: Archive, mark: str) -> None:
-    """Require that the claim still holds.
-
-    Raises:
-        OwnershipLostError: It was released or taken.
-    """
+    """Raise `OwnershipLostError` if the claim was released or taken."""
     place = archive.location
     check_owned(place, read_ownership(archive.storage, place), archive.owner, mark)
 
@@ -164,20 +154,19 @@ def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
 
 _STORAGE_CONFIGS = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
-"""Configs of an archived topic: a mount reads its records from object storage."""
+"""A mount reads records from object storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedTopic:
-    """A topic of another platform in an archive, without configs that the embedded cluster lacks."""
+    """A topic of another platform, without configs that the embedded cluster lacks."""
 
     full_name: str
     partitions: int
     replication_factor: int
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Set on the topic."""
     effective: Mapping[str, str] = field(default_factory=dict)
-    """All effective values, with its cluster's defaults."""
+    """All effective values, with the cluster's defaults."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Committed offsets by consumer group and partition."""
 
@@ -185,11 +174,10 @@ class ArchivedTopic:
 def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
     """Create an empty archive whose partitions begin at `starts`; `claim` marks this attempt.
 
-    Older content of the location becomes garbage, which is deleted once this archive is whole.
+    Older content becomes garbage, deleted once this archive is whole.
 
     Raises:
         OwnershipLostError: Another cluster has the location, or it is detached.
-        UserError: Another topic is stored there.
     """
     _describe(archive, topic, {}, f"begin-{claim}")
 
@@ -212,7 +200,7 @@ def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], cla
 
 
 def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
-    """Store the description of a fully copied topic before it is deleted, and narrow its partitions to its `bounds`.
+    """Store the description of a copied topic before its deletion, and narrow partitions to `bounds`.
 
     Raises:
         OwnershipLostError: Another cluster has the topic.
@@ -233,9 +221,7 @@ def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds
 
 
 def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
-    """Detach a topic that is whole in its archive, so that any cluster may mount it. Return its ownership.
-
-    A repetition may find that another cluster has mounted it.
+    """Detach a whole topic so that any cluster may mount it. Return its ownership.
 
     Raises:
         OwnershipLostError: Another cluster has it, and it was never detached.
@@ -246,7 +232,7 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
         ownership.state is OwnershipState.DETACHED or ownership.owner != archive.owner
     )
     if ownership is not None and is_let_go and _require_topic(archive).owner != archive.owner:
-        return ownership  # detached by an earlier try
+        return ownership
     hand_over(storage, place, lambda current: _without_owner(archive, current), f"detach-{claim}")
 
     def let_go(current: Manifest) -> Manifest | None:
@@ -271,10 +257,10 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 
 
 def tidy(archive: Archive) -> int:
-    """Delete objects that a whole archive does not name, left by earlier or killed tasks; return their number.
+    """Delete objects that no manifest of a whole archive names; return their number.
 
-    Call it before the detach: a later mount stores objects before it names them. Does nothing if the archive is no
-    longer ours.
+    Call it before the detach: a later mount stores objects before it names them. No effect once the archive is not
+    ours.
     """
     place, storage = archive.location, archive.storage
     listed = [row.key for row in storage.list(location_prefix(place.cluster_id, place.revision))]
@@ -370,11 +356,8 @@ def _is_supported(key: str, value: str) -> bool:
 def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms: int) -> Ownership:
     """Detach a topic that `owner` has or was mounting; return its new ownership. Repeatable.
 
-    The claim is seized first, which stops migrations of the owner. Then `topic.json` and the manifests lose their
-    owner, which fails its next swap. Records not uploaded are lost; stored group offsets stay with the topic.
-
-    Raises:
-        UserError: The topic does not exist, is not of `owner`, or a register is damaged.
+    The claim is seized first, which stops the owner's migrations. Then `topic.json` and the manifests lose their owner,
+    so its next swap fails. Records not uploaded are lost; stored group offsets stay with the topic.
     """
     topic = located(storage, location)
     mark, place = fresh_mark(), topic.location

@@ -1,7 +1,7 @@
 """Metadata of a cluster in object storage.
 
-`metadata/<cluster id>/metadata.json` is a register that names one object per part: properties, namespaces (with access
-rules and quotas), topics (with ids, configs and access rules), links, and committed group offsets.
+The register `metadata/<cluster id>/metadata.json` names one object per part: properties, namespaces, topics, links, and
+committed group offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHAPE: Final = {
 _COMMITTED: Final = {"offset": int, "metadata": str, "at_ms": (None, int)}
 _GROUPS: Final = {str: {"hint": str, "offsets": {str: {str: _COMMITTED}}}}
 _READ_ATTEMPTS: Final = 3
-"""Reads of the register before a missing part counts as lost; a writer may just have replaced it."""
+"""A writer may just have replaced a part that seems missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class KeptPart:
     written_ms: int
     """By the clock of records. Unchanged parts are not rewritten."""
     mark: str = ""
-    """Of the groups: hint of the listing from which they were read."""
+    """Groups only: hint of the listing they were read from."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -53,7 +53,7 @@ class KeptPart:
 
 
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
-"""Offsets of a group, by `<cluster id>/<initial revision>` of the topic's location and partition."""
+"""By `<cluster id>/<initial revision>` of the topic's location and by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,17 @@ class StoredMetadata:
 
     cluster_id: str
     serial: int
-    """Of the catalog from which it was taken."""
+    """Of the catalog it was taken from."""
     revision: int
     parts: Mapping[str, KeptPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
-    """Content of whole parts, without groups."""
+    """Whole parts, without groups."""
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
     lost: Mapping[str, UserError] = field(default_factory=dict)
     """Error by part."""
 
     def offsets_of(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
-        """Return the offsets of each group for the topic at a place (`place_of`)."""
+        """Return each group's offsets for the topic at a place (`place_of`)."""
         return {group: offsets[place] for group, offsets in sorted(self.groups.items()) if place in offsets}
 
 
@@ -91,9 +91,6 @@ def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, An
     """Return a cluster's groups and the parts in `shapes`, one GET each; `None` if nothing is stored.
 
     Lost, truncated and damaged parts are reported in `lost`.
-
-    Raises:
-        UserError: The register is damaged, or of a newer format.
     """
     register = metadata_register(storage, cluster_id)
     for attempt in range(1, _READ_ATTEMPTS + 1):
@@ -109,7 +106,7 @@ def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, An
 
 
 def kept_groups(storage: ObjectStore, cluster_id: str) -> tuple[StoredMetadata | None, UserError | None]:
-    """Return a cluster's stored groups (`None` if nothing is stored), and the error if they are unreadable."""
+    """Return a cluster's stored groups, `None` if nothing is stored, and the error if they are unreadable."""
     try:
         metadata = read_metadata(storage, cluster_id, {})
     except UserError as error:
@@ -141,11 +138,7 @@ def parts_of(held: RegisterSnapshot) -> dict[str, KeptPart]:
 
 
 def read_part(storage: ObjectStore, name: str, part: KeptPart, shapes: Mapping[str, Any]) -> Json:
-    """Return the content of a part.
-
-    Raises:
-        UserError: It is missing, damaged, or of a newer format.
-    """
+    """Return the content of a part."""
     value = get_gzipped(storage, part.key, part.sha256, f"the part {name} of the cluster's metadata")
     if value.get("format") != PART_FORMAT:
         raise damaged(storage, part.key, f"its format is {value.get('format')!r}, not {PART_FORMAT!r}")

@@ -12,19 +12,18 @@ from reconciler.records.log import Digest, OffsetRange
 Json = dict[str, Any]
 
 STALE_MS: Final = 60 * 60 * 1000
-"""An object older than this is stored again instead of being named: unnamed objects are swept after a day."""
+"""Older objects are stored again instead of being named: unnamed objects are swept after a day."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""The same for rolls, compactions and merges, which may write a whole partition before they name any of it."""
+"""The limit for rolls, compactions and merges, which may write a whole partition before they name any of it."""
 
 
 _REQUIRED_FIELDS: Final = 10
-"""Fields that every entry has."""
 _OPTIONAL_FIELDS: Final = {"is_segment?": bool, "kms_key_id?": str, "horizon_ms?": int}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A part of the log with offsets `base` to `last`, both inclusive. `digest` counts offsets from `base`."""
+    """A part of the log, offsets `base` to `last` inclusive. `digest` counts offsets from `base`."""
 
     base: int
     last: int
@@ -35,32 +34,31 @@ class Entry:
     key: str
     digest: Digest
     producer: Json | None = None
-    """Producer: `{id, epoch, first, last}`, with the sequence numbers of its records."""
+    """`{id, epoch, first, last}`, with the sequence numbers of its records."""
     txn: str | None = None
-    """The open transaction: `<transactional id>/<producer epoch>`."""
     is_segment: bool = False
-    """Whether it is a closed segment in one file."""
+    """A closed segment in one file."""
     kms_key_id: str | None = None
-    """Encryption key of the object, if not the store's own."""
+    """Encryption key, if not the store's own."""
     horizon_ms: int | None = None
-    """Of a compacted part: the time after which its tombstones may be removed."""
+    """Tombstones of a compacted part may be removed after this time."""
 
     @property
     def is_dense(self) -> bool:
-        """Whether every offset of the range has a record."""
+        """Whether every offset has a record."""
         return self.digest.records == self.last - self.base + 1
 
     def as_segment(self, parts: Iterable[Entry], epoch: int) -> Entry:
-        """Return it as a closed segment, made of `parts`, with their latest tombstone horizon."""
+        """Return it as a closed segment of `parts`, with their latest tombstone horizon."""
         horizon_ms = max((part.horizon_ms for part in parts if part.horizon_ms is not None), default=None)
         return replace(self, epoch=epoch, is_segment=True, horizon_ms=horizon_ms)
 
     def is_within(self, offsets: OffsetRange) -> bool:
-        """Return whether it is completely in a range."""
+        """Return whether it is completely within a range."""
         return offsets.start <= self.base and self.last < offsets.stop
 
     def placed(self, start: int, epoch: int) -> Entry:
-        """Return it shifted by `start`; the digest counts from the base and stays."""
+        """Return it shifted by `start`; the digest is relative and stays."""
         return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
 
     def to_json(self) -> Json:
@@ -137,7 +135,7 @@ class PageRef:
     records: int
     entries: int
     level: int = 0
-    """0: a page of entries; above: a page of references to lower pages."""
+    """0: a page of entries; above: of references to lower pages."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""

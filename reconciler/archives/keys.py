@@ -10,18 +10,17 @@ from reconciler.resources.address import split_name
 
 CLUSTER: Final = "cluster.json"
 STORAGE: Final = "storage.json"
-"""The id of the object storage."""
+"""Id of the object storage."""
 REMOTE_TOPICS: Final = "topics/"
-"""Prefix of the remote tier of all topics of all clusters."""
+"""Remote tier of all topics of all clusters."""
 TOPIC_MANIFEST: Final = "topic.json"
 MOUNTABLE: Final = "mountable/"
-"""Prefix of the ownership registers of detached topics."""
+"""Ownership registers of detached topics."""
 CLUSTER_METADATA: Final = "metadata/"
-"""Prefix of cluster metadata, by cluster id."""
+"""Cluster metadata, by cluster id."""
 _PIECES_OF_REMOTE: Final = 5
 _PIECES_OF_LOCATION: Final = 4
 _PIECES_OF_MOUNTABLE: Final = 4
-"""Below `mountable/`: at least one tier or `_`, then topic, cluster and revision."""
 _PIECES_OF_METADATA: Final = 3
 _SHORT: Final = 8
 _LONG: Final = 16
@@ -43,7 +42,7 @@ def manifest_key(cluster_id: str, revision: int, partition: int) -> str:
 
 
 def remote_place_of(key: str) -> tuple[str, int, int, str] | None:
-    """Return cluster id, revision, partition and rest of a key in a partition's folder, or `None`."""
+    """Return cluster id, revision, partition and rest of a partition's key, or `None`."""
     pieces = key.split("/", 4)
     if not key.startswith(REMOTE_TOPICS) or len(pieces) < _PIECES_OF_REMOTE:
         return None
@@ -65,13 +64,13 @@ def manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:
 
 
 def segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
-    """Return a new key for a remote segment; `place` is the prefix of its partition, without the `/`."""
+    """Return a new key for a remote segment; `place` is its partition's prefix, without the `/`."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{nonce()[:_SHORT]}.parquet"
 
 
 def copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
-    """Return the key for a copy of the segment `of`: always the same, so that a repeated copy finds it."""
+    """Return the key for a copy of segment `of`, always the same, so that a repeated copy finds it."""
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"
@@ -86,7 +85,7 @@ def offsets_of_segment(key: str) -> tuple[int, int] | None:
 
 
 def location_of_topic_manifest(key: str) -> tuple[str, int] | None:
-    """Return cluster id and initial revision of the topic whose register has this key, or `None`."""
+    """Return cluster id and initial revision in the key of a topic's register, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(REMOTE_TOPICS) and len(pieces) == _PIECES_OF_LOCATION and pieces[-1] == TOPIC_MANIFEST
     return (pieces[1], int(pieces[2])) if is_one and pieces[2].isdecimal() else None
@@ -108,7 +107,7 @@ def metadata_part_key(cluster_id: str, part: str) -> str:
 
 
 def cluster_of_metadata(key: str) -> str | None:
-    """Return the cluster id in the key of a metadata object, or `None`."""
+    """Return the cluster id in a metadata key, or `None`."""
     pieces = key.split("/")
     is_one = key.startswith(CLUSTER_METADATA) and len(pieces) == _PIECES_OF_METADATA and pieces[1]
     return pieces[1] if is_one else None
@@ -127,7 +126,7 @@ def is_mountable_key(key: str) -> bool:
 
 
 def location_of_mountable(key: str) -> tuple[str, int] | None:
-    """Return cluster id and initial revision in the key of an ownership register, or `None`."""
+    """Return cluster id and initial revision in an ownership register's key, or `None`."""
     pieces = key.removeprefix(MOUNTABLE).split("/")
     revision = pieces[-1].removesuffix(".json")
     is_one = key.startswith(MOUNTABLE) and key.endswith(".json") and len(pieces) >= _PIECES_OF_MOUNTABLE
@@ -135,5 +134,5 @@ def location_of_mountable(key: str) -> tuple[str, int] | None:
 
 
 def index_key(key: str) -> str:
-    """Return the key of a remote segment's index: the footer of its Parquet file."""
+    """Return the key of a remote segment's index, its Parquet footer."""
     return f"{key.removesuffix('.parquet')}.index"

@@ -11,26 +11,21 @@ from reconciler.resources.tiering_policy import Targets
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicLocation:
-    """The location of a topic's remote objects, which never changes."""
+    """The permanent location of a topic's remote objects."""
 
     topic: str
     """Full name at creation."""
     cluster_id: str
-    """Of the cluster that created it."""
+    """The creating cluster."""
     revision: int
-    """Its initial revision there."""
+    """Initial revision on that cluster."""
 
     def __str__(self) -> str:
-        """Format as `orders/67f5505a-32f3-4677-bcad-3c75a1a702a6/10`."""
         return f"{self.topic}/{self.cluster_id}/{self.revision}"
 
     @classmethod
     def parse(cls, text: str) -> TopicLocation:
-        """Parse the text form.
-
-        Raises:
-            UserError: The text is no location.
-        """
+        """Parse the text form."""
         topic, _, rest = text.partition("/")
         cluster_id, _, revision = rest.partition("/")
         if not (topic and cluster_id and revision.isdecimal()):
@@ -49,11 +44,10 @@ class TopicTiering:
     policy: str
     """What the last disabling did to remote data: `retain` or `delete`."""
     uploads: bool
-    """Whether closed segments are uploaded."""
     serves: bool
     """Whether offsets below the local start may be fetched."""
     targets: Targets
     max_interval_ms: int | None
-    """The open segment is uploaded after this time; `None`: only closed segments."""
+    """Age at which the open segment is uploaded; `None`: only closed segments."""
     spill_bytes: int
-    """Size of a manifest's page; it spills above twice that."""
+    """Size of a manifest page; manifests spill above twice that."""

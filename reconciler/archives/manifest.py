@@ -1,8 +1,8 @@
 """The partition manifest: the register that names every remote segment.
 
-It names the newest segments directly and older ones in pages. Segments do not overlap; offsets between them are gaps
-(aborted or compacted records). Objects are stored before the swap that names them and deleted after the swap that drops
-them; `garbage` is unreadable and waits for deletion.
+It names the newest segments directly and older ones in pages. Offsets between segments are gaps (aborted or compacted
+records). Objects are stored before a swap names them, and deleted after a swap drops them; `garbage` waits for
+deletion.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ NOBODY: Final = "nobody"
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Objects to delete, which the manifest no longer names (KIP-405: DELETE_SEGMENT_STARTED)."""
+    """Unnamed objects to delete (KIP-405: DELETE_SEGMENT_STARTED)."""
 
     pages: tuple[PageRef, ...] = ()
-    """With all entries that they name."""
     entries: tuple[Entry, ...] = ()
 
     def __bool__(self) -> bool:
@@ -68,19 +67,19 @@ class Manifest:
     owner: str
     """Id of the owning cluster, or `NOBODY`."""
     owner_epoch: int = 0
-    """Incremented with every change of owner; fences writers with an older one."""
+    """Incremented with each change of owner; fences older writers."""
     tiered_epoch: int = 0
-    """Tiering epoch of the last writer; swaps under an older one are dropped."""
+    """Of the last writer; swaps under an older one are dropped."""
     start: int = 0
     end: int = 0
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
-    """(epoch, first offset) of the log, oldest first."""
+    """(epoch, first offset), oldest first."""
     uploaded_ms: int = 0
-    """Time of the last upload, by the clock of records."""
+    """By the clock of records."""
     compacted_to: int = 0
     """Below this offset no key occurs twice."""
     learned: tuple[int, int] = (0, 0)
-    """(epoch, offset): records that superseded removed ones are below the offset, learned in that epoch."""
+    """(epoch, offset): superseding records below the offset were learned in that epoch."""
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     garbage: Garbage = field(default_factory=Garbage)
@@ -149,7 +148,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePartition:
-    """A partition in the remote tier, by its location, which does not depend on the owner."""
+    """A partition in the remote tier; its location does not depend on the owner."""
 
     cluster_id: str
     revision: int
@@ -180,11 +179,7 @@ def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Regis
 
 
 def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
-    """Parse a manifest.
-
-    Raises:
-        UserError: It is damaged or inconsistent: records would be missed or repeated.
-    """
+    """Parse a manifest. Raises `UserError` if it is damaged or inconsistent: records would be missed or repeated."""
     manifest = decoded(storage, key, values, Manifest.from_json)
     contradiction = next(_contradictions(manifest), None)
     if contradiction is not None:
@@ -214,17 +209,13 @@ def _contradictions(manifest: Manifest) -> Iterator[str]:
 
 
 def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
-    """Require that the cluster owns a partition; `what` names it in the error.
-
-    Raises:
-        OwnershipLostError: Another cluster owns it.
-    """
+    """Raise `OwnershipLostError` if another cluster owns a partition; `what` names it in the error."""
     if manifest.owner != cluster_id:
         raise ownership_lost(what, manifest.owner)
 
 
 def ownership_lost(what: object, owner: str) -> OwnershipLostError:
-    """Return the error for something in object storage that now belongs to `owner`."""
+    """Return the error for an object that now belongs to `owner`."""
     whose = "no cluster now: it was released" if owner == NOBODY else f"cluster {owner} now"
     hint = (
         "Nothing was changed; see who has it: reconciler mount list. What was written here since is here alone: copy "
@@ -234,18 +225,18 @@ def ownership_lost(what: object, owner: str) -> OwnershipLostError:
 
 
 JOINED: Final = 8
-"""Number of neighbouring pages of one size that are merged."""
+"""Neighbouring pages of one size that are merged."""
 _LARGEST: Final = 8 * 1024 * 1024
-"""Limit of a merged page, which is read whole for one offset."""
+"""A merged page is read whole for one offset."""
 _ENTRY: Final = 300
-"""Approximate bytes of an entry."""
+"""Approximate bytes."""
 
 
 class ManifestSpill:
     """Writes pages of one manifest during one change; a lost race reuses them.
 
-    A root names only pages of entries, so an offset needs the root and one page. Eight pages of one size are merged
-    into one of the next.
+    A root names only pages of entries, so an offset needs the root and one page. Eight pages of one size become one of
+    the next size.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
@@ -254,10 +245,9 @@ class ManifestSpill:
         self._page_bytes = page_bytes
         self._written: dict[bytes, PageRef] = {}
         self._joined: dict[str, None] = {}
-        """Pages merged by the last `spilled`."""
 
     def spilled(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with entries of at most two pages; older ones are moved to pages."""
+        """Return the manifest with entries of at most two pages; older ones move to pages."""
         self._joined.clear()
         sizes = [len(orjson.dumps(entry.to_json())) for entry in manifest.entries]
         if sum(sizes) <= 2 * self._page_bytes:
@@ -284,7 +274,7 @@ class ManifestSpill:
         return page
 
     def superfluous(self, held: Manifest | None) -> list[str]:
-        """Return the pages to delete once `held` is the manifest (`None`: it did not change)."""
+        """Return pages to delete once `held` is the manifest (`None`: unchanged)."""
         named = set() if held is None else {page.key for page in held.pages} | {page.key for page in held.garbage.pages}
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
@@ -304,7 +294,6 @@ class ManifestSpill:
         return None
 
     def _size(self, page: PageRef) -> int:
-        """Return the size class of a page: 0 as spilled, 1 as eight of those, and so on."""
         size, limit = 0, 2 * self._page_bytes
         while page.entries * _ENTRY > limit:
             size, limit = size + 1, limit * JOINED
@@ -316,7 +305,7 @@ class ManifestSpill:
 
 @dataclass(frozen=True, slots=True)
 class ManifestSwap:
-    """Swaps manifests for the owning cluster, under its tiering."""
+    """Swaps manifests for the owning cluster under its tiering."""
 
     storage: ObjectStore
     cluster_id: str
@@ -327,14 +316,13 @@ class ManifestSwap:
     def __call__(
         self, partition: RemotePartition, change: Callable[[Manifest], Manifest | None], *, mark: str | None = None
     ) -> Manifest | None:
-        """Change a manifest with one swap; return the result, or `None` if nothing changed.
+        """Change a manifest with one swap; return the result, or `None` for no change.
 
-        `change` gets the manifest, empty if there is none, and returns the new one or `None`; it runs again after a
-        lost race. Nothing changes under a newer tiered epoch. Large manifests are spilled.
+        `change` gets the manifest, empty if there is none; it runs again after a lost race. Nothing changes under a
+        newer tiered epoch.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
-            UserError: The manifest is damaged.
             LostRaceError: Other writers were first every time.
         """
         register = manifest_register(self.storage, partition)
@@ -365,11 +353,10 @@ N = TypeVar("N", Entry, PageRef)
 
 
 def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> bool:
-    """Delete the garbage of a manifest; return whether there was any.
+    """Delete a manifest's garbage; return whether there was any.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition; the garbage is deleted nevertheless.
-        UserError: The manifest or a page is damaged.
     """
     if not garbage:
         return False
@@ -385,7 +372,7 @@ def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> b
 
 
 def delete_garbage(storage: ObjectStore, garbage: Garbage) -> None:
-    """Delete the objects of garbage: segments with their indexes, and each page after its segments."""
+    """Delete segments with their indexes, and each page after its segments."""
     storage.delete(objects_of(garbage.entries))
     for page in garbage.pages:
         try:
@@ -408,7 +395,7 @@ def _without(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
 
 
 Change = Callable[[Manifest], Manifest | None]
-"""Returns the new manifest, or `None` for no change; may raise if the owner is wrong."""
+"""Returns the new manifest, or `None` for no change; may raise for a wrong owner."""
 _ROUNDS: Final = 20
 
 
@@ -416,13 +403,12 @@ _ROUNDS: Final = 20
 class ManifestHandover:
     """Changes the owner of all manifests of a topic.
 
-    `check` runs between reading a manifest and swapping it: a late process must read and check again.
+    `check` runs between read and swap, so a late process reads and checks again.
     """
 
     storage: ObjectStore
     location: TopicLocation
     check: Callable[[], None]
-    """Raises if the change is not, or no longer, allowed."""
     may_go_on: Callable[[], None] = lambda: None
     """Called before every write, from any thread; may raise."""
 
@@ -430,7 +416,6 @@ class ManifestHandover:
         """Change the existing manifests; return the results. Repeatable.
 
         Raises:
-            UserError: One is damaged.
             RetryableError: Other writers were first every time, or the store does not answer.
         """
         done: dict[int, Manifest] = {}
@@ -455,7 +440,7 @@ class ManifestHandover:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
     def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
-        """Return the resulting manifest; `None` if there is none or it must be read again."""
+        """Return `None` if there is no manifest or it must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))

@@ -16,9 +16,8 @@ from reconciler.objectstore.register import is_truncated_json, truncation_error
 
 T = TypeVar("T")
 _READ_ATTEMPTS: Final = 3
-"""Reads of a head or manifest before an object missing in it counts as lost."""
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
-"""Errors of decoding JSON of another shape."""
+"""Raised by decoding JSON of another shape."""
 RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 
@@ -30,23 +29,23 @@ def put_gzipped(store: ObjectStore, key: str, value: dict[str, Any]) -> str:
 
 
 def gzipped(value: dict[str, Any]) -> tuple[bytes, str]:
-    """Return the body that `put_gzipped` stores, and its sha256; deterministic."""
-    # Level 1 is three times as fast as the default, and catalogs are repetitive.
+    """Return the body and sha256 that `put_gzipped` stores; deterministic."""
+    # Level 1 is three times as fast as the default; catalogs are repetitive.
     body = gzip.compress(orjson.dumps(value), compresslevel=1, mtime=0)
     return body, hashlib.sha256(body).hexdigest()
 
 
 def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
-    """Return the error for a named object that is missing; `what` is lost with it."""
+    """Return the error for a missing object; `what` is lost."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
 def missing_offsets(
     store: ObjectStore, key: str, first: int, last: int, *, end: int | None = None
 ) -> MissingObjectError:
-    """Return the error for a missing object that held records of these offsets.
+    """Return the error for a missing object with records of these offsets.
 
-    `end`: the object is a manifest that exists and names nothing from that offset on.
+    `end`: a manifest exists and names nothing from that offset on.
     """
     what = f"the records at offsets {first} to {last}"
     error = missing(store, key, what)
@@ -60,8 +59,8 @@ def missing_offsets(
 def retry_missing(look: Callable[[], T]) -> T:
     """Call `look` until it finds every object, or misses the same one three times.
 
-    Maintenance may have replaced the object; the head or manifest, read again, names the new one. An object that was
-    not missing before shows that another process published since, so it does not count as a failed attempt.
+    Maintenance may have replaced the object. A newly missing object shows that another process published, so it is no
+    failed attempt.
 
     Raises:
         MissingObjectError: The same object was missing three times.
@@ -77,11 +76,10 @@ def retry_missing(look: Callable[[], T]) -> T:
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
-    """Return the value that `put_gzipped` stored; `what` is lost with it.
+    """Return a value stored by `put_gzipped`; without the object `what` is lost.
 
     Raises:
         MissingObjectError: The object is missing.
-        UserError: Its digest is wrong.
     """
     body = existing(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
@@ -91,11 +89,7 @@ def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the cata
 
 
 def existing(store: ObjectStore, key: str, what: str) -> bytes:
-    """Return the body of a named object; `what` is lost with it.
-
-    Raises:
-        MissingObjectError: The object is missing.
-    """
+    """Return the body of a named object. Raises `MissingObjectError`: `what` is lost."""
     stored = store.get(key)
     if stored is None:
         raise missing(store, key, what)
@@ -103,11 +97,7 @@ def existing(store: ObjectStore, key: str, what: str) -> bytes:
 
 
 def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises:
-        UserError: The body is no JSON object.
-    """
+    """Parse a JSON object."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -120,11 +110,7 @@ def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
 
 
 def decoded(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
-    """Decode the content of an object.
-
-    Raises:
-        UserError: The content is malformed.
-    """
+    """Decode the content of an object."""
     try:
         return decode(content)
     except MALFORMED as error:

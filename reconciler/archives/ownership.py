@@ -1,7 +1,7 @@
 """Ownership registers of detached topics: claim, settle, release.
 
-`detached` → `claimed` (being mounted) → `mounted` → `detached`, each by one swap under the next epoch, so that of two
-clusters one loses. The claim is the mark of a migration, which continues by it.
+`detached` → `claimed` (being mounted) → `mounted` → `detached`, each by one swap under the next epoch, so one of two
+clusters loses. The claim is a migration's mark.
 """
 
 from __future__ import annotations
@@ -52,21 +52,19 @@ class OwnershipState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Content of a topic's register. Sizes are those of the last detach."""
+    """A topic's register. Sizes are those of the last detach."""
 
     location: TopicLocation
     state: OwnershipState
     owner: str | None
-    """Id of the cluster that mounts or owns it; if detached, of the last owner."""
     claim: str | None
     """Mark of the migration that claimed or detached it."""
     name: str
-    """Its name on the owner."""
     partitions: int = 0
     records: int = 0
     bytes: int = 0
     at_ms: int = 0
-    """Write time, by the writer's clock."""
+    """By the writer's clock."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -83,25 +81,21 @@ class Ownership:
 
 
 def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership | None:
-    """Return a topic's ownership; `None` if it was never detached.
-
-    Raises:
-        UserError: The register is damaged, or of a newer format.
-    """
+    """Return a topic's ownership; `None` if it was never detached."""
     register = ownership_register(storage, location)
     held = register.read()
     return None if held is None else _parse(register, held)
 
 
 def ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
-    """Yield the ownership of every topic ever detached, by key: one LIST, and one GET each."""
+    """Yield the ownership of every topic ever detached: one LIST, and one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
     results = side_by_side(lambda key: ownership_at(storage, key), keys, name="mountable")
     yield from ((key, result) for key, result in zip(keys, results, strict=True) if result is not None)
 
 
 def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
-    """Return the ownership at a key, or why it cannot be read."""
+    """Return the ownership at a key, or the error of reading it."""
     register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
     try:
         held = register.read()
@@ -111,11 +105,7 @@ def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None
 
 
 def sound_ownerships(storage: ObjectStore) -> list[Ownership]:
-    """Return the ownership of every topic ever detached, sorted by location; costs as `ownerships`.
-
-    Raises:
-        UserError: A register is damaged.
-    """
+    """Return sound ownerships, sorted by location; raises `UserError` for a damaged register."""
     sound = []
     for _, ownership in ownerships(storage):
         if isinstance(ownership, UserError):
@@ -125,11 +115,7 @@ def sound_ownerships(storage: ObjectStore) -> list[Ownership]:
 
 
 def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
-    """Require that an object of a migration belongs to the cluster or to no owner.
-
-    Raises:
-        OwnershipLostError: Another cluster owns it.
-    """
+    """Raise `OwnershipLostError` if an object of a migration belongs to another cluster."""
     if owner not in {cluster_id, NOBODY}:
         message = f"{what} belongs to cluster {owner} now"
         raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
@@ -138,7 +124,7 @@ def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
 def update_ownership(
     storage: ObjectStore, location: TopicLocation, change: Callable[[Ownership | None], Ownership | None], *, mark: str
 ) -> None:
-    """Change a register with one swap under the next epoch; a repetition with the same mark does nothing."""
+    """Change a register with one swap under the next epoch; idempotent by `mark`."""
     register = ownership_register(storage, location)
 
     def changed(held: RegisterSnapshot | None) -> Json | None:
@@ -168,11 +154,7 @@ def _parse(register: Register, held: RegisterSnapshot) -> Ownership:
 def check_claimable(
     location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str = ""
 ) -> None:
-    """Require that a topic is detached, or claimed by this migration.
-
-    Raises:
-        OwnershipLostError: Another cluster or migration has it.
-    """
+    """Raise `OwnershipLostError` unless a topic is detached, or claimed by this migration."""
     if ownership is None:
         message = f"{location} was never detached: it belongs to cluster {location.cluster_id}"
         raise OwnershipLostError(message, hint="Unmount it there first.")
@@ -189,7 +171,7 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
     """Claim a detached topic for a migration. Repeatable.
 
     Raises:
-        OwnershipLostError: Another cluster or migration has it, or this one has given it back.
+        OwnershipLostError: Another cluster or migration has it, or this one has returned it.
     """
 
     def claim(current: Ownership | None) -> Ownership | None:
@@ -205,11 +187,7 @@ def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership
 def check_owned(
     location: TopicLocation, ownership: Ownership | None, cluster_id: str | None, claim: str | None
 ) -> None:
-    """Require that a migration's claim still holds.
-
-    Raises:
-        OwnershipLostError: It was given back or taken.
-    """
+    """Raise `OwnershipLostError` if a migration's claim was returned or taken."""
     check_claimable(location, ownership, cluster_id, claim or "")
     if ownership is not None and ownership.state is OwnershipState.DETACHED:
         message = f"{location} was released: the claim of this cluster no longer exists"
@@ -217,11 +195,7 @@ def check_owned(
 
 
 def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Mark a claimed topic as mounted.
-
-    Raises:
-        OwnershipLostError: The claim was taken.
-    """
+    """Mark a claimed topic as mounted. Raises `OwnershipLostError` if the claim was taken."""
 
     def settled(current: Ownership | None) -> Ownership | None:
         check_owned(location, current, cluster_id, claim)
@@ -233,7 +207,7 @@ def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str,
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
-    """Drop a claim, and keep a delayed claim write from succeeding. Does nothing if another cluster has the topic."""
+    """Drop a claim and make a delayed claim fail. No effect if another cluster has the topic."""
     update_ownership(storage, location, lambda current: current, mark=_claim_mark(claim))
 
     def unclaim(current: Ownership | None) -> Ownership | None:
@@ -249,17 +223,13 @@ def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str
 
 
 def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Ownership) -> None:
-    """Mark a topic as detached, for the cluster that owns it, once per migration.
-
-    Raises:
-        OwnershipLostError: Another cluster owns it.
-    """
+    """Mark an owned topic as detached, once per migration. Raises `OwnershipLostError` for another owner."""
 
     def detach(current: Ownership | None) -> Ownership | None:
         if current is None:
             return detached
         if current.claim == detached.claim:
-            return None  # done by an earlier process
+            return None
         if current.owner != detached.owner or current.state is not OwnershipState.MOUNTED:
             message = f"{location} belongs to cluster {current.owner} now"
             raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
@@ -269,12 +239,9 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
 
 
 def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership, described: str) -> None:
-    """Replace the claim of a topic's owner, which stops its migrations of the topic.
+    """Replace the claim of a topic's owner, which stops its migrations.
 
     `described` is the owner in `topic.json`: see `check_owner`.
-
-    Raises:
-        UserError: It has another owner, or none.
     """
 
     def seize(current: Ownership | None) -> Ownership | None:
@@ -285,11 +252,7 @@ def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership
 
 
 def check_seized(location: TopicLocation, ownership: Ownership | None, owner: str, claim: str) -> None:
-    """Require that a seized topic is still seized by this process.
-
-    Raises:
-        UserError: It was released, or another process is releasing it.
-    """
+    """Raise `UserError` if a topic is no longer seized by this process."""
     check_owner(location, ownership, owner)
     if ownership is None or ownership.claim != claim:
         message = f"another process is releasing {location}, or cluster {owner} has let go of it"
@@ -297,18 +260,14 @@ def check_seized(location: TopicLocation, ownership: Ownership | None, owner: st
 
 
 def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
-    """Delete the register of a topic that its owner has deleted."""
+    """Delete the register of a topic deleted by its owner."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.owner == cluster_id and ownership.state is OwnershipState.MOUNTED:
         storage.delete([mountable_key(location.topic, location.cluster_id, location.revision)])
 
 
 def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, released: Ownership) -> None:
-    """Mark a seized topic as detached.
-
-    Raises:
-        UserError: It is no longer seized.
-    """
+    """Mark a seized topic as detached."""
 
     def release(current: Ownership | None) -> Ownership | None:
         check_seized(location, current, owner, released.claim or "")
@@ -318,12 +277,9 @@ def release_topic(storage: ObjectStore, location: TopicLocation, owner: str, rel
 
 
 def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str, described: str = NOBODY) -> None:
-    """Require that `owner` owns a topic.
+    """Raise `UserError` if `owner` does not own a topic.
 
-    Without a register, which may be lost, `described` is the owner, by `topic.json`.
-
-    Raises:
-        UserError: It has another owner, or none.
+    Without a register `described` decides, the owner in `topic.json`.
     """
     first = location.cluster_id if described == NOBODY else described
     has = first if ownership is None else ownership.owner

@@ -1,7 +1,7 @@
 """Pages: older entries of a head, in immutable objects.
 
-A head stores its newest entries and references to pages, oldest first. Many pages become a page of pages, and so on: a
-tree, so that a head stays small and each entry is found in a few requests.
+A head stores its newest entries and references to pages, oldest first. Pages form a tree, so a head stays small and
+each entry is found in a few requests.
 """
 
 from __future__ import annotations
@@ -51,29 +51,19 @@ def pages_page(pages: Sequence[PageRef]) -> bytes:
 
 
 def read_page(store: ObjectStore, page: PageRef) -> tuple[Entry, ...]:
-    """Return the entries of a page of level 0, oldest first.
-
-    Raises:
-        MissingObjectError: The page is missing.
-        UserError: It is damaged, or of a newer format.
-    """
+    """Return the entries of a page of level 0, oldest first. Raises `MissingObjectError`."""
     return _read(store, page, lambda content: tuple(map(Entry.from_json, content["entries"])))
 
 
 def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
-    """Return the references in a page of a higher level, oldest first.
-
-    Raises:
-        MissingObjectError: The page is missing.
-        UserError: It is damaged, or of a newer format.
-    """
+    """Return the references in a page of a higher level, oldest first. Raises `MissingObjectError`."""
     return _read(store, page, lambda content: tuple(map(PageRef.from_json, content["pages"])))
 
 
 def all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
     """Yield all pages of a head, each after the pages below it. Reads only pages of pages.
 
-    `skips_missing` ignores missing pages and all below them, for a repeated deletion.
+    `skips_missing` skips missing pages and their subtrees, for a repeated deletion.
     """
     return _pages(store, head.pages, skips_missing=skips_missing)
 

@@ -49,12 +49,9 @@ class Loss:
 
 
 def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
-    """Return the manifests of a topic's partitions, without partitions that were never uploaded.
+    """Return the manifests of a topic's partitions, without those never uploaded.
 
-    One LIST, and a GET per partition and page. A loss is checked twice, because retention or merging may interfere.
-
-    Raises:
-        UserError: A manifest is damaged, of a newer format or missing, or something it names is lost.
+    One LIST, and a GET per partition and page. A loss is checked twice: retention or merging may interfere.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:
@@ -79,11 +76,7 @@ def listed_losses(lost: Sequence[Loss]) -> str:
 
 
 def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
-    """Reject a partition without manifest that has segments with these `keys`.
-
-    Raises:
-        UserError: There are segments.
-    """
+    """Reject a partition without manifest whose segments have these `keys`."""
     ranges = sorted(offsets for key in keys if (offsets := offsets_of_segment(key)) is not None)
     if ranges:
         last = max(last for _, last in ranges)
@@ -96,12 +89,9 @@ def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable
 
 
 def losses_of(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
-    """Return objects that the manifests of these partitions name and object storage lacks.
+    """Return objects that manifests name and object storage lacks.
 
     One LIST, and a GET per partition and page; all twice if something seems lost.
-
-    Raises:
-        UserError: A manifest or page is damaged, or of a newer format.
     """
 
     def looked() -> list[Loss]:
@@ -126,10 +116,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
 def _read_stored(
     storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
 ) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
-    """Return manifests, and the sizes of stored objects by partition.
-
-    Lists after reading: named objects exist before.
-    """
+    """Lists after reading manifests: their objects exist before."""
 
     def read(number: int) -> Manifest | None:
         return read_manifest(storage, remote_partition(place, number))
@@ -156,7 +143,6 @@ def _losses(
 
 
 def _find_outdated_manifests(topic: TopicManifest, manifests: Mapping[int, Manifest]) -> Iterator[Loss]:
-    """Yield records of a detached topic that no manifest has: a manifest is missing or an older copy."""
     for number, end in topic.ends.items():
         manifest = manifests.get(number)
         has = 0 if manifest is None else manifest.end
@@ -168,7 +154,6 @@ def _find_outdated_manifests(topic: TopicManifest, manifests: Mapping[int, Manif
 def _losses_of_partition(
     storage: ObjectStore, number: int, manifest: Manifest, sizes: Mapping[str, int]
 ) -> Iterator[Loss]:
-    """Yield the losses of a partition; a lost page loses all that it names."""
     pages: list[PageRef] = list(manifest.pages)
     entries: list[Entry] = list(manifest.entries)
     while pages:
@@ -190,9 +175,9 @@ _NAMED: Final = 10
 
 
 def manifests_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], int]:
-    """Return the number of partitions with a manifest, by cluster id and initial revision of the topic.
+    """Return the number of partitions with a manifest, by cluster id and initial revision.
 
-    One LIST, of all clusters or of one. A topic with only a `topic.json` has 0.
+    One LIST. A topic with only a `topic.json` has 0.
     """
     prefix = REMOTE_TOPICS if cluster_id is None else f"{REMOTE_TOPICS}{cluster_id}/"
     described: set[tuple[str, int]] = set()
@@ -207,11 +192,7 @@ def manifests_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tu
 
 
 def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
-    """Return the topic at a location.
-
-    Raises:
-        UserError: It does not exist, has another name, or its register is damaged or of a newer format.
-    """
+    """Return the topic at a location."""
     topic = read_topic_manifest(storage, location.cluster_id, location.revision)
     if topic is None:
         lost = topic_manifest_key(location.cluster_id, location.revision)
@@ -228,11 +209,7 @@ def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
 
 
 def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
-    """Return the only location of a topic by its full name, for `remote.recovery`.
-
-    Raises:
-        UserError: There is none, or several.
-    """
+    """Return a topic's only location, by full name, for `remote.recovery`; several are an error."""
     locations = sorted(_locations_called(storage, full_name))
     if len(locations) == 1:
         return locations[0]
@@ -247,11 +224,7 @@ def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
 
 
 def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> Recoverable:
-    """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `whole_partitions_of`.
-
-    Raises:
-        UserError: The topic does not exist, is mounted elsewhere, damaged, of a newer format, or not whole.
-    """
+    """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `whole_partitions_of`."""
     topic = located(storage, location)
     check_unmounted(storage, topic.location, cluster_id)
     manifests = whole_partitions_of(storage, topic)
@@ -272,11 +245,7 @@ def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str |
 
 
 def check_unmounted(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> None:
-    """Require that a topic is not mounted on another cluster.
-
-    Raises:
-        UserError: It is, or its register is damaged.
-    """
+    """Require that a topic is not mounted on another cluster."""
     ownership = read_ownership(storage, location)
     if ownership is not None and ownership.state is not OwnershipState.DETACHED and ownership.owner != cluster_id:
         message = f"{location} is mounted on cluster {ownership.owner}"

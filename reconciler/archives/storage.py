@@ -26,16 +26,12 @@ APART: Final = "Give objectStorage its own location, outside every cluster's roo
 _FOLDER: Final = "file://"
 _MARK: Final = b'"reconciler.cluster/'
 _LISTED_KEYS: Final = 1000
-"""One page of a LIST."""
 
 
 def check_place(storage: ObjectStore, root: str | None = None) -> None:
-    """Reject an object storage that is, contains or lies inside a cluster's root, where that can be seen.
+    """Reject an object storage that is, contains or is inside a cluster's root, if that is visible.
 
     `root` is the URL of the cluster that tiers there. Costs a GET and one page of a LIST.
-
-    Raises:
-        UserError: It overlaps, or cannot be read.
     """
     if root is not None and root.startswith(_FOLDER) and is_overlapping(root, storage.url):
         raise UserError(
@@ -53,7 +49,7 @@ def check_place(storage: ObjectStore, root: str | None = None) -> None:
 
 
 def _roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
-    """Yield cluster roots that contain a folder; those of a bucket cannot be seen."""
+    """Cluster roots of a bucket are not visible."""
     if storage.url.startswith(_FOLDER):
         for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
             with suppress(ReconcilerError):  # folders without read permission are skipped
@@ -62,7 +58,7 @@ def _roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
 
 
 def _is_cluster(store: ObjectStore, key: str) -> bool:
-    stored = store.get(key)  # other programs may have files of this name
+    stored = store.get(key)
     return stored is not None and _MARK in stored.body
 
 
@@ -70,11 +66,7 @@ _FORMAT: Final = "reconciler.object-storage/1"
 
 
 def read_storage_id(storage: ObjectStore) -> str | None:
-    """Return the id of an object storage; `None` if no cluster has tiered into it.
-
-    Raises:
-        UserError: The file is damaged, or of a newer format.
-    """
+    """Return an object storage's id; `None` if no cluster has tiered into it."""
     stored = storage.get(STORAGE)
     if stored is None or is_truncated_json(stored.body):
         return None
@@ -86,29 +78,21 @@ def read_storage_id(storage: ObjectStore) -> str | None:
 
 
 def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Create the object storage's id if there is none; return the id that is stored.
-
-    Raises:
-        UserError: Conditional writes fail, rights are missing, a cluster is stored there, or it has lost its id.
-    """
+    """Create the object storage's id if there is none; return the stored id."""
     existing_id = read_storage_id(storage)
     if existing_id is not None:
         return existing_id
     check_place(storage)
-    check_not_lost(storage, None)  # A new id would cut off the clusters that are bound to the old one.
+    check_not_lost(storage, None)  # A new id would disconnect clusters bound to the old one.
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
-    with suppress(LostRaceError):  # another process was first
+    with suppress(LostRaceError):
         create(storage, STORAGE, body)
     return read_storage_id(storage) or ""
 
 
 def check_usable(storage: ObjectStore) -> None:
-    """Require that objects can be written, swapped and deleted.
-
-    Raises:
-        UserError: Conditional writes fail, or rights are missing.
-    """
+    """Require that objects can be written, conditionally swapped and deleted."""
     problems = storage.probe()
     if problems:
         message = f"{storage.url} cannot hold a remote tier: {'; '.join(problems)}"
@@ -116,11 +100,7 @@ def check_usable(storage: ObjectStore) -> None:
 
 
 def check_storage(storage: ObjectStore, expected: str | None) -> None:
-    """Require the object storage to which the cluster is bound (F-R-013).
-
-    Raises:
-        UserError: It is another one.
-    """
+    """Require the object storage to which the cluster is bound (F-R-013)."""
     storage_id = read_storage_id(storage)
     if expected is not None and storage_id is None:
         check_not_lost(storage, expected)
@@ -131,11 +111,7 @@ def check_storage(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
-    """Require the cluster's object storage on an executor; the hint names the machine.
-
-    Raises:
-        UserError: It is another one.
-    """
+    """Require the cluster's object storage on an executor; the hint names the machine."""
     try:
         check_storage(storage, expected)
     except UserError as error:
@@ -145,21 +121,13 @@ def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
 
 
 def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
-    """Require that a place without `storage.json` has no topics; one LIST.
-
-    Raises:
-        UserError: It has: the file is lost.
-    """
+    """Reject a place without `storage.json` that has topics; one LIST."""
     if _holds_topics(storage):
         raise _lost(storage, expected)
 
 
 def check_given(storage: ObjectStore | None, bound: str | None) -> None:
-    """Require an object storage if the cluster is bound to one.
-
-    Raises:
-        UserError: It is bound to one, and none is configured.
-    """
+    """Reject a missing object storage if the cluster is bound to one."""
     if storage is None and bound is not None:
         message = f"remote segments are in object storage {bound}, and the cluster is opened without one"
         raise UserError(message, hint="Declare objectStorage of the cluster as it was.")

@@ -1,7 +1,6 @@
 """`topic.json`: the register of a topic in object storage.
 
-It is written when a topic begins to upload and follows the catalog: `serial` is the commit it was taken from, and an
-older one never replaces a newer one. Every tiered topic is found by it.
+It is written before a topic's first upload and follows the catalog; an older `serial` never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ _SHAPE: Final = {
 class CommittedOffset:
     """The committed offset of a group in a partition, with its metadata and time.
 
-    `at_ms` is `None` if the offset was set by a reset. `epoch` is the log's newest epoch at the commit, if known
-    (KIP-320).
+    `at_ms` is `None` for a reset offset. `epoch` is the log's newest epoch at the commit, if known (KIP-320).
     """
 
     offset: int
@@ -59,10 +57,7 @@ class CommittedOffset:
     epoch: int | None = None
 
     def clamped(self, bounds: Bounds) -> CommittedOffset:
-        """Return the offset limited to the log's bounds.
-
-        If the log was truncated since, the offset is limited to the cut: later records are new.
-        """
+        """Return the offset limited to the log's bounds, and to the cut of a truncated log."""
         end = bounds.end if self.epoch is None else min(bounds.end, bounds.same_to(self.epoch))
         offset = max(min(self.offset, end), bounds.start)
         return self if offset == self.offset else CommittedOffset(offset, self.metadata, self.at_ms)
@@ -83,31 +78,28 @@ class TopicManifest:
     """A topic in object storage."""
 
     location: TopicLocation
-    """Its name, cluster and initial revision at creation."""
+    """Name, cluster and initial revision at creation."""
     owner: str
     """Id of the owning cluster; `NOBODY` if detached."""
     serial: int
-    """Of the owner's catalog at the time of writing."""
+    """Of the owner's catalog."""
     name: str
     """Full name on the owner."""
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Set on the topic."""
     effective: Mapping[str, str] = field(default_factory=dict)
-    """All configs set on the topic, its namespaces or its cluster; others had their default."""
+    """Configs of the topic, its namespaces and its cluster; others have their default."""
     initial: Mapping[str, str] = field(default_factory=dict)
-    """Defaults of the cluster at creation."""
+    """The cluster's defaults at creation."""
     tiered_epoch: int = 0
-    """Of its tiering on the owner."""
     groups: Mapping[str, Mapping[int, CommittedOffset]] = field(default_factory=dict)
-    """Committed offsets by group and partition at the detach; while it is owned, of groups without a namespace there.
-    """
+    """By group and partition at the detach; before, only groups without a namespace there."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """End offset at the detach of each partition ever written to."""
+    """End offset at the detach of each partition ever written."""
 
     streams: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
-    """Last batch of each stream at the detach: its number, and the identity of its rows."""
+    """Last batch of each stream at the detach: its number and the identity of its rows."""
 
     def equals_except_serial(self, other: TopicManifest) -> bool:
         """Return whether they are equal except for `serial`."""
@@ -164,11 +156,7 @@ class TopicManifest:
 
 
 def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) -> TopicManifest | None:
-    """Return a topic's register by the cluster and initial revision of its location; `None` if there is none.
-
-    Raises:
-        UserError: It is damaged, or of a newer format.
-    """
+    """Return a topic's register by its location; `None` if there is none."""
     register = _register(storage, cluster_id, revision)
     held = register.read()
     return None if held is None else _parse(register, held)
@@ -180,12 +168,11 @@ def hand_over(
     change: Callable[[TopicManifest | None], TopicManifest | None],
     mark: str,
 ) -> None:
-    """Change a topic's register, for example its owner: `change` returns the new content, or `None` for no change.
+    """Change a topic's register; `change` returns the new content, or `None` for no change.
 
     A repetition with the same mark does nothing.
 
     Raises:
-        UserError: It is damaged, or of a newer format.
         LostRaceError: Other writers were first every time.
     """
     register = _register(storage, location.cluster_id, location.revision)
@@ -198,9 +185,7 @@ def hand_over(
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
-    """Update a topic's register; return whether it changed. Stored groups stay, and a damaged register is replaced.
-
-    `creates`: also create a missing register.
+    """Update a topic's register; return whether it changed. Stored groups stay; a damaged register is replaced.
 
     Raises:
         OwnershipLostError: Another cluster owns it.
@@ -231,7 +216,6 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
 
 
 def _replace_damaged(register: Register, manifest: TopicManifest) -> bool:
-    """Swap a damaged register; return false if it is whole again."""
     stored = register.store.get(register.key)
     try:
         held = register.read()
