@@ -1,4 +1,4 @@
-"""CSV, JSON and Parquet files as streamed batches of records; no file is loaded whole.
+"""CSV, JSON and Parquet files as streamed batches of records.
 
 Rows of `jsonl`, `csv` and `parquet` become JSON values; chosen fields give key and time. `records` is the output of
 `topic consume`.
@@ -34,22 +34,22 @@ _LIKE_A_NUMBER: Final = {
     "integer": r"^\s*-?0\d",
     "floating": r"^\s*(?:[+-]?(?:0\d|\d{17})|\+\d{7,}\s*$)",
 }
-"""Cells that Arrow would read as numbers and lose digits: `00123`, `+4917012345678`, more digits than a float has."""
+"""Cells that lose digits as numbers: `00123`, `+4917012345678`, more digits than a float has."""
 
 
 def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     """Yield the rows of a CSV file with a header line.
 
-    Arrow infers types from the first 16 MiB; empty columns and cells that would lose digits as numbers stay text. An
-    unquoted cell that is empty, NA, N/A, NULL or NaN is null.
+    Arrow infers types from the first 16 MiB; empty columns and cells that would lose digits stay text. An unquoted cell
+    that is empty, NA, N/A, NULL or NaN is null.
     """
     begun = _Begun(stream)
     names: list[str] = []
     try:
         reader = _csv_reader(begun, _texts_in(begun.first))
         names = reader.schema.names
-        # Lines count as in an editor, with the header as the first; a cell with a line break counts as one. The reader
-        # is closed after errors too: Arrow's read-ahead thread must not outlive it.
+        # The header is line 1, and a cell with a line break counts as one line. Close the reader after errors too:
+        # Arrow's read-ahead thread must not outlive it.
         with reader:
             for rows in _counted(reader, source):
                 yield replace(rows, before=rows.before + 1, unit="line")
@@ -58,7 +58,7 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
 
 
 class _Begun:
-    """A stream whose first block is inspected, then read again."""
+    """A stream whose first block is inspected and then read again."""
 
     closed = False
 
@@ -77,7 +77,6 @@ class _Begun:
 
 
 def _texts_in(first: bytes) -> dict[str, pa.DataType]:
-    """Return the columns to read as text, whatever type Arrow infers from the first block."""
     whole = first[: first.rfind(b"\n") + 1] if len(first) == _BLOCK else first
     try:
         table = _csv_reader(BytesIO(whole or first), {}).read_all()
@@ -85,7 +84,7 @@ def _texts_in(first: bytes) -> dict[str, pa.DataType]:
         numbers = {name: pa.string() for name, kind in kinds.items() if kind in _LIKE_A_NUMBER}
         cells = _csv_reader(BytesIO(whole or first), numbers).read_all() if numbers else table
     except pa.ArrowInvalid:
-        return {}  # the caller's read reports the error
+        return {}
     texts = [name for name, kind in kinds.items() if kind == "null"]
     for name, column in zip(cells.schema.names, cells.columns, strict=True):
         pattern = _LIKE_A_NUMBER.get(kinds[name])
@@ -108,11 +107,7 @@ def _csv_reader(stream: BinaryIO | _Begun, types: dict[str, pa.DataType]) -> pya
 
 
 def read_parquet(stream: BinaryIO, source: str) -> Iterator[Rows]:
-    """Yield the rows of a Parquet file.
-
-    Raises:
-        UserError: It is no Parquet file, or comes through a pipe.
-    """
+    """Yield the rows of a Parquet file."""
     if not stream.seekable():
         hint = "Parquet is read from its end: give the file's name instead of a pipe."
         raise UserError(f"{source}: a Parquet file cannot be read from a pipe", hint=hint)
@@ -169,22 +164,18 @@ _LONGEST_LINE: Final = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A stream to produce from; `name` is its file, or `-`, for errors."""
+    """An input stream; `name` is its file, or `-`, for errors."""
 
     stream: BinaryIO
     name: str
     form: InputFormat
     fields: Fields = NO_FIELDS
     partition: int | None = None
-    """Partition of all records; `None`: the record's own, else by key."""
+    """`None`: the record's own, else by key."""
 
 
 def format_of(name: str) -> InputFormat:
-    """Return the format of a file by its name's suffix.
-
-    Raises:
-        UserError: The suffix is unknown.
-    """
+    """Return a file's format by the suffix of its name."""
     form = _ENDINGS.get(PurePath(name).suffix.lower())
     if form is None:
         what = "standard input has no name to guess its format by" if name == "-" else f"{name}: not a format we know"
@@ -193,11 +184,7 @@ def format_of(name: str) -> InputFormat:
 
 
 def read_input(source: Input) -> Iterator[pa.RecordBatch]:
-    """Yield the records of an input as batches of `INPUT_SCHEMA`, in order.
-
-    Raises:
-        UserError: Something is no record; names line or row, field and remedy.
-    """
+    """Yield an input's records as batches of `INPUT_SCHEMA`. Errors name line or row, field and remedy."""
     for batch in _batches(source):
         if source.partition is None:
             yield batch
@@ -227,7 +214,7 @@ def _batches(source: Input) -> Iterator[pa.RecordBatch]:
 
 
 def _lines(source: Input) -> Iterator[bytes]:
-    """Yield lines; reject a file without line breaks instead of loading it."""
+    """Reject a file without line breaks instead of loading it."""
     number = 0
     while line := source.stream.readline(_LONGEST_LINE):
         number += 1
@@ -237,8 +224,8 @@ def _lines(source: Input) -> Iterator[bytes]:
         yield line
 
 
-# `records` is JSON lines that `produce` reads back exactly. `values` is each value's bytes and a newline, an empty line
-# if absent. `parquet` is a table of `RECORD_SCHEMA`.
+# `records` is JSON lines that `produce` reads back exactly. `values` is each value and a newline, an empty line if
+# absent. `parquet` is a table of `RECORD_SCHEMA`.
 
 
 OutputFormat = Literal["records", "values", "parquet"]
@@ -247,7 +234,7 @@ _GROUP_BYTES: Final = 1 << 26
 
 
 def write_output(batches: Iterable[pa.RecordBatch], stream: BinaryIO, *, form: OutputFormat) -> int:
-    """Write batches of `RECORD_SCHEMA` as they come; return the number of records. Leaves the stream open."""
+    """Write batches of `RECORD_SCHEMA` as they arrive; return the number of records. Leaves the stream open."""
     match form:
         case "records":
             return _write_text(batches, stream, _output_lines)
@@ -263,7 +250,7 @@ def _write_text(batches: Iterable[pa.RecordBatch], stream: BinaryIO, render: Cal
     written = 0
     for batch in batches:
         stream.write(render(batch))
-        stream.flush()  # for readers that follow the output
+        stream.flush()
         written += batch.num_rows
     return written
 
@@ -287,7 +274,6 @@ def _write_parquet(batches: Iterable[pa.RecordBatch], stream: BinaryIO) -> int:
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Gather batches into row groups of 64 MiB, holding at most one."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

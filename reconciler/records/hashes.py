@@ -25,7 +25,7 @@ _M: Final = np.uint32(0x5BD1E995)
 _WORD: Final = 0xFFFFFFFF
 _FEW: Final = 8
 RUN: Final = 1_000
-"""Consecutive rows without a key that go to one partition."""
+"""Consecutive rows without a key that share a partition."""
 
 Words = npt.NDArray[np.uint32]
 
@@ -38,7 +38,7 @@ class Spread:
 
 
 def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array:
-    """Return the partition (int32) of each key; rows without a key rotate, 1,000 rows each, from partition 0."""
+    """Return the partition (int32) of each key; runs of 1,000 rows without a key rotate from partition 0."""
     chosen = places_of(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
@@ -49,18 +49,18 @@ def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array
 
 
 def places_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
-    """Return the partition of each key, as producers choose it; undefined for absent keys."""
+    """Return the partition that producers choose for each key; undefined for absent keys."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
 
 def murmur2(keys: pa.Array) -> Words:
     """Return the unsigned hash of each key; undefined for absent keys."""
     starts, lengths, content = _layout(keys)
-    # Longest last: the keys that still have words to mix are then a slice.
+    # Longest last, so the keys with words left to mix are a slice.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
     mixed = _SEED ^ lengths.astype(np.uint32)
-    # A word at every byte, without copying: four bytes of padding make the last ones readable.
+    # A word at every byte, without a copy; four bytes of padding make the last ones readable.
     words = np.ndarray((len(content) - 3,), "<u4", content, strides=(1,))
     whole = lengths // 4
     for index in range(int(whole[-_FEW]) if len(whole) >= _FEW else 0):
@@ -79,7 +79,7 @@ def murmur2(keys: pa.Array) -> Words:
 
 
 def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
-    """Mix the rest of the longest keys word by word: for so few, columns cost more than they save."""
+    """Few keys are mixed word by word: columns would cost more."""
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -98,7 +98,6 @@ def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.N
 
 
 def _layout(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return the start and length of each key, and the padded bytes that hold them."""
     _, bounds, content = keys.buffers()
     offsets = np.zeros(1, np.int64)
     if len(keys):
@@ -115,14 +114,11 @@ def split_by_partition(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (partition, records) of a batch of `INPUT_SCHEMA`, lowest partition first.
 
-    Records come out as `RECORD_SCHEMA`, with offsets from 0 in each partition until published. A missing partition is
-    chosen by key or round robin; a missing time becomes `now_ms`.
-
-    Raises:
-        UserError: A record names a partition the topic does not have.
+    Records come out as `RECORD_SCHEMA`, with offsets from 0 in each partition. Key or round robin chooses a missing
+    partition; a missing time becomes `now_ms`.
     """
     chosen, records = _chosen(batch, partitions, spread), batch
-    # Copying all records costs as much as hashing them: skip it if they are in order.
+    # A copy costs as much as hashing: skip it for records in order.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
         chosen, records = chosen[order], batch.take(pa.array(order))
@@ -139,11 +135,7 @@ def split_by_partition(
 
 
 def check_there(named: pa.Array, partitions: int) -> None:
-    """Reject partitions that a topic of so many partitions does not have.
-
-    Raises:
-        UserError: A partition does not exist.
-    """
+    """Reject partitions that the topic does not have."""
     ends = pc.min_max(named).as_py()
     for number in (ends["max"], ends["min"]):
         if number is not None and not 0 <= number < partitions:
@@ -171,21 +163,20 @@ def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarra
     return numbers
 
 
-# A record's frame is its timestamp, the lengths of key and value (-1 if absent), the number of headers, the bytes of
-# key and value, then each header in the same way. Frames are unique to a record; they are built by columns, then hashed
-# one by one with xxh3.
+# A record's frame: timestamp, lengths of key and value (-1 if absent), number of headers, bytes of key and value, then
+# each header likewise. Frames are unique to a record, built by columns, and hashed with xxh3.
 
 
 _MODULUS: Final = 1 << 128
 _ROWS: Final = 1 << 15
-"""Rows hashed at once: 2^15 sums of a 16-bit limb times a 32-bit offset stay below 2^63."""
+"""2^15 sums of a 16-bit limb times a 32-bit offset stay below 2^63."""
 _BYTES: Final = 1 << 26
 _LENGTHS: Final = np.dtype([("key", "<i4"), ("value", "<i4")])
 _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4"), ("headers", "<i4")])
 
 
 def digest_of(batch: pa.RecordBatch, *, base: int) -> Digest:
-    """Return the digest of records, with offsets counted from `base`."""
+    """Return the digest of records; offsets count from `base`."""
     digest = Digest()
     for piece in _pieces(batch):
         digest += _digest(piece, base)
@@ -222,7 +213,7 @@ def _digest(piece: pa.RecordBatch, base: int) -> Digest:
 
 
 def _join(limbs: npt.NDArray[np.uint64]) -> int:
-    """Combine sums of 16-bit limbs, most significant first."""
+    """The most significant limb is first."""
     joined = 0
     for limb in limbs.tolist():
         joined = (joined << 16) + limb

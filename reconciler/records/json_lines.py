@@ -1,7 +1,7 @@
 """Records as JSON lines, and rows of files as records.
 
-Bytes that are not UTF-8 are `{"base64": "…"}`; absent is `null`, empty is `""`. Characters that some reader takes for a
-line end are escaped.
+Bytes that are not UTF-8 are `{"base64": "…"}`; absent is `null`, empty is `""`. Characters that some readers treat as
+line ends are escaped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCH_BYTES: Final = 1 << 24
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 _IGNORED: Final = ("topic",)
-"""Written by `topic consume --regex`; a producer chooses the topic itself."""
+"""Written by `topic consume --regex`; producers choose the topic."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
@@ -52,7 +52,7 @@ _HEADERS_HINT: Final = 'Write [["name", "value"], …].'
 
 
 def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield each record of a batch of `RECORD_SCHEMA` as a JSON line."""
+    """Yield each record of `RECORD_SCHEMA` as a JSON line."""
     names = batch.schema.names
     columns = [column.to_pylist() for column in batch.columns]
     for row in zip(*columns, strict=True):
@@ -81,12 +81,9 @@ def as_text(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` from JSON lines; errors name `source`.
+    """Yield batches of `INPUT_SCHEMA` from JSON lines; errors name `source`, line, field and remedy.
 
-    `offset` and `topic` are ignored; an absent `partition` or `timestamp_ms` is null. Empty lines are skipped.
-
-    Raises:
-        UserError: A line is not a record; names line, field and remedy.
+    `offset`, `topic` and empty lines are ignored; an absent `partition` or `timestamp_ms` is null.
     """
     rows: list[tuple[object, ...]] = []
     taken = 0
@@ -113,7 +110,7 @@ def _batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 class _BadFieldError(Exception):
-    """The error of one line; the caller adds the line number."""
+    """The caller adds the line number."""
 
     def __init__(self, field: str, problem: str, hint: str) -> None:
         super().__init__(field, problem, hint)
@@ -203,8 +200,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-# Times are ISO 8601 in UTC (`…Z`; without an offset they are UTC), bytes are text or `{"base64": "…"}`, decimals are
-# strings with every digit, durations are numbers in the unit of their column, NaN and infinities are null.
+# Times are ISO 8601 in UTC (`…Z`), bytes text or `{"base64": "…"}`, decimals strings, durations numbers in their
+# column's unit, NaN and infinities null.
 
 
 _OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC | orjson.OPT_NON_STR_KEYS
@@ -220,7 +217,7 @@ def json_values(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Return each cell as the bytes of a key: text and bytes unchanged, others as JSON; null stays null."""
+    """Return each cell as a key: text and bytes unchanged, others as JSON; null stays null."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
@@ -230,18 +227,18 @@ def json_texts(column: pa.Array) -> pa.Array:
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
         return _iso(column).cast(pa.binary())
-    # Many programs write NaN for a missing number: all of them become the key `null`.
+    # Many programs write NaN for a missing number: its key is `null`.
     cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _plain(column))
     return pa.array([None if cell is None else key_bytes(cell) for cell in cells], pa.binary())
 
 
 def key_bytes(cell: object) -> bytes:
-    """Return a JSON value as the bytes of a key: text unchanged, others as JSON."""
+    """Return a JSON value as a key: text unchanged, others as JSON."""
     return cell.encode() if isinstance(cell, str) else orjson.dumps(cell, _as_json, _OPTIONS)
 
 
 def _plain(column: pa.Array) -> list[Any]:
-    """Return a column as Python values for orjson; faster than `to_pylist`."""
+    """Faster than `to_pylist`."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_duration(column.type):
@@ -258,7 +255,7 @@ def _plain(column: pa.Array) -> list[Any]:
     if _is_text(column.type):
         try:
             return list(column.to_numpy(zero_copy_only=False).tolist())
-        except pa.ArrowException:  # Parquet text may be invalid UTF-8: write it as bytes
+        except pa.ArrowException:  # Parquet text may be invalid UTF-8
             return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
         return list(_texts(column).to_pylist())
@@ -266,7 +263,7 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def _iso(column: pa.Array) -> pa.Array:
-    """Return times as text, with fractions of a second only if the column has any."""
+    """Fractions of a second appear only if the column has any."""
     naive = column.cast(pa.timestamp(column.type.unit))
     whole = pc.floor_temporal(naive, unit="second") if column.type.unit != "s" else naive
     if column.type.unit != "s" and pc.all(pc.equal(whole, naive)).as_py() is not False:
@@ -275,11 +272,7 @@ def _iso(column: pa.Array) -> pa.Array:
 
 
 def _texts(times: pa.Array) -> pa.Array:
-    """Return times as Arrow writes them.
-
-    Raises:
-        ValueError: A time is beyond Arrow's calendar; Arrow returns a text about it instead of an error.
-    """
+    """Arrow returns a text about a time beyond its calendar, instead of an error."""
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
         message = "a time is after the year 32767"
@@ -311,7 +304,7 @@ TIME_HINT: Final = "Times are ISO 8601 such as 2013-01-01T05:00:00Z, or millisec
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a row that become key and time; `None`: no key, the time of producing."""
+    """The fields that become key and time; `None`: no key, the time of producing."""
 
     key: str | None = None
     timestamp: str | None = None
@@ -324,7 +317,7 @@ NO_FIELDS: Final = Fields()
 class Rows:
     """Some rows of an input, and the number of rows before them.
 
-    `unit` is the unit of the count: rows, or lines as an editor counts them.
+    `unit`: rows, or lines as an editor counts them.
     """
 
     source: str
@@ -334,11 +327,7 @@ class Rows:
 
 
 def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
-    """Return rows as records of `INPUT_SCHEMA`, without partitions.
-
-    Raises:
-        UserError: A field is missing, or a cell is not a time; names the row.
-    """
+    """Return rows as records of `INPUT_SCHEMA`, without partitions; errors name the row."""
     batch = rows.batch
     times = _times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
     try:
@@ -367,7 +356,7 @@ def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordB
 
 
 def no_such_field(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
-    """Return the error for a missing field, with the most similar names."""
+    """Return the error for a missing field, with similar names."""
     near = [f"{option} {candidate}" for candidate in nearest(name, known, likeness=0.5)]
     hint = did_you_mean(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
     return UserError(f"{where}: {name}: no such field ({option})", hint=hint)
@@ -390,12 +379,9 @@ def _times(rows: Rows, name: str) -> pa.Array:
 
 
 def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` whose values are the lines.
+    """Yield batches of `INPUT_SCHEMA` whose values are the lines. Skips empty lines; errors name the line.
 
-    Empty lines are skipped; a null field gives no key, or the current time.
-
-    Raises:
-        UserError: A line is not JSON, or lacks a requested field; names the line.
+    A null field means no key, or the current time.
     """
     gathered = _BatchBuilder(fields, source)
     for number, line in enumerate(lines, start=1):
@@ -408,8 +394,6 @@ def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[
 
 
 class _BatchBuilder:
-    """Collects rows into a batch."""
-
     def __init__(self, fields: Fields, source: str) -> None:
         self.fields, self.source = fields, source
         self._clear()
@@ -454,7 +438,6 @@ class _BatchBuilder:
         return row[field]
 
     def taken(self) -> pa.RecordBatch:
-        """Return the batch and start the next."""
         keys, values = pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary())
         try:
             batch = input_batch(keys, to_milliseconds(self.times), values)

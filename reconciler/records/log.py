@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from reconciler.records.offset_map import OffsetMap
 
 
-# A digest of records that can be added, shifted and compared without reading them again.
-#
-# Two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts keep them over
-# offsets from their base; any other base is reached by arithmetic, so borders of parts do not show.
+# Two sums mod 2^128 of h, a 128-bit hash of (timestamp, key, value, headers): Σh, and Σ(offset)·h. Parts store them
+# relative to a base and are shifted and added by arithmetic, so part borders do not show.
 
 
 _MODULUS: Final = 1 << 128
@@ -30,18 +28,17 @@ _MODULUS: Final = 1 << 128
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Count and sums of some records; offsets in `weighted` are counted from the base its maker chose."""
+    """Count and sums of records; the creator chose the base of the offsets in `weighted`."""
 
     records: int = 0
     total: int = 0
     weighted: int = 0
 
     def shifted(self, base: int) -> Digest:
-        """Return the digest with `base` added to every offset."""
+        """Return the digest with `base` added to each offset."""
         return Digest(self.records, self.total, (self.weighted + base * self.total) % _MODULUS)
 
     def __add__(self, other: Digest) -> Digest:
-        """Return the digest of both, where both count offsets from the same base."""
         return Digest(
             self.records + other.records,
             (self.total + other.total) % _MODULUS,
@@ -50,17 +47,13 @@ class Digest:
 
 
 Isolation = Literal["read_committed", "read_uncommitted"]
-"""Whether a reader waits for open transactions, or sees their records too. Aborted ones are never visible."""
+"""Whether a reader waits for open transactions or sees their records. Aborted ones are never visible."""
 MAX_OFFSET: Final = (1 << 63) - 1
 _ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
 def isolation_of(text: object) -> Isolation:
-    """Return the isolation of that name, in whatever case it is written.
-
-    Raises:
-        UserError: There is none.
-    """
+    """Return the isolation of that name, in any case."""
     for isolation in _ISOLATIONS:
         if isinstance(text, str) and text.lower() == isolation:
             return isolation
@@ -69,14 +62,14 @@ def isolation_of(text: object) -> Isolation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OffsetRange:
-    """Offsets from `start` up to, not including, `stop`."""
+    """Offsets from `start` up to, but excluding, `stop`."""
 
     start: int
     stop: int
 
     @property
     def length(self) -> int:
-        """How many offsets it spans; records may be fewer (aborted transactions, compaction)."""
+        """Number of offsets; records may be fewer (aborted transactions, compaction)."""
         return max(0, self.stop - self.start)
 
     def holds(self, other: OffsetRange) -> bool:
@@ -86,7 +79,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Start and end of a partition. `stable` is the last stable offset, the limit for `read_committed`."""
+    """Start and end of a partition. `stable` is the last stable offset, the limit of `read_committed`."""
 
     start: int
     local_start: int
@@ -95,10 +88,10 @@ class Bounds:
     epochs: tuple[tuple[int, int], ...] = ()
     """(epoch, first offset), oldest first."""
     compacted_to: int = 0
-    """Below this offset compaction may have removed records that later ones of their keys supersede."""
+    """Below this offset compaction may have removed superseded records."""
 
     def readable_end(self, isolation: Isolation) -> int:
-        """Return the end of what may be read."""
+        """Return the end of the readable offsets."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
     def same_to(self, epoch: int) -> int:
@@ -112,20 +105,19 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """Unreadable offsets of a log: their object is missing or damaged."""
+    """Unreadable offsets: their object is missing or damaged."""
 
     topic: str
     partition: int
     first: int
     last: int
     key: str
-    """Of the object; `url` is where it should be."""
+    """The object's key in the store `url`."""
     url: str
     damage: str = ""
-    """What is wrong with an object that is there."""
+    """Damage of an object that exists."""
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
         where = f"{self.topic}, partition {self.partition}"
         if self.damage:
             lost = f"offsets {self.first} to {self.last} cannot be read"
@@ -135,7 +127,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A stored stretch of a log, at most one task's work; copied whole."""
+    """A stored stretch of a log, copied whole; at most one task's work."""
 
     offsets: OffsetRange
     records: int
@@ -144,9 +136,9 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """What a task wrote under fresh names and the driver may publish: picklable, small.
+    """Records that a task staged under new names for the driver to publish. Picklable, small.
 
-    `at` is where it belongs; `None`: numbered when it is published. `entries` is the sink's own description.
+    `at` is their range; `None`: numbered by the publication. `entries` is the sink's own description.
     """
 
     partition: int
@@ -156,21 +148,20 @@ class StagedRecords:
     digest: Digest
     entries: bytes
     by: str = field(default_factory=this_process, compare=False)
-    """Process that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSeen:
-    """The log that a copy follows, as it was seen before a round of copying: what goes with what is published."""
+    """The log that a copy follows, as read before a round of copying. The sink stores it with the published records."""
 
     topic_id: str | None
-    """Another one: it was deleted and created again. `None`: its platform has none."""
+    """A recreated topic has another. `None`: the platform has none."""
     bounds: Mapping[int, Bounds]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """Where a partition of a sink ends. All below `fetched` is the log with that id, as it was under those epochs."""
+    """End of a partition of a sink. Everything below `fetched` equals the log with that id under those epochs."""
 
     end: int
     topic_id: str | None = None
@@ -180,7 +171,7 @@ class SinkPosition:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """What a transactional sink has committed of one partition: all below `through` of its source is there."""
+    """Commit of a transactional sink: one partition has everything below `through` of its source."""
 
     partition: int
     through: int
@@ -190,12 +181,12 @@ class CopyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Ranges of one partition in two logs that number their records differently: one should be a copy of the other."""
+    """Ranges of one partition in a log and its copy, which have different offsets."""
 
     left: OffsetRange
     right: OffsetRange
     offsets: OffsetMap | None = field(default=None, compare=False, repr=False)
-    """Maps records of the right log to the left; `None`: unknown."""
+    """Maps offsets of the right log to the left; `None`: unknown."""
 
 
 class TopicLog(Protocol):
@@ -207,143 +198,135 @@ class TopicLog(Protocol):
         ...
 
     def check_shared(self) -> None:
-        """Check that this machine can reach the log.
-
-        Raises:
-            UserError: It cannot: an unshared folder would look like an empty log.
-        """
+        """Raise `UserError` if this machine cannot reach the log: an unshared folder would seem empty."""
         ...
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of all partitions in one bulk call, or of `only` these, one by one."""
+        """Return the bounds of all partitions in one bulk call, or of the partitions `only`, one by one."""
         ...
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield what is readable in `offsets`, in offset order, as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records in `offsets`, in order, as batches of `RECORD_SCHEMA`."""
         ...
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time; `None` where all are older."""
+        """Return the offset of the first record at or after a time; `None` if all are older."""
         ...
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield how `offsets` is stored, in offset order, cut at both ends; reads no records.
+        """Yield the stored extents of `offsets` in order, cut at both ends; reads no records.
 
-        Counts of a stretch that was cut are estimates; offsets without records may belong to no extent.
+        Counts of a cut extent are estimates; offsets without records may be in no extent.
         """
         ...
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that together cover `offsets`: kept ones where the log has them, else computed by reading.
+        """Yield digests that cover `offsets`: stored ones if possible, else computed from records.
 
-        Their weights count offsets from 0, so they add up and compare with those of any other log.
+        Their weights count offsets from 0, so they are comparable with any other log's.
         """
         ...
 
 
 @runtime_checkable
 class CompactingLog(Protocol):
-    """A log that cannot report how far it is compacted: brokers do not."""
+    """A log that cannot report its compacted offset, such as a broker's."""
 
     def compacts(self) -> bool:
-        """Tell whether records may be gone that later ones of their keys supersede."""
+        """Return whether superseded records may be missing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Columns of `RECORD_SCHEMA` that a reader wants, and the times outside of which it wants no record."""
+    """Columns of `RECORD_SCHEMA` and times that a reader wants."""
 
     columns: frozenset[str]
     since_ms: int | None = None
     until_ms: int | None = None
 
     def may_hold(self, first_ms: int, last_ms: int) -> bool:
-        """Tell whether something whose oldest and newest times are these may hold a wanted record."""
+        """Return whether records within these times may be wanted."""
         is_early = self.since_ms is not None and last_ms < self.since_ms
         return not is_early and (self.until_ms is None or first_ms <= self.until_ms)
 
 
 @runtime_checkable
 class SelectiveLog(Protocol):
-    """A log that is stored by column and keeps statistics of times, so that less is fetched where less is wanted."""
+    """A columnar log with statistics of times, which can fetch less than whole records."""
 
     def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield the same records as `read`, in the same order: of each `offset` and the columns that are wanted.
+        """Yield the records that `read` yields, with `offset` and the wanted columns.
 
-        Records outside of the wanted times may be among them: the statistics are of many records at once.
+        Statistics cover many records at once, so some records may be outside the wanted times.
         """
         ...
 
 
 class StagedSink(Protocol):
-    """Where many tasks may write at once and one swap a partition makes it readable."""
+    """A sink that many tasks write in parallel; one swap per partition makes staged records readable."""
 
     def check_shared(self) -> None:
-        """Check that the driver sees files staged by executors.
-
-        Raises:
-            UserError: It does not: the sink is a folder that this executor does not share.
-        """
+        """Raise `UserError` unless the driver sees files staged by this executor."""
         ...
 
     def ends(self) -> Mapping[int, int]:
-        """Return each partition's end: where the next range must start."""
+        """Return each partition's end, the start of the next range."""
         ...
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return the same, and what each partition keeps of the log it was copied from; of `only` some."""
+        """Return each partition's end and the source it was copied from; `only` limits the partitions."""
         ...
 
     def following(self, source: SourceSeen) -> StagedSink:
-        """Return the same sink for a round over a source: what it publishes keeps which log that was copied from."""
+        """Return this sink for a round over a source; it stores the source with each publication."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write records under a fresh name; nothing is readable yet."""
+        """Write records under a new name; none is readable yet."""
         ...
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
-        """Stage a range of another log at the same offsets, verbatim where both ends allow."""
+        """Stage a range of another log at the same offsets, verbatim if both sides allow."""
         ...
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Make staged ranges readable, one swap a partition, and return what each partition gained.
+        """Make staged ranges readable, one swap per partition; return each partition's gain.
 
-        A range is published only where its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
+        A range is published only if its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
 
         Raises:
-            SourceChangedError: What is there is no copy of the log that is followed; other partitions got theirs.
+            SourceChangedError: A partition is no copy of the followed log; other partitions are published.
         """
         ...
 
     def complete(self) -> None:
-        """Record that a mirror's first copy has reached the end its source had at the start. Repeating is harmless."""
+        """Record that a mirror's first copy is complete. Idempotent."""
         ...
 
 
 @runtime_checkable
 class TransactionalSink(Protocol):
-    """Where one task a partition writes and commits (Kafka). Offsets are those of the source: the copy has its own."""
+    """A sink that one task per partition writes and commits (Kafka). Ranges are in source offsets."""
 
     def check_shared(self) -> None:
-        """Return if the sink is to be found from this machine."""
+        """Raise `UserError` if this machine cannot reach the sink."""
         ...
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return how far the source was copied into each partition; of `only` some."""
+        """Return the position in the source for each partition; `only` limits them."""
         ...
 
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
-        """Return what of each partition both have: the copy, by the numbers it gave, and its source."""
+        """Return the ranges of each partition that both the copy and its source have."""
         ...
 
     def following(self, source: SourceSeen) -> TransactionalSink:
-        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        """Return this sink for a round over a source; it stores the source with each commit."""
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
-        """Copy a range in transactions and yield after each; continues where an earlier copier stopped.
+        """Copy a range in transactions, yielding after each; continues where an earlier copier stopped.
 
         Raises:
             LostRaceError: Another process copies this partition now; committed records stay.
@@ -352,13 +335,13 @@ class TransactionalSink(Protocol):
         ...
 
     def complete(self) -> None:
-        """Record that a mirror's first copy has reached the end its source had at the start. Repeating is harmless."""
+        """Record that a mirror's first copy is complete. Idempotent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task has committed of one partition of a rewritten topic."""
+    """Records committed by a task to one partition of a rewritten topic."""
 
     partition: int
     records: int
@@ -367,60 +350,56 @@ class Written:
 
 @runtime_checkable
 class RekeySink(Protocol):
-    """A topic rewritten from one with another number of partitions. One task writes each partition."""
+    """A copy of a topic with another number of partitions. One task writes each partition."""
 
     @property
     def partitions(self) -> int:
-        """How many it has."""
+        """Number of partitions."""
         ...
 
     def check_shared(self) -> None:
-        """Return if the sink is to be found from this machine."""
+        """Raise `UserError` if this machine cannot reach the sink."""
         ...
 
     def following(self, source: SourceSeen) -> RekeySink:
-        """Return the same sink for a round over a source: what it commits keeps which log that was copied from."""
+        """Return this sink for a round over a source; it stores the source with each commit."""
         ...
 
     def reached(self) -> Mapping[int, Mapping[int, int]]:
-        """Return for each partition below which offset of each of the source it has all that goes to it."""
+        """Return each partition's position in each source partition: all its records below are committed."""
         ...
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
-        """Write batches of `RECORD_SCHEMA` as their source numbers them, by its partition and offset; say what is new.
+        """Write records of several source partitions, in source order; yield the new ones after each commit.
 
-        What is there already is left out. After the last batch all of some partitions of the source is there, up to
-        the offsets of `through`.
+        Committed records are skipped. After the last batch, the partition has all its records below `through`.
 
         Raises:
-            LostRaceError: Another process writes this partition now; what was committed stays.
-            SourceChangedError: What is there is no copy of the log that is followed.
+            LostRaceError: Another process writes this partition now; committed records stay.
+            SourceChangedError: The sink is no copy of the followed log.
         """
         ...
 
     def written(self) -> Digest:
-        """Return the digest of all that was ever written."""
+        """Return the digest of all records ever written."""
         ...
 
 
 class TopicProducer(Protocol):
-    """Where new records of one topic go in: numbered and routed by their platform. Not shared between threads."""
+    """Writes new records of one topic; the platform assigns partitions and offsets. Not thread-safe."""
 
     def append(self, records: pa.RecordBatch) -> None:
-        """Take a batch of `INPUT_SCHEMA`; it is written when there is enough, at the latest by `flush`."""
+        """Buffer a batch of `INPUT_SCHEMA`, written at the latest by `flush`."""
         ...
 
     def flush(self) -> Mapping[int, OffsetRange]:
-        """Write all that was taken, and return what each partition gained since the last call."""
+        """Write the buffered records; return each partition's gain since the last call."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """One batch of a stream. Published again it changes nothing; the numbers of a stream only grow.
-
-    Under one number there are always the same records.
-    """
+    """One batch of a stream, with constant content; its repetition has no effect. Numbers only grow."""
 
     stream: str
     number: int
@@ -428,9 +407,9 @@ class NumberedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StagedAppend:
-    """New records that a task wrote under fresh names since `put_ms`, by partition: picklable, small.
+    """New records that a task staged since `put_ms`, by partition. Picklable, small.
 
-    `given` counts and sums what the task was given, whatever partitions and times that got here.
+    `given` is the digest of the task's input, independent of assigned partitions and times.
     """
 
     put_ms: int
@@ -439,37 +418,31 @@ class StagedAppend:
 
 
 class AppendSink(Protocol):
-    """Where many tasks stage new records of a topic, and one publication makes all of them readable, or none.
+    """A sink in which many tasks stage new records, and one publication makes all of them readable, or none.
 
-    Picklable. What is staged and never published is nothing: it is swept after a day.
+    Picklable. Unpublished records are swept after a day.
     """
 
     def check_shared(self) -> None:
-        """Return if what is staged on this machine will be found by the driver.
-
-        Raises:
-            UserError: It will not: the topic is in a folder that this executor does not share.
-        """
+        """Raise `UserError` unless the driver sees files staged by this executor."""
         ...
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
-        """Write batches with the columns that a `TopicProducer` takes, in their order.
+        """Stage batches with a `TopicProducer`'s columns, in order.
 
-        Records without key and partition take turns, beginning with a partition that depends on `task`.
-
-        Raises:
-            UserError: The topic is gone, is a mirror, or refuses a record.
+        Records without key and partition rotate, from a partition that depends on `task`.
         """
         ...
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Make all of it readable, in the order given; `False`: the batch was published before.
+        """Make the records readable, in the order passed; `False`: the batch was published before.
 
         Raises:
             ProducerFencedError: Another writer of the same stream took over; nothing is readable.
-            UserError: The topic is gone, or a mirror by now; or the stream has published a later batch, or other
-                records under this number. Nothing is readable.
-            RetryableError: It was not possible in time. Of a numbered batch: publish the same again.
+            UserError: The topic is gone or a mirror, or the stream has a later batch, or other records under this
+                number;
+                nothing is readable.
+            RetryableError: The store did not answer in time; publish a numbered batch again unchanged.
         """
         ...
 
@@ -485,20 +458,20 @@ def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
     return partitions
 
 
-# Logs are only appended to, or cut and then appended to under a later epoch. So two logs with the same last epoch below
-# an offset, begun at the same place, are equal below it.
+# Logs are appended to, or cut and then appended to under a later epoch. So two logs with the same start and the same
+# last epoch below an offset are equal below it.
 
 
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."
 
 
 def check_followed(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
-    """Reject a source that no longer is the log that a mirror's partition was copied from.
+    """Reject a source that is no longer the log a mirror's partition was copied from.
 
-    Read the mirror's end before the source: another process may advance the mirror beyond what was read of the source.
+    Read the mirror's end before the source: another process may advance the mirror.
 
     Raises:
-        SourceChangedError: The source was recreated, ends before the mirror, or was cut and rewritten below its end.
+        SourceChangedError: The source was recreated, ends before the mirror, or was rewritten below its end.
     """
     where = f"{name}, partition {partition}"
     if reached.topic_id is not None and source.topic_id not in {None, reached.topic_id}:
@@ -517,11 +490,7 @@ def check_followed(name: str, partition: int, reached: SinkPosition, source: Sou
 
 
 def check_current(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
-    """Reject a staged copy whose source was read before the mirror's last known epoch.
-
-    Raises:
-        RetryableError: The source has epochs that the staged copy did not see.
-    """
+    """Raise `RetryableError` if a staged copy was read before the mirror's last known epoch."""
     bounds = source.bounds.get(partition)
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:
         return
@@ -531,6 +500,5 @@ def check_current(name: str, partition: int, reached: SinkPosition, source: Sour
 
 
 def _last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """Return the last epoch with offsets below `offset`."""
     epochs_below = [(epoch, start) for epoch, start in epochs if start < offset]
     return epochs_below[-1] if epochs_below else None

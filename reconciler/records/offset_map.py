@@ -1,7 +1,7 @@
 """Offset maps: the offsets of a log's records in a copy with other offsets.
 
-A piece is a run of records whose offsets grow by one on both sides. Chunks of bounded size store pieces as differences,
-so an append rewrites at most one chunk.
+In a piece offsets grow by one on both sides. Chunks of bounded size store pieces as differences, so an append rewrites
+at most one chunk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 CHUNK_PIECES: Final = 500
-"""Pieces of a full chunk: a few kilobytes, rewritten with every append."""
+"""A full chunk has a few kilobytes, rewritten with every append."""
 
 
 class Piece(NamedTuple):
@@ -42,13 +42,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some pieces in order of both offsets. Chunks of a partition are numbered from 0."""
+    """Some pieces in order of both offsets. A partition's chunks count from 0."""
 
     number: int = 0
     pieces: tuple[Piece, ...] = ()
 
     def document(self) -> dict[str, object]:
-        """Return the chunk for a ledger: per piece the gaps on both sides, and its length."""
+        """Return the ledger's form of the chunk: per piece the gaps on both sides and its length."""
         numbers: list[int] = []
         source = target = 0
         for piece in self.pieces:
@@ -58,7 +58,7 @@ class Chunk:
 
 
 def chunk_of(number: int, document: Mapping[str, Any]) -> Chunk:
-    """Return a chunk as a ledger has it."""
+    """Return a chunk from its ledger form."""
     numbers = document["pieces"]
     pieces: list[Piece] = []
     source = target = 0
@@ -70,7 +70,7 @@ def chunk_of(number: int, document: Mapping[str, Any]) -> Chunk:
 
 
 def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
-    """Return the pieces of records whose offsets on both sides these are, in order."""
+    """Return the pieces of records with these offsets, in order."""
     if not len(sources):
         return ()
     import numpy as np
@@ -85,7 +85,7 @@ def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) ->
 def appended(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
     """Return the chunks to write when pieces are added to a map's last chunk; empty if none is added.
 
-    Neighbours without a gap on both sides are joined.
+    Adjacent pieces are joined.
     """
     joined = _joined([*chunk.pieces[-1:], *pieces])
     if joined == [*chunk.pieces[-1:]]:
@@ -107,7 +107,7 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 class OffsetMap:
-    """The whole map of one partition. `through`: how far its source was copied, including gaps at its end."""
+    """The map of one partition. Its source was copied up to `through`, including gaps."""
 
     def __init__(self, chunks: Iterable[Chunk], through: int) -> None:
         ordered = sorted(chunks, key=lambda chunk: chunk.number)
@@ -117,14 +117,12 @@ class OffsetMap:
         self._columns: npt.NDArray[np.int64] | None = None
 
     def __iter__(self) -> Iterator[Piece]:
-        """Yield its pieces, in order."""
         return iter(self._pieces)
 
     def target_of(self, source: int) -> int | None:
-        """Return the offset in the copy for a reader at an offset of the source.
+        """Return the offset in the copy for a reader at a source offset; `None`: not copied yet.
 
-        That is the same record, or the next one for a gap, a marker or an offset before the copy. `None`: not copied
-        that far.
+        A gap, a marker or an offset before the copy maps to the next record.
         """
         if source > self.through or not self._pieces:
             return None
@@ -136,7 +134,7 @@ class OffsetMap:
         return self._pieces[at].target_end
 
     def target_below(self, source: int) -> int:
-        """Return the copy's offset after the last record below a source offset; 0: there is none."""
+        """Return the copy's offset after the last record below a source offset; 0 if there is none."""
         at = bisect_left(self._starts, source) - 1
         if at < 0:
             return 0
@@ -157,7 +155,7 @@ class OffsetMap:
         return np.where((within >= 0) & (within < lengths[at]), sources[at] + within, -1)
 
     def source_of(self, target: int) -> int:
-        """Return the source offset of the first copied record at or after a target offset, else `through`."""
+        """Return the source offset of the first copied record from a target offset on, else `through`."""
         at = bisect_right(self._pieces, target, key=lambda piece: piece.target_end)
         if at == len(self._pieces):
             return self.through

@@ -39,12 +39,11 @@ INPUT_SCHEMA: Final = pa.schema(
         *_FIELDS[3:],
     ]
 )
-"""A record to be produced: it has no offset yet, and may leave its partition and its time to the producer."""
+"""A record to be produced: no offset yet; partition and time are optional."""
 
 
-# Header names are bytes; Kafka expects UTF-8 but does not check it. A byte that is not UTF-8 becomes the private
-# character `U+10F700` plus the byte; such characters in a name are escaped in the same way. So names and texts map one
-# to one.
+# Kafka does not check that header names are UTF-8. Another byte becomes the private character `U+10F700` plus the byte;
+# such characters in a name are escaped likewise, so names and texts map one to one.
 
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
@@ -86,7 +85,7 @@ def has_marks(texts: pa.Array[Any]) -> bool:
 
 
 def has_nul(texts: pa.Array[Any]) -> bool:
-    """Return whether a name may contain the byte 0, which ends a text in C."""
+    """Return whether a name may contain byte 0, which ends a text in C."""
     return _is_in(b"\0", texts)
 
 
@@ -99,11 +98,7 @@ LONGEST_PATTERN: Final = 10_000
 
 
 def matching(pattern: str, full_names: Sequence[str]) -> list[str]:
-    """Return the names that match a pattern as a whole, as Java's `Pattern.matches` would.
-
-    Raises:
-        UserError: It is not a regular expression, or too large.
-    """
+    """Return the names that a pattern matches as a whole, as Java's `Pattern.matches`."""
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression of {len(pattern):,} characters"
         raise UserError(message, hint=f"It has at most {LONGEST_PATTERN:,}.")
@@ -123,20 +118,15 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class BadTimeError(ValueError):
-    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: a time before 1970."""
+    """A cell that is no time; `row` counts from 0 in its batch. `is_early`: before 1970."""
 
     def __init__(self, row: int, cell: object, *, is_early: bool = False) -> None:
-        """Store the cell."""
         super().__init__(f"{cell!r} is before 1970" if is_early else f"{cell!r} is not a time")
         self.row, self.cell, self.is_early = row, cell, is_early
 
 
 def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
-    """Return cells as int64 milliseconds since 1970; null stays null.
-
-    Raises:
-        BadTimeError: A cell is not a time, or lies before 1970.
-    """
+    """Return cells as int64 milliseconds since 1970; null stays null. Raises `BadTimeError`."""
     times = _column(column) if isinstance(column, pa.Array) else _cells(column)
     early = pc.index(pc.less(times, 0), pa.scalar(value=True)).as_py()
     if early >= 0:
@@ -151,7 +141,7 @@ def _column(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         times = column.cast(pa.timestamp(kind.unit))
         milliseconds = times.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-        # Times before 1970 must stay negative. `floor_temporal` overflows at the lowest time.
+        # Times before 1970 must stay negative; `floor_temporal` overflows at the lowest time.
         return pc.if_else(pc.less(times.cast(pa.int64()), 0), pc.min_element_wise(milliseconds, -1), milliseconds)
     if pa.types.is_integer(kind):
         with suppress(pa.ArrowInvalid):  # too large: checked one by one
@@ -162,7 +152,7 @@ def _column(column: pa.Array) -> pa.Array:
 def _python(row: int, cell: pa.Scalar[Any]) -> object:
     try:
         return cell.as_py()
-    except (ValueError, OverflowError, KeyError):  # not UTF-8; or of lists, a time beyond its calendar or without zone
+    except (ValueError, OverflowError, KeyError):  # not UTF-8; or in lists, a time beyond its calendar or without zone
         raise BadTimeError(row, cell.type) from None
 
 
@@ -188,10 +178,6 @@ def _milliseconds(row: int, cell: object) -> int | None:
 
 
 def ms_of(text: str) -> int:
-    """Return an ISO 8601 time in ms; without an offset it is UTC.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return an ISO 8601 time in ms, by default of UTC; raises `ValueError`."""
     time = datetime.fromisoformat(text.strip())
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
