@@ -1,7 +1,6 @@
-"""Effects: the clock, sleep and threads that asynchronous code may use; and debug notes for `--verbose`.
+"""Effects: the clock, sleep and threads that asynchronous code may use; debug notes for `--verbose`.
 
-`state` and `applying` await only `Effects`, so tests run the same code on a seeded, single-threaded loop with a
-virtual clock.
+`state` and `applying` await only `Effects`, so tests run the same code on a seeded loop with a virtual clock.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ T = TypeVar("T")
 
 
 class Effects(Protocol):
-    """The clock, the pauses and the calls that asynchronous code may use."""
+    """Clock, pauses and calls for asynchronous code."""
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run a blocking function off the loop and return its result."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait between two observations of something that others change."""
+        """Wait between two observations."""
         ...
 
     def now(self) -> float:
@@ -36,7 +35,7 @@ class Effects(Protocol):
         ...
 
     def utc(self) -> datetime:
-        """Return the aware wall-clock time, for display only; never compared between machines."""
+        """Return the aware wall-clock time, for display only."""
         ...
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
@@ -44,10 +43,7 @@ class Effects(Protocol):
         ...
 
     def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on its own thread, which no other work can block; return a function that ends it.
-
-        The work gets its own effects and must await no others. Ending it twice or late is no error.
-        """
+        """Start work on its own thread, with its own effects; return an idempotent function that ends it."""
         ...
 
 
@@ -57,18 +53,18 @@ def this_host() -> str:
 
 
 def this_process() -> str:
-    """Return an id of this process that is unique among machines: `HOST:PID`."""
+    """Return an id of this process, unique among machines: `HOST:PID`."""
     return f"{this_host()}:{os.getpid()}"
 
 
-# Each layer notes facts (numbers, keys, names) on a logger of its name. Never contents, never secrets.
+# Facts are numbers, keys and names; never contents or secrets.
 
 
 now = perf_counter
 
 
 def note(logger: logging.Logger, message: str, /, **facts: object) -> None:
-    """Log an event and its facts at debug level. Costs one comparison if no one listens."""
+    """Log an event and its facts at debug level. Costs one comparison without listeners."""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, extra={"facts": facts})
 

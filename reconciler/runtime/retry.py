@@ -1,7 +1,6 @@
 """Retries: how long to pause after a failed try, and when to give up.
 
-Correctness never depends on a pause. Blocking calls use `Tries.wait`; asynchronous code awaits `Effects.sleep` for
-`Backoff.after`.
+Correctness never depends on a pause. Blocking calls use `Tries.wait`; asynchronous code awaits `Effects.sleep`.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLINGS: Final = 60
-"""Limit of doublings: a larger exponent overflows a float."""
+"""A larger exponent overflows a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Exponential backoff: `first_s`, doubled after each try, at most `longest_s`.
 
-    `spread` is the random fraction of a pause, so that processes that lost the same race retry apart; 0 is none.
+    `spread` is the random fraction of a pause (0: none), so that losers of a race retry apart.
     """
 
     first_s: float
@@ -33,10 +32,9 @@ class Backoff:
 
 
 class Tries:
-    """Counts and times the tries of one call: at most `attempts`, and none after `within_s`."""
+    """Counts and times the tries of one call: at most `attempts`, none after `within_s`."""
 
     def __init__(self, backoff: Backoff, *, attempts: int | None = None, within_s: float | None = None) -> None:
-        """Start the clock."""
         self.failed = 0
         self._backoff = backoff
         self._attempts = attempts
@@ -54,7 +52,7 @@ class Tries:
         return self.is_over_after(0.0)
 
     def is_over_after(self, pause_s: float) -> bool:
-        """Return whether the try that just failed was the last, given a pause that must end in time too."""
+        """Return whether the failed try was the last, given a pause that must end in time."""
         is_last = self._attempts is not None and self.failed + 1 >= self._attempts
         return is_last or (self._within_s is not None and self.spent_s + pause_s >= self._within_s)
 
@@ -70,9 +68,9 @@ def pause(seconds: float) -> None:
 
 
 def spread_out(seconds: float, part: float) -> float:
-    """Return a pause shortened by a random fraction of at most `part`."""
+    """Return a pause shortened randomly by at most the fraction `part`."""
     return seconds * (1 - part * secrets.randbits(32) / (1 << 32))
 
 
 def go_on() -> None:
-    """Check of a lease that never fails: for callers that hold none."""
+    """Never fails: the lease check of callers without a lease."""

@@ -1,7 +1,7 @@
-"""Text for people: escaping, amounts, lists of names, errors of parsers, and "Did you mean …?".
+"""Text for people: escaping, amounts, lists of names, parser errors, and "Did you mean …?".
 
-Escaped text cannot move a cursor, change colours, reorder or begin a line, or be taken for a pipeline's command
-(`::error::` at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
+Escaped text cannot move a cursor, change colours, reorder or begin a line, or act as a pipeline's command (`::error::`
+at the beginning of a line, `##[…]` and `##vso[…]` anywhere).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 _COMMAND: Final = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*)::|##(?=\[|vso\[)", re.MULTILINE)
 _COMMANDS: Final = ("::", "##[", "##vso[")
 _MAX_MESSAGE_CHARS: Final = 2_000
-"""Longest quoted message in characters, so that no page of HTML is printed."""
+"""In characters, so that no page of HTML is printed."""
 
 
 def visible(text: str) -> str:
-    r"""Return `text` on one line with invisible characters escaped: an escape becomes `\x1b`."""
+    r"""Return `text` on one line with invisible characters escaped: `\x1b`."""
     return _UNSAFE.sub(_escape_character, text) if not text.isascii() or not text.isprintable() else text
 
 
@@ -51,7 +51,7 @@ def json_shown(body: bytes) -> bytes:
 
 
 def in_utf8(text: str) -> str:
-    """Return a file name with bytes that are not UTF-8 escaped: JSON cannot hold them."""
+    """Return a file name with bytes that are not UTF-8 escaped, for JSON."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -98,7 +98,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def refusal(error: ValidationError) -> str:
-    """Return the first error of a model's validation in plain words: its field, and what is wrong with it."""
+    """Return the first error of a model's validation in plain words, with its field."""
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     problem = _SENTENCES.get(first["type"], "is not valid").format(**first.get("ctx", {}))
@@ -184,12 +184,12 @@ def _format_amount(amount: float) -> str:
 
 
 FEW: Final = 3
-"""Number of names that fit into a sentence."""
+"""Names that fit into a sentence."""
 _MAX_WORDS: Final = 12
 
 
 def first_few(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
-    """Return the first names for one line, and the number of the others."""
+    """Return the first names on one line, and the number of the others."""
     named = ", ".join(names[:most])
     return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
@@ -219,11 +219,11 @@ def nearest(word: str, known: Iterable[str], *, most: int = 1, likeness: float =
 
 
 _MAX_CANDIDATES: Final = 50
-"""Number of addresses compared letter by letter, out of perhaps ten thousand."""
+"""Addresses compared letter by letter, out of perhaps ten thousand."""
 
 
 def _is_near(address: str, other: str) -> bool:
-    """Return whether each part differs by few letters; a missing namespace is accepted."""
+    """A missing namespace is accepted."""
     parts, others = (name.replace(":", "/").split("/") for name in (address, other))
     pairs = zip(parts, others, strict=True) if len(parts) == len(others) else [(parts[-1], others[-1])]
     is_of_kind = address.partition("/")[0] == other.partition("/")[0]
@@ -234,7 +234,7 @@ _LETTERS_PER_EDIT: Final = 4
 
 
 def _count_edits(one: str, other: str) -> int:
-    """Return the number of letters added, removed, replaced or swapped."""
+    """A swap counts as one edit."""
     rows: list[list[int]] = [[*range(len(other) + 1)]]
     for row, letter in enumerate(one, 1):
         above = rows[-1]
@@ -248,7 +248,7 @@ def _count_edits(one: str, other: str) -> int:
 
 
 def nearest_spelling(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known word most similar to `word`; one that differs only in case, `-` and `_` comes first."""
+    """Return the known word most similar to `word`; only case, `-` and `_` differ in the first choice."""
     words = sorted(known)
     folded = _fold_case(word)
     same = next((candidate for candidate in words if _fold_case(candidate) == folded), None)

@@ -36,7 +36,7 @@ class CallPool:
     waiting: int
 
     def over(self, call: Callable[[A], R], items: Iterable[A]) -> Iterator[R]:
-        """Yield the results of `call` for each item, in the order of the items."""
+        """Yield the results of `call` for each item, in order."""
         futures: deque[Future[R]] = deque()
         for item in items:
             futures.append(self.pool.submit(call, item))
@@ -47,13 +47,13 @@ class CallPool:
 
 
 def all_side_by_side(call: Callable[[A], object], items: Iterable[A], *, name: str) -> None:
-    """Call `call` for each item in parallel, and return once all are done."""
+    """Call `call` for each item in parallel; return once all are done."""
     for _ in side_by_side(call, items, name=name):
         pass
 
 
 def side_by_side(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
-    """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads' names."""
+    """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads."""
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
         yield from CallPool(threads, _MAX_QUEUED).over(call, items)
 
@@ -71,10 +71,9 @@ def settled(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[
 
 
 class Memo:
-    """A cache that threads share: the first caller of a key computes its value; an error reaches all callers."""
+    """A cache that threads share: the first caller of a key computes its value; errors reach all callers."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._lock = threading.Lock()
         self._answers: dict[Hashable, Future[Any]] = {}
 
@@ -97,11 +96,10 @@ class Memo:
 class Workers:
     """At most `most` daemon threads, started on demand; a hanging call does not keep the program alive.
 
-    The standard library's pools join their threads when the program ends.
+    The standard library joins its threads at exit.
     """
 
     def __init__(self, most: int, *, name: str) -> None:
-        """Set the limit; threads start on demand."""
         self._most = most
         self._name = name
         self._work: SimpleQueue[tuple[Callable[[], object], Future[object]] | None] = SimpleQueue()
@@ -120,7 +118,7 @@ class Workers:
         return cast("Future[T]", future)
 
     def close(self) -> None:
-        """End each thread after its current call; waits for none."""
+        """End each thread after its current call, without waiting."""
         with self._lock:
             for _ in range(self._made):
                 self._work.put(None)
@@ -128,7 +126,7 @@ class Workers:
     def _serve(self) -> None:
         while (taken := self._work.get()) is not None:
             _run_call(*taken)
-            del taken  # release the call's objects while idle
+            del taken
             self._idle.release()
 
 
@@ -143,12 +141,12 @@ def _run_call(function: Callable[[], object], future: Future[object]) -> None:
 T = TypeVar("T")
 
 _EXTRA_THREADS: Final = 9
-"""Threads besides those for calls to platforms: five for jobs, the others for writes of the state, which never wait."""
+"""Five threads for jobs, the others for writes of the state, which never wait."""
 
 _RUNNING_CALL_S: Final = 1.3
-"""Longest wait, after `hurry`, for calls that had begun; most calls take a tenth of it."""
+"""Longest wait after `hurry` for running calls; most take a tenth of it."""
 _ENDING_CALL_S: Final = 2.2
-"""Longest wait, after `hurry`, for calls that end the run: a cancelled pipeline is killed some seconds later."""
+"""Longest wait after `hurry` for calls that end the run: a cancelled pipeline is killed some seconds later."""
 _HURRIED_PAUSE_S: Final = 0.05
 
 # Leases must age while a laptop sleeps; not every system has such a clock.
@@ -163,11 +161,11 @@ def seconds() -> float:
 class ThreadEffects:
     """Effects of production, for one event loop.
 
-    After `hurry`, a call that does not answer in time raises `StoppedError` and continues on a daemon thread.
+    After `hurry`, a late call raises `StoppedError` and continues on a daemon thread.
     """
 
     def __init__(self, parallelism: int = 8) -> None:
-        """Provide a thread for each of `parallelism` calls to platforms, and some for other work."""
+        """Reserve a thread for each of `parallelism` calls to platforms."""
         self._workers = Workers(parallelism + _EXTRA_THREADS, name="effects")
         self._hurried_at: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -177,7 +175,7 @@ class ThreadEffects:
         """Run a blocking function off the loop and return its result.
 
         Raises:
-            StoppedError: `hurry` was called, and the function did not return in time: its outcome is unknown.
+            StoppedError: The function did not return in time after `hurry`: its outcome is unknown.
         """
         began = self.now()
         bell = self._bell_of_loop()
@@ -204,7 +202,7 @@ class ThreadEffects:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
-        """Bound the wait of all calls. Safe from any thread and from a signal handler; idempotent."""
+        """Bound the wait of all calls. Thread-safe, signal-safe, idempotent."""
         if self._hurried_at is None:
             self._hurried_at = self.now()
         if self._loop is not None:
@@ -234,7 +232,7 @@ class ThreadEffects:
         return apart.end
 
     def _left_s(self, began: float) -> float | None:
-        """Return the seconds left for a call that began at `began`; `None`: no limit."""
+        """`None`: no limit."""
         if self._hurried_at is None:
             return None
         allowed = _RUNNING_CALL_S if began <= self._hurried_at else _ENDING_CALL_S
@@ -259,8 +257,6 @@ def _stopped_error() -> StoppedError:
 
 
 class _LoopThread(threading.Thread):
-    """A daemon thread with an event loop that the main loop cannot block."""
-
     def __init__(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> None:
         super().__init__(name="apart", daemon=True)
         self._work = work
@@ -269,7 +265,6 @@ class _LoopThread(threading.Thread):
         self._has_task = threading.Event()
 
     def run(self) -> None:
-        """Run the work until it ends or is cancelled."""
         effects = ThreadEffects(1)
         self._task = self._loop.create_task(self._work(effects))
         self._has_task.set()
@@ -281,7 +276,6 @@ class _LoopThread(threading.Thread):
             self._loop.close()
 
     def end(self) -> None:
-        """Cancel the work; idempotent."""
         self._has_task.wait()
         task = self._task
         if task is not None:
