@@ -1,8 +1,8 @@
 """Archive a log into object storage, and restore it.
 
-Most is copied and compared while producers write. Then they are shut out, and the rest is copied and compared: the end
-of the source is that of the archive. A process that deletes the source checks again with `records.log.came_since`. An
-interrupted archive continues where its manifests end.
+Most records are copied and compared while producers write; then producers are shut out, and the rest is copied and
+compared. A process that deletes the source checks again with `records.log.came_since`. An interrupted archive continues
+at the ends of its manifests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""Maximum passes before producers are shut out; each has only what was written during the previous one."""
+"""Passes before producers are shut out; each has only what was written during the previous one."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,16 @@ class ArchiveJob:
     copy: TopicLog
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
-    """Prevents writes to the source and returns the end of each partition. Called once; may raise."""
+    """Prevents writes to the source; returns each partition's end. Called once; may raise."""
     progress: Report = unseen
     before_pass: Callable[[], None] = lambda: None
-    """Called before each pass; may raise."""
     little: int = 64 * MIB
-    """Stored bytes: producers are shut out after a pass that copies no more."""
+    """In stored bytes: after a pass that copies no more, producers are shut out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """Content of an archive, and bounds of its source when everything was compared."""
+    """Content of an archive, and the bounds of its source at the comparison."""
 
     bounds: Mapping[int, Bounds]
     records: int
@@ -56,13 +55,13 @@ class ArchiveResult:
 
 
 def archive(job: ArchiveJob) -> ArchiveResult:
-    """Copy and compare everything, then shut producers out, and copy and compare the rest.
+    """Copy and compare everything, shut producers out, then copy and compare the rest.
 
     Raises:
         UserError: The archive differs from its source.
-        SourceChangedError: The source was deleted and created again.
-        RetryableError: A producer cannot be shut out, a transaction stays open, or Spark gave up.
-        IncompleteError: It was stopped; what the manifests name stays.
+        SourceChangedError: The source was recreated.
+        RetryableError: A producer cannot be shut out, a transaction stays open, or Spark failed.
+        IncompleteError: It was stopped; records in manifests stay.
     """
     topic_id = job.source.topic_id
     records, stored, compared = archive_ahead(job)
@@ -75,11 +74,7 @@ def archive(job: ArchiveJob) -> ArchiveResult:
 
 
 def archive_ahead(job: ArchiveJob) -> tuple[int, int, Mapping[int, int]]:
-    """Copy and compare while producers write; return records, stored bytes, and the compared ends.
-
-    Raises:
-        As `archive`.
-    """
+    """Copy and compare while producers write; return records, stored bytes, and compared ends."""
     topic_id, compared = job.source.topic_id, dict[int, int]()
     records = stored = 0
     for _ in range(_PASSES):
@@ -122,7 +117,6 @@ def _check_same(job: ArchiveJob, topic_id: str | None) -> None:
 
 
 def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
-    """Refuse an end that only waits for a transaction."""
     reached = job.sink.ends()
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:
@@ -131,7 +125,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
-# Offsets of the restored topic are its own: only records and their order are compared.
+# The restored topic has its own offsets: only records and their order are compared.
 
 
 @dataclass(frozen=True)
@@ -147,11 +141,11 @@ class RestoreJob:
 
 
 def restore(job: RestoreJob) -> Copy:
-    """Copy what is missing, and compare everything.
+    """Copy missing records, and compare everything.
 
     Raises:
-        UserError: The restored topic differs, or another process has written to it.
-        RetryableError: Spark gave up, or brokers do not answer.
+        UserError: The restored topic differs, or another process wrote to it.
+        RetryableError: Spark failed, or brokers do not answer.
         IncompleteError: It was stopped; committed records stay.
     """
     copied = mirror(job.engine, job.source, job.sink, progress=job.progress)
@@ -177,7 +171,7 @@ def _compare_restored(job: RestoreJob) -> None:
 def translated(
     groups: Mapping[str, Mapping[int, int]], target_of: Callable[[int, int], int | None]
 ) -> dict[str, dict[int, int]]:
-    """Return the groups' offsets in a copy; `target_of` maps a partition and source offset."""
+    """Return the groups' offsets in a copy; `target_of` maps partition and source offset."""
     return {
         group: {
             number: target

@@ -1,7 +1,7 @@
 """Compact partitions whose keys exceed memory: a DataFrame pass finds the newest record of each key.
 
 Two shuffles: key hashes and offsets by key, then surviving offsets by file. A task that writes a file holds only its
-offsets, and reads and writes values by itself. The driver publishes as with any compaction: completely or not.
+offsets. The driver publishes as with any compaction: completely or not.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _OFFSETS_A_ROW: Final = 1 << 20
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[Sequence[Any]]:
-    """Run work in Spark and yield its results in rounds; a partition with too many keys is its own round.
+    """Run work in Spark and yield its results in rounds; a partition with too many keys is a round of its own.
 
     Raises:
         IncompleteError: It was stopped; yielded results are valid.
-        ReconcilerError: A task was refused, or Spark gave up.
+        ReconcilerError: A task failed, or Spark did.
     """
     large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":
@@ -93,12 +93,7 @@ class Pass:
     cleaning: CompactionScope
 
     def rewritten(self, used: EngineUse) -> PartitionRewrite:
-        """Write the surviving records under new names.
-
-        Raises:
-            UserError: A part is damaged, or an executor does not see the cluster.
-            RetryableError: Spark gave up.
-        """
+        """Write the surviving records under new names."""
         groups = list(self.compaction.groups(self.cleaning))
         tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).now)
         keys = keys_of(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
@@ -129,7 +124,7 @@ class Pass:
 
 
 def keys_of(session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[Piece], tasks: int) -> DataFrame:
-    """Return the offset of every record with a key, and the key's hash in two halves."""
+    """Return the offset and the key's hash, in two halves, of each record with a key."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task.check_shared(chore)
@@ -150,7 +145,7 @@ def newest(keys: DataFrame) -> DataFrame:
 
 
 def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
-    """Return offsets by file; a record at the end of the remote tier is in two files."""
+    """Return offsets by file; a record at the end of the remote tier is in two."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for gathered in _join_batches(batches):
@@ -170,7 +165,7 @@ def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
 
 
 def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Add an empty row for each file: one that loses all records is rewritten, too."""
+    """Add an empty row for each file, so that one that loses all records is rewritten."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
     )
@@ -178,7 +173,7 @@ def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
 
 
 def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
-    """Bring the offsets of a file to one task; Spark would join all files."""
+    """Gather the offsets of each file in one task; Spark would join all files."""
     return survivors.repartition(files, "file")
 
 
@@ -200,7 +195,6 @@ def _offsets_of(group: Group) -> OffsetRange:
 
 
 def _results_by_file(rows: Sequence[Any]) -> Iterator[GroupRewrite]:
-    """Yield results by file, then raise the first error."""
     done, error = stage.split_outcomes(stage.outcomes_in(sorted(rows, key=lambda row: row.file)))
     yield from done
     if error is not None:

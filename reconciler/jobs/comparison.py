@@ -1,4 +1,4 @@
-"""The result of comparing two logs, and their first difference."""
+"""Comparisons of two logs, and their first difference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Side:
 class PartitionComparison:
     """One partition of both logs; a side is `None` if its log lacks it.
 
-    `records` and `digest` are compared over common offsets: a log that only lags differs in `end`.
+    `records` and `digest` cover common offsets: a log that only lags differs in `end`.
     """
 
     partition: int
@@ -39,38 +39,38 @@ class PartitionComparison:
     right: Side | None
     differences: tuple[Difference, ...] = ()
     first_difference: int | None = None
-    """First common offset whose record is missing or differs; only searched in some partitions."""
+    """First common offset whose record differs or is missing; only searched in some partitions."""
     superseded: int = 0
-    """Records missing in the other log because it was compacted: no difference."""
+    """Records that compaction removed from one log: no difference."""
 
     @property
     def is_equal(self) -> bool:
-        """Tell whether nothing differs."""
+        """Whether nothing differs."""
         return not self.differences
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two logs by partition. `is_deep`: every record was read."""
+    """Two logs by partition."""
 
     partitions: tuple[PartitionComparison, ...]
     is_deep: bool
-    """Whether every record was read, and no stored digest used."""
+    """Whether every record was read, without stored digests."""
 
     @property
     def is_equal(self) -> bool:
-        """Tell whether no partition differs."""
+        """Whether no partition differs."""
         return all(partition.is_equal for partition in self.partitions)
 
     @property
     def differing(self) -> tuple[PartitionComparison, ...]:
-        """Return the partitions that differ."""
+        """The partitions that differ."""
         return tuple(partition for partition in self.partitions if not partition.is_equal)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Digests of one partition of a log: of all offsets, and of the common ones."""
+    """Digests of a partition of a log: of all offsets, and of the common ones."""
 
     whole: Digest = field(default_factory=Digest)
     common: Digest = field(default_factory=Digest)
@@ -92,7 +92,7 @@ class Pair:
 
     @property
     def is_compacted(self) -> bool:
-        """Tell whether compaction may have removed records from one log."""
+        """Whether compaction may have removed records from one log."""
         return any(bounds is not None and bounds.compacted_to > 0 for bounds in (self.left, self.right))
 
     def since(self, offset: int) -> Pair:
@@ -109,7 +109,7 @@ class Pair:
 
     @property
     def stretches(self) -> tuple[OffsetRange, ...]:
-        """The ranges before, of and after the common offsets, without empty ones."""
+        """The non-empty ranges before, of and after the common offsets."""
         known = [bounds for bounds in (self.left, self.right) if bounds is not None]
         first = min(bounds.start for bounds in known)
         last = max(first, *(bounds.stable for bounds in known))
@@ -149,7 +149,7 @@ def _side_of(bounds: Bounds | None, tally: Tally) -> Side | None:
 
 
 class Records(Protocol):
-    """The reads of a log that a comparison needs."""
+    """The reads that a comparison needs."""
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         """Yield the records in `offsets`, in order."""
@@ -158,10 +158,10 @@ class Records(Protocol):
 
 @runtime_checkable
 class RenumberedLog(Protocol):
-    """A log read by the offsets of another one, in which some records have none."""
+    """A log read by another log's offsets, which some records lack."""
 
     foreign: int | None
-    """The first such record that was read, by its own offset."""
+    """First record read without one, by its own offset."""
 
 
 LEFT, RIGHT = 0, 1
@@ -174,10 +174,10 @@ class Doubt:
     logs: tuple[Records, Records]
     pair: Pair
     stored: tuple[TopicLog, TopicLog]
-    """Logs by whose extents each side is read in parts."""
+    """Each side is read in parts by these logs' extents."""
 
     def parts(self) -> Iterator[tuple[int, Piece]]:
-        """Yield the pieces of each side, to their ends: a superseding record may come later."""
+        """Yield each side's pieces up to its end: a superseding record may come later."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:
@@ -188,12 +188,12 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class DoubtResult:
-    """Number of records explained by compaction, and the first offset that is not."""
+    """Number of differences explained by compaction, and the first other one."""
 
     superseded: int
     first_difference: int | None
     foreign: int | None = None
-    """First record, by its own offset, without one in the other log."""
+    """First record, by its own offset, that the other log lacks."""
 
 
 def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
@@ -202,7 +202,7 @@ def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair
 
 
 _MIN_HALVED: Final = 4096
-"""Shorter ranges are read instead of halved."""
+"""Shorter ranges are read, not halved."""
 
 
 def kept_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
@@ -220,7 +220,7 @@ def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
 def first_difference(
     left: TopicLog, right: TopicLog, partition: int, offsets: OffsetRange, *, is_deep: bool
 ) -> int | None:
-    """Return the first offset whose record is missing or differs; `None` if none."""
+    """Return the first offset whose record differs or is missing, or `None`."""
     digest = read_digest if is_deep else kept_digest
     start, stop = offsets.start, offsets.stop
     while stop - start > _MIN_HALVED:

@@ -1,8 +1,8 @@
 """Copy logs: append to copies of them, or move them into another topic of the platform.
 
 The driver plans ranges, tasks stage them under new names, and the driver publishes each round by compare-and-swap. Jobs
-have no state: what is missing is computed from source and sink. A killed job is started again, two parallel jobs only
-waste work, and nothing is published twice. Flows share rounds; an error ends only its own flow.
+have no state: source and sink show what is missing. Parallel jobs only waste work; nothing is published twice. Flows
+share rounds; an error ends only its own flow.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from reconciler.records.log import (
 )
 from reconciler.runtime.threads import side_by_side
 
-# Sinks that commit by themselves have one task a partition and report their position. A pass takes the next piece of
-# every partition, so that all advance together.
+# Sinks that commit by themselves have one task per partition. A pass takes the next piece of every partition, so that
+# all advance together.
 
 
 _MAX_SHARES: Final = 6
-"""Maximum number of pieces that share the budget of a round."""
+"""Pieces that share the budget of a round."""
 
 
 class CommitFlowRun(FlowRun):
@@ -51,8 +51,8 @@ class CommitFlowRun(FlowRun):
         return self.flow.source, cast("TransactionalSink", self._sink)
 
     def pieces(self, budget: int) -> list[Piece]:
-        """Return the next piece of every partition, unless the copy is no longer wanted."""
-        # Asked after the sink was read: tasks detect later changes themselves.
+        """Return each partition's next piece, unless the copy is no longer wanted."""
+        # After the read of the sink: tasks detect later changes themselves.
         if not self.flow.is_wanted():
             self._is_halted = True
             return []
@@ -77,7 +77,7 @@ class CommitFlowRun(FlowRun):
         self._report_progress(ends)
 
     def leave(self, partition: int, error: LostRaceError) -> None:
-        """Skip a partition that another process is copying until the next round."""
+        """Skip a partition that another process copies until the next round."""
         self._skipped |= {partition}
         self._lost_race = self._lost_race or error
 
@@ -89,10 +89,10 @@ class CommitFlowRun(FlowRun):
         self._missing = {number: offsets for number, offsets in self._missing.items() if number not in self._skipped}
 
     def end(self) -> None:
-        """Mark the sink complete; other processes may have copied the skipped partitions.
+        """Mark the sink complete; other processes may have copied skipped partitions.
 
         Raises:
-            LostRaceError: Others have not finished those yet.
+            LostRaceError: They have not finished.
         """
         if self._lost_race is not None and self.error is None and not self._is_halted:
             self._set_missing(self._read_both_ends())
@@ -108,7 +108,7 @@ class CommitFlowRun(FlowRun):
 def copy_committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, CopyProgress | LostRaceError]]:
-    """Copy pieces; a partition taken by another process does not affect the others."""
+    """Copy pieces; a partition taken by another process does not affect others."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):
@@ -137,14 +137,14 @@ def mirror(
     is_wanted: Callable[[], bool] = always,
     progress: Report = unseen,
 ) -> Copy:
-    """Copy what `sink` lacks of `source` up to its current end, and mark the first copy complete.
+    """Copy what `sink` lacks up to the source's current end, and mark the first copy complete.
 
-    With limits `until` it is not marked. `is_wanted` is asked before each publish; an unwanted copy is not whole.
+    With limits `until` it is not marked. A copy that `is_wanted` ends before a publish is not whole.
 
     Raises:
-        UserError: The sink is no copy of the source, or an executor does not see one of them.
+        UserError: The sink is no copy of the source, or an executor cannot reach one of them.
         IncompleteError: It was stopped; published records stay.
-        RetryableError: Spark gave up, or another process kept publishing.
+        RetryableError: Spark failed, or another process kept publishing.
     """
     flow = Flow(source, sink, None, until, is_wanted, progress)
     (outcome,) = mirrors([flow], engine)
@@ -154,7 +154,7 @@ def mirror(
 
 
 def mirrors(flows: Sequence[Flow], engine: Engine) -> list[Outcome]:
-    """Copy many flows in parallel, as `mirror` does, and return their results."""
+    """Copy flows in parallel, as `mirror` does."""
     return _Job([_start_flow(number, flow, engine.clock) for number, flow in enumerate(flows)], engine).run()
 
 
@@ -179,13 +179,10 @@ class _TaskResult:
     staged: StagedRecords | CopyProgress | None
     error: ReconcilerError | None = None
     lost: int | None = None
-    """The partition, taken by another process, that the error is limited to."""
 
 
 _STALE_S: Final = STALE_REWRITE_MS / 1000
-"""Records staged in a longer round, on a machine that slept, are copied again: a sweep deletes unnamed objects after a
-day.
-"""
+"""A sweep deletes unnamed objects after a day: records of a longer round, on a machine that slept, are copied again."""
 
 
 class _Job:
@@ -249,7 +246,7 @@ class _Job:
         for one in staged:
             if one.staged is not None:
                 got[one.flow].append(one.staged)
-        # Other tasks' staged records are published even if one failed.
+        # Publish the records of other tasks even if one failed.
         publishing = [flow for flow in flows if got[flow.number] and (isinstance(flow, CommitFlowRun) or not is_stale)]
         self._for_each(lambda flow: flow.publish(got[flow.number]), publishing)
         for one in staged:
@@ -273,7 +270,7 @@ class _Job:
         ends = {one.flow: self._flows[one.flow].ends for one in work}
         do = partial(_copy_task, ends, is_shared=self._tasks.is_here)
         staged, error = self._tasks.run(work, do, what="copying records")
-        # Records staged before a stop are published; the next round reports the stop.
+        # Records staged before a stop are published; the next round reports it.
         if error is not None and not isinstance(error, IncompleteError):
             raise error
         return staged
@@ -306,17 +303,17 @@ def _stopped_error() -> IncompleteError:
     return IncompleteError("the copy was stopped; what is published stays", hint="`apply` continues it.")
 
 
-# `fill` copies while producers write; `settle` copies the rest once they are shut out.
+# `fill` copies while producers write; `settle` copies the rest after they are shut out.
 
 
 @dataclass(frozen=True)
 class TopicCopyJob:
-    """A topic that is copied into another one of its platform."""
+    """A topic to copy into another one of its platform."""
 
     name: str
     source: TopicLog
     sink: TransactionalSink | RekeySink
-    """A `RekeySink` distributes by key; another sink keeps partitions."""
+    """A `RekeySink` distributes by key; others keep partitions."""
     copy: TopicLog
     engine: Engine
     progress: Report = unseen
@@ -326,8 +323,8 @@ def fill(job: TopicCopyJob) -> Copy:
     """Copy up to the source's current end, and compare everything.
 
     Raises:
-        UserError: The copy differs, or another process has written to it.
-        RetryableError: Spark gave up, or brokers do not answer.
+        UserError: The copy differs, or another process wrote to it.
+        RetryableError: Spark failed, or brokers do not answer.
         IncompleteError: It was stopped; committed records stay.
     """
     copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
@@ -336,11 +333,7 @@ def fill(job: TopicCopyJob) -> Copy:
 
 
 def settle(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
-    """Copy the rest up to `ends` once no process writes any more, and compare.
-
-    Raises:
-        As of `fill`.
-    """
+    """Copy the rest up to `ends` after all writes have ended, and compare. Raises as `fill`."""
     copied = _copy_until(job, ends)
     _compare_copy(job)
     return copied
@@ -373,7 +366,6 @@ def _differing_partitions(job: TopicCopyJob, sink: TransactionalSink) -> str:
 
 
 def _digest_difference(job: TopicCopyJob, sink: RekeySink) -> str:
-    """Compare digests of everything: only the key determines where a record went."""
     whole = {
         number: OffsetRange(bounds.start, bounds.stable)
         for number, bounds in job.copy.bounds().items()

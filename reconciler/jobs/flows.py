@@ -22,18 +22,18 @@ from reconciler.records.log import (
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
-"""Neighbouring extents are joined into a piece up to this size."""
+"""Maximum size of joined extents."""
 PIECE_COST: Final = 4 * MIB
-"""Overhead of a piece in bytes: requests, and a swap of its head."""
+"""Requests and a swap of the head, as bytes."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
-"""Target duration of a round; published rounds survive a crash."""
+"""Target duration of a round: published rounds survive a crash."""
 _TASK_COST: Final = 16 * MIB
-"""Minimum work for a task of its own."""
+"""Minimum work for a task."""
 
 
 class Costly(Protocol):
-    """Work with a cost in bytes of a round."""
+    """Work with a cost in bytes."""
 
     @property
     def cost(self) -> int:
@@ -46,7 +46,7 @@ C = TypeVar("C", bound=Costly)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of one partition that one task copies."""
+    """A range of one partition, copied by one task."""
 
     partition: int
     offsets: OffsetRange
@@ -62,12 +62,10 @@ class Piece:
 def missing(
     bounds: Mapping[int, Bounds], ends: Mapping[int, int], until: Mapping[int, int] | None = None
 ) -> dict[int, OffsetRange]:
-    """Return what a sink lacks of its source, up to the last stable offsets.
+    """Return what a sink lacks, up to the source's last stable offsets.
 
-    `until` limits the offsets; partitions missing in it are skipped.
-
-    Raises:
-        UserError: The sink lacks a partition, or continues beyond its source.
+    `until` limits the offsets; other partitions are skipped. Raises `UserError` if the sink lacks a partition or is
+    ahead.
     """
     ranges: dict[int, OffsetRange] = {}
     for partition, source in sorted(bounds.items()):
@@ -96,12 +94,12 @@ def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -
         stop = extent.offsets.stop
         records += extent.records
         stored += extent.stored_bytes
-    # The last piece reaches the end although the last offsets may be empty (aborted, compacted).
+    # The last piece reaches the end even if the last offsets are empty (aborted, compacted).
     yield Piece(partition, OffsetRange(at, offsets.stop), records, stored)
 
 
 def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
-    """Join the first neighbouring pieces of a partition, at least one, up to `most_bytes`."""
+    """Join a partition's first adjacent pieces, at least one, up to `most_bytes`."""
     taken: list[Piece] = []
     for piece in pieces:
         if taken and sum(item.stored_bytes for item in taken) + piece.stored_bytes > most_bytes:
@@ -112,7 +110,7 @@ def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
 
 
 def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
-    """Yield rounds of pieces in order within the current budget, at least one piece each."""
+    """Yield rounds of pieces within the current budget, at least one piece each."""
     taken: list[C] = []
     cost = 0
     for piece in pieces:
@@ -126,7 +124,7 @@ def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
 
 
 def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
-    """Deal pieces to tasks in order: a few tasks a core, tiny pieces bundled."""
+    """Deal pieces to tasks in order: a few tasks per core, tiny pieces bundled."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
     tasks: list[list[C]] = []
     left = 0.0
@@ -140,7 +138,7 @@ def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
 
 
 def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Join neighbouring pieces of a partition."""
+    """Join adjacent pieces of a partition."""
     held: Piece | None = None
     for piece in pieces:
         if held is None:
@@ -156,10 +154,10 @@ def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 
 class Budget:
-    """Cost limit of a round in bytes, adjusted to the measured rate."""
+    """Cost limit of a round in bytes, adapted to the measured rate."""
 
     def __init__(self, cores: int) -> None:
-        """Begin low: the speed of the stores is unknown."""
+        """Begin low: the stores' speed is unknown."""
         self.cost = 768 * MIB * cores
 
     def learn(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
@@ -172,7 +170,7 @@ _FRUITLESS_PASSES: Final = 3
 
 
 def always() -> bool:
-    """Return true: the copy is never paused or stopped."""
+    """Return true: the copy is never stopped."""
     return True
 
 
@@ -185,9 +183,9 @@ class Flow:
     only: Collection[int] | None = None
     """Partitions to copy; `None` for all."""
     until: Mapping[int, int] | None = None
-    """Limits by partition, others are skipped; `None` copies to the source's ends."""
+    """Limits by partition, others skipped; `None` copies to the source's ends."""
     is_wanted: Callable[[], bool] = always
-    """Asked before each publish: a mirror that was paused or stopped gets nothing more."""
+    """Checked before each publish: stops the copy of a paused mirror."""
     progress: Report = unseen
 
 
@@ -214,7 +212,7 @@ class Copy:
     seconds: float = 0.0
     partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
     is_whole: bool = True
-    """Whether it copied everything the source had at the start; false if it was no longer wanted."""
+    """Whether it copied everything up to the source's end at the start."""
 
     @property
     def lag(self) -> int:
@@ -223,7 +221,7 @@ class Copy:
 
 
 class FlowRun:
-    """A flow while a job copies it; only its tasks run in parallel."""
+    """A flow during a job; only its tasks run in parallel."""
 
     def __init__(self, number: int, flow: Flow, clock: Callable[[], float]) -> None:
         self.number, self.flow = number, flow
@@ -248,24 +246,20 @@ class FlowRun:
 
     @property
     def is_open(self) -> bool:
-        """Whether more may have to be copied."""
+        """Whether records may be missing."""
         return self.error is None and not self._is_halted and bool(self._missing)
 
     def refuse(self, error: ReconcilerError) -> None:
-        """Record the error that ended the flow; the first counts."""
+        """Record the first error, which ends the flow."""
         self.error = self.error or error
 
     def cut_short(self, error: ReconcilerError) -> None:
-        """Record the error that ended the job, unless the flow is complete."""
+        """Record the job's error, unless the flow is complete."""
         if not self._has_all:
             self.refuse(error)
 
     def begin(self) -> None:
-        """Read both ends: the current end of the source is the goal.
-
-        Raises:
-            UserError: The sink is no copy of the source.
-        """
+        """Read both ends; the source's current end is the goal."""
         reached = self._read_both_ends()
         self._goal = self._seen
         self._set_missing(reached)
@@ -283,7 +277,7 @@ class FlowRun:
         self._report_progress({})
 
     def publish(self, staged: Sequence[Any]) -> None:
-        """Publish what tasks staged, unless the copy is no longer wanted."""
+        """Publish staged records, unless the copy is no longer wanted."""
         if not self.flow.is_wanted():
             self._is_halted = True
             return
@@ -301,11 +295,7 @@ class FlowRun:
         self._report_progress(gained)
 
     def end_pass(self) -> None:
-        """Check whether everything was published, and recompute what is missing.
-
-        Raises:
-            RetryableError: Another process kept publishing.
-        """
+        """Recompute what is missing. Raises `RetryableError` if another process kept publishing."""
         if self._has_all:
             self._missing = {}
             return
@@ -322,7 +312,7 @@ class FlowRun:
             )
 
     def retry_missing(self) -> None:
-        """Read the source before a round, which is published against it."""
+        """Read the source before a round."""
         if not self.is_fresh:
             self._read_source()
 
@@ -360,7 +350,6 @@ class FlowRun:
         self._sink = self.flow.sink.following(SourceSeen(source.topic_id, self._seen))
 
     def _read_both_ends(self) -> Mapping[int, SinkPosition]:
-        """Return where the sink ends; it is read before its source, so it cannot appear to be ahead."""
         reached = self.flow.sink.reached(self.flow.only)
         self._read_source()
         seen = SourceSeen(self.flow.source.topic_id, self._seen)

@@ -1,4 +1,4 @@
-"""Compare logs by the order of records, if their offsets differ or one was compacted."""
+"""Compare logs by the order of records, if offsets differ or one was compacted."""
 
 from __future__ import annotations
 
@@ -44,11 +44,7 @@ _DESCRIPTION: Final = "reconciler: compare records"
 
 
 def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
-    """Return the digest of ranges of a log, by reading every record.
-
-    Raises:
-        RetryableError: Spark gave up, or the log does not answer.
-    """
+    """Return the digest of ranges of a log, by reading every record."""
     work = [
         piece
         for number, offsets in ranges.items()
@@ -68,20 +64,16 @@ def _digests(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
         yield read_digest(log, piece.partition, piece.offsets)
 
 
-# A record in only one log is no difference if the other was compacted beyond it, and it is superseded in either log or
-# is a tombstone. The same rule judges the successor, so the newest record of a key is in both logs or deletes it.
+# A record that one log lacks is no difference if that log was compacted beyond it, and the record is superseded in
+# either log or is a tombstone. The superseding record is judged in the same way.
 
 
 _MAX_HELD: Final = 2_000_000
-"""Records held until found superseded; with more, part of a log is read again."""
+"""Records held until found superseded; beyond it, part of a log is read again."""
 
 
 def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, DoubtResult]:
-    """Compare the records of partitions; in Spark together, at any size.
-
-    Raises:
-        RetryableError: Spark gave up, or a log does not answer.
-    """
+    """Compare the records of partitions of any size; in Spark together."""
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.parts())
     if not whole or not engine.starts_spark(stored):
@@ -96,7 +88,7 @@ def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, DoubtResu
 
 
 def explained(left: Records, right: Records, pair: Pair) -> DoubtResult:
-    """Compare the records of both logs at their common offsets by reading all of them."""
+    """Compare all records at the common offsets."""
     if pair.left is None or pair.right is None:
         return DoubtResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
@@ -118,12 +110,9 @@ def _foreign_in(log: Records) -> int | None:
 
 @dataclass(slots=True)
 class _MissingRecords:
-    """Records that one log lacks, until a later record of their key is found."""
-
     logs: tuple[Records, Records]
     pair: Pair
     compacted_to: int
-    """Offset below which the log that lacks them was compacted."""
     explained: int = 0
     _first: int | None = None
     _sought: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.int64]]] = field(
@@ -227,7 +216,7 @@ def _min_offset(*offsets: int | None) -> int | None:
 
 
 def compacted_to(log: TopicLog, partition: int) -> int:
-    """Return the offset below which a log may lack superseded records; brokers do not report it."""
+    """Return the offset below which superseded records may be missing; brokers do not report it."""
     if isinstance(log, CompactingLog):
         return MAX_OFFSET if log.compacts() else 0
     return log.bounds([partition])[partition].compacted_to
@@ -241,7 +230,7 @@ def bounds_as_compacted(log: TopicLog, only: Collection[int] | None = None) -> M
 
 
 def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:
-    """Return a copy and its source aligned by their map; `None` without a map, or if neither is compacted."""
+    """Return a copy and its source, aligned by their map; `None` without a map, or if neither is compacted."""
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
         return None
@@ -249,7 +238,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     if not any(reaches):
         return None
     end = source.bounds([number])[number].stable
-    # Embedded copies report compaction in their own offsets; only Kafka renumbers.
+    # Only Kafka renumbers; embedded copies report compaction in their own offsets.
     ours = Bounds(whole.start, whole.start, whole.stop, whole.stop, compacted_to=reaches[0])
     theirs = Bounds(whole.start, whole.start, end, end, compacted_to=reaches[1])
     view = _RealignedLog(copy, spans.left, offsets)
@@ -267,13 +256,10 @@ def first_of_copy(why: DoubtResult, offsets: OffsetMap) -> int | None:
 
 @dataclass
 class _RealignedLog:
-    """A copy read by the offsets of its source."""
-
     copy: TopicLog
     within: OffsetRange
     offsets: OffsetMap
     foreign: int | None = None
-    """The first record, by the copy's offset, that was not copied."""
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
         start, stop = (self.offsets.target_of(at) for at in (offsets.start, min(offsets.stop, self.offsets.through)))
@@ -299,8 +285,7 @@ class _RealignedLog:
             yield known.set_column(column, known.schema.field(column), numbers)
 
 
-# Records are compared by position: transactions leave different gaps. Pieces are weighed from 0, and shifted once the
-# records before them are counted.
+# Transactions leave different gaps, so records are compared by position. Pieces count from 0 and are shifted later.
 
 
 _MAX_LOCATED: Final = 10
@@ -318,8 +303,6 @@ class _SidedPiece:
 
 @dataclass(frozen=True, slots=True)
 class _PieceDigest:
-    """Digest of a piece, with positions from 0."""
-
     side: int
     partition: int
     start: int
@@ -329,12 +312,7 @@ class _PieceDigest:
 def verify_renumbered(
     engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = unseen
 ) -> Comparison:
-    """Compare ranges of two logs by the order of records; `progress` counts the right log.
-
-    Raises:
-        UserError: A log is gone, or an executor does not see it.
-        RetryableError: Brokers or Spark gave up.
-    """
+    """Compare ranges of two logs by the order of records; `progress` counts the right log."""
     logs = (left, right)
     ranges = [(number, (span.left, span.right)) for number, span in sorted(spans.items())]
     work = [
@@ -357,7 +335,7 @@ def verify_renumbered(
 
 
 def whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
-    """Return the whole range of each partition of two logs; a missing partition is empty."""
+    """Return the whole ranges of two logs' partitions; a missing partition is empty."""
 
     def whole(bounds: Bounds | None) -> OffsetRange:
         return OffsetRange(0, 0) if bounds is None else OffsetRange(bounds.start, bounds.stable)
@@ -403,7 +381,6 @@ def _with_positions(batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
 
 
 def _sum_by_partition(readings: Iterator[_PieceDigest]) -> dict[tuple[int, int], Digest]:
-    """Return the digest of each partition of each log, by position."""
     digests: dict[tuple[int, int], Digest] = {}
     for reading in sorted(readings, key=lambda item: (item.side, item.partition, item.start)):
         before = digests.get((reading.side, reading.partition), Digest())
@@ -432,7 +409,7 @@ def _explain_differences(
     spans: Mapping[int, Spans],
     results: Sequence[PartitionComparison],
 ) -> list[PartitionComparison]:
-    """Remove differences that compaction explains; brokers compact at any time."""
+    """Brokers compact at any time."""
     doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
     whys = explanations(engine, [doubt for doubt in doubts if doubt is not None])
     explained_results = []

@@ -1,6 +1,6 @@
 """Profile a topic by DataFrame steps with small results.
 
-Records are read once; offsets, times, keys and sizes are cached on the executors, values are not.
+Records are read once; executors cache offsets, times, keys and sizes, but no values.
 """
 
 from __future__ import annotations
@@ -38,13 +38,9 @@ _SECOND_MS: Final = 1000
 
 
 def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: int = 0) -> Profile:
-    """Return the profile of a topic; records older than a time are counted separately.
+    """Return a topic's profile; records before `old_before_ms` are counted separately.
 
-    `start` starts Spark or returns the running one; it is not called for an empty topic.
-
-    Raises:
-        UserError: The log is gone.
-        RetryableError: Spark gave up.
+    `start` returns the Spark session; it is not called for an empty topic.
     """
     bounds = log.bounds()
     numbers = sorted(bounds)
@@ -54,7 +50,7 @@ def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: 
     register(session, lambda _options: log)
     try:
         with described(session, "reconciler: profile"):
-            # Records removed by retention are no part of the topic.
+            # Records removed by retention do not count.
             records = sized(session.read.format(NAME).option("failOnDataLoss", "false").load()).persist()
             try:
                 return _make_profile(records, numbers, old_before_ms)
@@ -109,7 +105,7 @@ def _length_of(column: Column) -> Column:
 
 
 def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
-    """Return the counts of each partition, and of all in a row without a partition."""
+    """Return the counts of each partition, and the totals in a row without a partition."""
     has_time = fn.col("timestamp_ms") >= 0
     is_old = has_time & (fn.col("timestamp_ms") < old_before_ms)
     is_tombstone = fn.col("is_null") & fn.col("key").isNotNull()
@@ -142,7 +138,7 @@ def keyed(records: DataFrame) -> DataFrame:
 
 
 def superseded(keys: DataFrame) -> DataFrame:
-    """Return the keys and superseded records of each partition."""
+    """Return the number of keys and superseded records by partition."""
     return keys.groupBy("partition").agg(
         fn.count("*").alias("keys"),
         fn.sum(fn.col("records") - 1).alias("superseded_records"),
@@ -151,14 +147,14 @@ def superseded(keys: DataFrame) -> DataFrame:
 
 
 def across_partitions(keys: DataFrame) -> DataFrame:
-    """Return each key of the topic with its number of partitions."""
+    """Return each key with its number of partitions."""
     return keys.groupBy("key").agg(
         fn.sum("records").alias("records"), fn.sum("bytes").alias("bytes"), fn.count("*").alias("partitions")
     )
 
 
 def spread_of(topic_keys: DataFrame) -> DataFrame:
-    """Return in one row the number of keys, and of keys in several partitions."""
+    """Return the number of keys, and of keys in several partitions, in one row."""
     return topic_keys.agg(fn.count("*").alias("keys"), fn.count_if(fn.col("partitions") > 1).alias("scattered"))
 
 
@@ -175,7 +171,7 @@ def largest(topic_keys: DataFrame) -> DataFrame:
 
 
 def longest_gaps(records: DataFrame) -> DataFrame:
-    """Return the longest gap of each partition, if at least a second: ends of seconds are compared."""
+    """Return each partition's longest gap of at least a second, by whole seconds."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     second = fn.col("timestamp_ms") - fn.col("timestamp_ms") % _SECOND_MS
     ends = timed.groupBy("partition", second.alias("second")).agg(
@@ -190,7 +186,7 @@ def longest_gaps(records: DataFrame) -> DataFrame:
 
 
 def over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFrame:
-    """Return the number of records in each time slot, numbered from 0, without empty ones."""
+    """Return the number of records in each non-empty slot, counted from 0."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     slot = fn.expr(f"(timestamp_ms - {start_ms}) div {width_ms}")
     return timed.groupBy(slot.alias("slot")).agg(fn.count("*").alias("records"))
@@ -208,7 +204,7 @@ def _key_counts_of(row: Any) -> KeyCounts:
 
 
 def timeline_of(records: DataFrame, whole: Counts) -> Timeline | None:
-    """Return the number of records in each slot between the first and last time."""
+    """Return the number of records in each slot from the first to the last time."""
     if whole.first_ms is None or whole.last_ms is None:
         return None
     width_ms = (whole.last_ms - whole.first_ms) // SLOTS + 1

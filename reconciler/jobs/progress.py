@@ -20,19 +20,14 @@ class JobProgress:
     bytes: int
     bytes_total: int
     seconds: float
-    """Since the job began to move records."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """Current end offset of each partition that last gained records."""
+    """Current end of each partition that last gained records."""
     partitions_done: int = 0
     partitions: int = 0
-    """0 if the job does not work by partition."""
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated remaining seconds; `None` until a rate is known, 0 once all records are counted.
-
-        Stored bytes are only estimates.
-        """
+        """Estimated remaining seconds; `None` until a rate is known, 0 once all records are counted."""
         if 0 < self.records_total <= self.records:
             return 0.0
         if self.bytes == 0 or self.bytes_total == 0:
@@ -55,14 +50,14 @@ _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 
 def refused(what: str, error: Exception, *, output: str = "") -> ReconcilerError:
-    """Return the error for a Spark that does not start; `output` is what its JVM printed."""
+    """Return the error for a Spark that does not start; `output` is its JVM's."""
     hint = "Correct spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
     why = _reason(output) or _reason(str(error)) or type(error).__name__
     return UserError(f"{what}: {why}", hint=hint)
 
 
 def failed(what: str, error: Exception) -> ReconcilerError:
-    """Return the error for a job that failed in Spark, with the hint of our error if one caused it."""
+    """Return the error for a failed job, with the hint of our error if one caused it."""
     text = str(error)
     if ours := _OUR_ERROR.findall(text):
         name, words = ours[-1]

@@ -1,8 +1,8 @@
 """Copy a topic into another number of partitions, with one shuffle by target partition.
 
-A shuffle row holds the records of one source batch for one target partition as Arrow data, so records stay columnar
-through the JVM. One task writes each target partition from all sources in parallel, each in offset order. A group with
-a small lag therefore resumes shortly before the end. The sink stores its position in each source.
+A shuffle row holds the records of a source batch for one target partition as Arrow data. One task writes each target
+partition from all sources in parallel, each in offset order, so a group with a small lag resumes shortly before the
+end. The sink stores its position in each source.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 Row: TypeAlias = "tuple[int, float, int, int, pa.RecordBatch]"
 """Target partition, place in the round, source partition, first source offset, records.
 
-The place is the share of the source's records in this round up to and including the row.
+The place is the share of the source's records of this round up to the row's end.
 """
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""More records are reread by a group with a small lag; fewer cost more to write."""
+"""A group with a small lag rereads more records; fewer cost more to write."""
 _ROWS_A_BATCH: Final = 32
-"""Rows handed to a task at once; Spark's default is for rows of single records."""
+"""Spark's default suits rows of single records."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
 _MAX_FRUITLESS: Final = 3
 
@@ -53,12 +53,12 @@ def rekey(
     until: Mapping[int, int],
     progress: Report = unseen,
 ) -> Copy:
-    """Copy what a sink lacks of a source up to some offsets, each record once, to the partition of its key.
+    """Copy what a sink lacks up to `until`, each record once, to the partition of its key.
 
     Raises:
-        UserError: The sink is no copy of the source, or an executor does not see one of them.
+        UserError: The sink is no copy of the source, or an executor cannot reach one of them.
         IncompleteError: It was stopped; committed records stay.
-        RetryableError: Spark or brokers gave up, or another process copies the topic, too.
+        RetryableError: Spark or brokers failed, or another process copies the topic.
     """
     return _RekeyJob(engine, source, sink, until, progress).run()
 
@@ -90,14 +90,14 @@ class _RekeyJob:
     def _missing_ranges(self) -> dict[int, OffsetRange]:
         if self.engine.is_stopped():
             raise _stopped_error()
-        reached = self.sink.reached()  # before the source, whose end cannot appear to be behind then
+        reached = self.sink.reached()
         bounds = self.source.bounds()
         self.sink = self.sink.following(SourceSeen(self.source.topic_id, bounds))
         ends = {number: min(through.get(number, 0) for through in reached.values()) for number in bounds}
         return missing(bounds, ends, self.until)
 
     def _pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
-        """Return pieces of all partitions interleaved, so that records of about the same time are together.
+        """Interleave the pieces of all partitions, so that records of about the same time are together.
 
         The ends come last: a group with a small lag in a short partition rereads no earlier round.
         """
@@ -160,7 +160,7 @@ def _stopped_error() -> IncompleteError:
 
 
 def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:
-    """Read source pieces, one task each, and return their records by target partition."""
+    """Read each piece in a task; return its records by target partition."""
     within = _ranges_of(pieces)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,7 +180,7 @@ def with_every_target(rows: DataFrame, targets: int) -> DataFrame:
 
 
 def sort_by_target(rows: DataFrame, targets: int) -> DataFrame:
-    """Gather the rows of each target partition in one task, with its sources interleaved."""
+    """Gather each target partition's rows in one task, sources interleaved."""
     return rows.repartition(targets, "target").sortWithinPartitions("target", "place", "source", "offset")
 
 
@@ -209,7 +209,7 @@ _MAX_THREADS: Final = 16
 def write_in_threads(
     source: TopicLog, sink: RekeySink, pieces: Sequence[Piece], through: Mapping[int, int]
 ) -> list[Written | stage.TaskError]:
-    """Do the same in threads of this process."""
+    """Read and write in threads of this process."""
     within = _ranges_of(pieces)
     by_target: dict[int, list[Row]] = {target: [] for target in range(sink.partitions)}
     for piece in pieces:
@@ -250,9 +250,9 @@ def _rows_of(source: TopicLog, piece: Piece, targets: int, within: Mapping[int, 
 
 
 def split(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[Row]:
-    """Yield the records of a batch by target partition; records without a key stay together.
+    """Yield a batch's records by target partition; records without a key stay together.
 
-    `within` is the range of their partition in the round.
+    `within` is their partition's range in the round.
     """
     keys = batch.column("key")
     chosen = places_of(keys, targets)

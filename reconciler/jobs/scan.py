@@ -36,7 +36,7 @@ from reconciler.runtime.text import did_you_mean, nearest
 NAME: Final = "topic-log"
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
-# Columns are those of Spark's Kafka source, each made of one record field.
+# Columns are those of Spark's Kafka source.
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _check_columns(names: Sequence[str]) -> None:
 
 
 def check_schema(schema: StructType) -> None:
-    """Refuse a user's schema with other columns or types, or `not null` for nullable columns."""
+    """Reject a user's schema with other columns or types, or `not null` for nullable columns."""
     _check_columns(schema.names)
     for wanted in schema:
         column = COLUMNS[wanted.name]
@@ -108,7 +108,6 @@ def check_schema(schema: StructType) -> None:
 
 
 def _may_be_null(column: StructField) -> bool:
-    """Tell whether a schema allows missing values and header values; header keys are never null."""
     if isinstance(column.dataType, ArrayType) and isinstance(column.dataType.elementType, StructType):
         return column.nullable and column.dataType.elementType["value"].nullable
     return column.nullable
@@ -132,11 +131,11 @@ def _column_values(batch: pa.RecordBatch, wanted: pa.Field[Any], topic: str) -> 
 
 
 _MAX_MS: Final = ((1 << 63) - 1) // 1000
-"""Maximum time in Spark's microseconds."""
+"""Spark's maximum is in microseconds."""
 
 
 def _clamp_times(ms: pa.Array[Any]) -> pa.Array[Any]:
-    """Clamp times to Spark's range: brokers accept any 64 bits."""
+    """Brokers accept any 64 bits."""
     ends = pc.min_max(ms).as_py()
     if ends["min"] is None or -_MAX_MS <= ends["min"] <= ends["max"] <= _MAX_MS:
         return ms
@@ -144,7 +143,6 @@ def _clamp_times(ms: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _null_if_empty(headers: pa.ListArray[Any]) -> pa.ListArray[Any]:
-    """Replace empty headers by null, as Spark's Kafka source does."""
     borders = np.array(headers.offsets)
     is_empty = pa.array(borders[1:] == borders[:-1])
     return pa.ListArray.from_arrays(pa.array(borders), headers.values, type=headers.type, mask=is_empty)
@@ -158,23 +156,19 @@ ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
 
 @dataclass(frozen=True)
 class Places:
-    """An offset in each partition: the same for all, or by partition."""
+    """An offset in each partition: one for all, or by partition."""
 
     option: str
     everywhere: int | None
     by_partition: Mapping[int, int] = field(default_factory=dict)
 
     def offset_in(self, partition: int) -> int | None:
-        """Return the number given for a partition; `None` if a word is given."""
+        """Return a partition's number; `None` for a word."""
         offset = self.by_partition.get(partition) if self.everywhere is None else self.everywhere
         return None if offset is None or offset < 0 else offset
 
     def resolve(self, all_bounds: Mapping[int, Bounds]) -> dict[int, int]:
-        """Return an offset for each existing partition.
-
-        Raises:
-            UserError: A partition is missing, or does not exist.
-        """
+        """Return an offset for each existing partition."""
         if self.everywhere is None and (others := sorted(all_bounds.keys() ^ self.by_partition.keys())):
             lacks = others[0] in all_bounds
             problem = "names no offset for" if lacks else "names an offset for"
@@ -189,7 +183,7 @@ class Places:
 
 
 def topics_of(options: Mapping[str, str]) -> list[str]:
-    """Return the topics named by `topic`, or by `subscribe` as in Spark's Kafka source."""
+    """Return the topics of option `topic`, or of Kafka's `subscribe`."""
     listed = options.get("subscribe")
     if listed is None:
         return [options.get("topic", "")]
@@ -206,7 +200,7 @@ def topics_of(options: Mapping[str, str]) -> list[str]:
 def places_of(
     options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str, *, topic: str
 ) -> Places:
-    """Return the value of one of two equivalent options: ours, and that of Spark's Kafka source."""
+    """Return the value of our option or of its equivalent in Spark's Kafka source."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"
@@ -231,7 +225,7 @@ def places_of(
 
 
 def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
-    """Return a whole number of an option, limited to 64 bits, or `None`."""
+    """Return a whole number of an option, at most 64 bits, or `None`."""
     text = options.get(name.lower())
     if text is None:
         return None
@@ -268,7 +262,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class _NumberRange:
-    """A range of numbers, restricted to `among` if given."""
+    """A range of numbers, restricted to `among` if set."""
 
     least: int = -MAX_OFFSET
     most: int = MAX_OFFSET
@@ -278,7 +272,6 @@ class _NumberRange:
         return self.least <= number <= self.most and (self.among is None or number in self.among)
 
     def narrowed(self, condition: Filter) -> _NumberRange | None:
-        """Return the numbers that a filter leaves; `None` for an unsupported filter."""
         match condition:
             case EqualTo(value=value) | EqualNullSafe(value=value):
                 return self._narrow_to(value, value, 0, 0)
@@ -309,7 +302,7 @@ class _NumberRange:
 
 
 def _number(value: object) -> int | None:
-    """Return the value of a filter, times in microseconds; `None` for other types."""
+    """Return a filter's value, times in microseconds; `None` for other types."""
     if isinstance(value, dt.datetime):
         return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
     return value if type(value) is int else None
@@ -339,7 +332,6 @@ class _QueryFilter:
 
 
 def _is_exact(condition: Filter) -> bool:
-    """Tell whether a filter is applied to every row, so that Spark need not repeat it."""
     (name, *deeper) = getattr(condition, "attribute", ("",))
     if isinstance(condition, IsNotNull):
         return not deeper and name in COLUMNS and COLUMNS[name].is_never_null
@@ -348,34 +340,30 @@ def _is_exact(condition: Filter) -> bool:
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """The share of one task, pickled by Spark."""
+    """One task's range, pickled by Spark."""
 
     topic: str
     partition: int
     offsets: OffsetRange
 
     def __post_init__(self) -> None:
-        """Do not set `value`, which Spark does not use."""
+        pass
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Treatment of offsets that cannot be read any more: error or warning."""
+    """Treatment of lost offsets: error or warning."""
 
     topic: str
     is_error: bool
 
     @classmethod
     def of(cls, topic: str, options: Mapping[str, str]) -> Losses:
-        """Return the treatment that the options select."""
+        """Return the treatment selected by the options."""
         return cls(topic, truth_of(options, "failOnDataLoss", otherwise=True))
 
     def report(self, lost: Sequence[str]) -> None:
-        """Raise or log lost offsets.
-
-        Raises:
-            UserError: There are some, and the options do not ignore them.
-        """
+        """Log lost offsets, or raise `UserError` unless the options ignore them."""
         if lost and self.is_error:
             hint = "To read the rest anyway, set the option failOnDataLoss to false."
             raise UserError(f"{self.topic}, {'; '.join(lost)}", hint=hint)
@@ -384,12 +372,12 @@ class Losses:
 
 
 def starts_beyond(partition: int, start: int, end: int) -> str:
-    """Return the text for a start that is not written yet."""
+    """Describe a start that is not written yet."""
     return f"partition {partition}: it ends at offset {end}, before the start {start} that was requested"
 
 
 def removed(partition: int, begin: int, stop: int) -> str:
-    """Return the text for records that retention removed."""
+    """Describe records removed by retention."""
     return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
 
 
@@ -413,9 +401,9 @@ class Rows:
     def read(
         self, share: Range, *, since_ms: int | None = None, until_ms: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield batches of a range; records removed by retention are reported.
+        """Yield batches of a range; report records removed by retention.
 
-        With time limits offsets are skipped on purpose, and only the beginning is checked.
+        Time limits skip offsets on purpose, so then only the beginning is checked.
         """
         self.log.check_shared()
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -441,9 +429,9 @@ class Rows:
             self._check_hole(share.partition, OffsetRange(at, share.offsets.stop))
 
     def _check_hole(self, partition: int, hole: OffsetRange) -> None:
-        """Report a hole if retention has reached it; other holes are normal.
+        """Report a hole that retention has reached; other holes are normal.
 
-        Checked at once: later, retention may have passed records already read.
+        Check at once: later, retention may have passed records already read.
         """
         begin = self.log.bounds([partition])[partition].start
         if hole.start < begin:
@@ -451,7 +439,7 @@ class Rows:
 
 
 class TopicLogReader(DataSourceReader):
-    """Plans and reads a query of some topics."""
+    """Plans and reads a query of topics."""
 
     def __init__(self, rows: Mapping[str, Rows], options: Mapping[str, str]) -> None:
         self._rows = rows
@@ -513,10 +501,7 @@ class TopicLogReader(DataSourceReader):
             raise UserError(message, hint="Give a start that is not after the end.")
 
     def _lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
-        """Yield requested offsets of a partition that cannot be read.
-
-        A start at the partition's end is valid. An end that is one number for all partitions is only an upper limit.
-        """
+        """A start at the partition's end is valid. An end for all partitions is only an upper limit."""
         start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield removed(partition, start, bounds.start)
@@ -526,7 +511,7 @@ class TopicLogReader(DataSourceReader):
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
     def _selected_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
-        """Return the selected range of a partition: no matching record precedes the first one of the start time."""
+        """No matching record precedes the first one of the start time."""
         offset = self._wanted.offset
         start, stop = (
             max(requested.start, bounds.start, offset.least),
@@ -543,10 +528,10 @@ class TopicLogReader(DataSourceReader):
 
 
 class PushingReader(TopicLogReader):
-    """Takes filters from Spark, valid for a frame that is scanned once.
+    """Accepts Spark's filters for a frame that is scanned once.
 
-    Spark 4.3.0 reuses the plan of one scan's filters for all scans of a frame: a second query or a self-join would lack
-    rows. So filters are only pushed if `pushFilters` is set.
+    Spark 4.3.0 reuses one scan's filters for all scans of a frame: a second query or a self-join would lack rows. So
+    filters are only pushed if `pushFilters` is set.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

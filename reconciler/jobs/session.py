@@ -43,11 +43,7 @@ _INSTALLERS: Final = (
 
 
 def check_java(environ: Mapping[str, str]) -> None:
-    """Check that Spark finds a suitable Java in `JAVA_HOME` or on the `PATH`; Spark's own error is a page long.
-
-    Raises:
-        UserError: There is none, or it is too old; the hint has the command that installs one.
-    """
+    """Reject a missing or unsuitable Java in `JAVA_HOME` or on the `PATH`; Spark's own error is a page long."""
     path = environ.get("PATH", "")
     home = environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=path)
@@ -87,11 +83,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 
 
 def check_answers(url: str) -> None:
-    """Check that a server answers: Spark's own client would try for minutes.
-
-    Raises:
-        UserError: None does, or the client's libraries are missing.
-    """
+    """Reject a server that does not answer: Spark's own client would try for minutes."""
     host, port = connect_address(url)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_TIMEOUT_S).close()
@@ -106,11 +98,7 @@ def check_answers(url: str) -> None:
 
 
 def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
-    """Return a session of a server after a first answer.
-
-    Raises:
-        UserError: The server refuses.
-    """
+    """Return a session of a server after a first answer."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - heavy, and an extra: only jobs need it
 
     builder = SparkSession.builder.remote(url)
@@ -130,9 +118,9 @@ def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
 
 
 def ship(session: SparkSession, folder: Path) -> None:
-    """Send this package to executors; its dependencies must be installed there.
+    """Send this package to executors, which have its dependencies.
 
-    The file in `folder` must exist as long as the session: executors fetch it when they start.
+    The file in `folder` must outlive the session: executors fetch it when they start.
     """
     session.addArtifacts(str(packed(folder)), pyfile=True)
 
@@ -140,7 +128,7 @@ def ship(session: SparkSession, folder: Path) -> None:
 def packed(folder: Path, source: Path = _PACKAGE) -> Path:
     """Write the package's sources into an importable zip file, and return its path."""
     target = folder / "reconciler.zip"
-    # Some installations, as of Nix, date files to 1970; zip files begin with 1980.
+    # Some installations, such as Nix, date files to 1970; zip files begin with 1980.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in sorted(source.rglob("*.py")):
             archive.write(path, Path(source.name, path.relative_to(source)))
@@ -176,19 +164,19 @@ class RunningSpark:
             self.session.interruptAll()
         else:
             context: Any = self.session.sparkContext
-            # Python's own call would miss a stage about to be submitted.
+            # Python's own call misses a stage about to be submitted.
             context._jsc.sc().cancelJobGroupAndFutureJobs(JOB_GROUP)  # noqa: SLF001
 
     @property
     def has_executors(self) -> bool:
-        """Whether executors besides the driver run now; always true for Connect and `local`."""
+        """Whether executors besides the driver run; always true for Connect and `local`."""
         if self._gateway is None:
             return True
         context: Any = self.session.sparkContext
         if context.master.startswith("local"):
             return True
         known = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - Python has no API for it
-        return bool(known.size() > 1)  # includes the driver
+        return bool(known.size() > 1)
 
     def stop(self) -> None:
         """End the session and its JVM."""
@@ -207,10 +195,7 @@ class RunningSpark:
 def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes] | None = None) -> RunningSpark:
     """Start Spark as the workspace configures it.
 
-    `log`: destination of Spark's output; by default it is only quoted if Spark does not start.
-
-    Raises:
-        UserError: Java, PySpark or the Connect server are missing, or Spark refuses its settings.
+    `log` receives Spark's output; by default it is only quoted if Spark does not start.
     """
     check_ready(spark, environ=environ)
     with ExitStack() as resources:
@@ -226,11 +211,7 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
 
 
 def check_ready(spark: SparkSpec, *, environ: Mapping[str, str]) -> None:
-    """Check that Spark could be started here, without starting it.
-
-    Raises:
-        UserError: Java, PySpark or the Connect server are missing.
-    """
+    """Check that Spark could start here, without starting it."""
     try:
         import pyspark  # noqa: F401, PLC0415 - heavy, and an extra: only jobs need it
     except ImportError as error:
@@ -271,7 +252,7 @@ def _python_of(spark: SparkSpec, environ: Mapping[str, str]) -> str:
 
 
 def _stop_jvm(gateway: Any) -> None:
-    """End the JVM by closing its standard input."""
+    """The JVM ends with its standard input."""
     from pyspark import SparkContext  # noqa: PLC0415 - see above
 
     gateway.shutdown()
@@ -286,7 +267,6 @@ def _stop_jvm(gateway: Any) -> None:
 
 @contextmanager
 def _keep_interrupts() -> Iterator[None]:
-    """Restore the handler of Ctrl-C that Spark replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
 """The data source `topic-log`: topics as DataFrames and streams.
 
-The options that name a log (`cluster`, `topic`) are defined by the process that registers the source.
+The process that registers it defines the options that name a log (`cluster`, `topic`).
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def register(
     open_log: Callable[[Mapping[str, str]], TopicLog],
     open_appends: Callable[[Mapping[str, str]], AppendSink] = _cannot_write,
 ) -> None:
-    """Register `topic-log` in a session. `open_log` gets a read's options and is pickled with all that it holds.
+    """Register `topic-log` in a session. `open_log` gets a read's options (names in lower case) and is pickled.
 
-    It runs on the driver, its log in executors: secrets and connections never appear in options, columns or Spark's
-    configuration. Option names are in lower case. `open_appends` does the same for writes.
+    It runs on the driver, its log in executors, so secrets never appear in options, columns or Spark's configuration.
+    `open_appends` does the same for writes.
     """
 
     class TopicLogSource(_TopicLogSource):
@@ -186,7 +186,7 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition, partition_bounds in bounds.items()
             if self._available_now is None or partition in self._available_now
         }
-        # Lost offsets do not count for the limit; `partitions` reports and skips them.
+        # Lost offsets do not count; `partitions` reports and skips them.
         ranges, lost = _readable_ranges(begins, ends, bounds)
         if self._rows.losses.is_error:
             self._rows.losses.report(lost)
@@ -208,11 +208,6 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"topic": self._topic, "topic_id": self._rows.log.topic_id, "offsets": by_partition}
 
     def _offsets_in(self, position: dict[str, Any]) -> dict[int, int]:
-        """Return the offsets of a position.
-
-        Raises:
-            SourceChangedError: It belongs to another topic, or to one of the same name that was deleted.
-        """
         try:
             topic, topic_id = position["topic"], position["topic_id"]
             offsets = {int(partition): int(offset) for partition, offset in position["offsets"].items()}
@@ -232,9 +227,9 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _RefusedStream(DataSourceStreamReader):
-    """Raises the error of a stream at Spark's first call.
+    """Raises a stream's error at Spark's first call.
 
-    Spark 4.3.0 hides an error of `streamReader` behind an `UnboundLocalError` of its worker.
+    Spark 4.3.0 hides an error of `streamReader` behind an `UnboundLocalError`.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -259,7 +254,7 @@ class _RefusedStream(DataSourceStreamReader):
 def _readable_ranges(
     begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
 ) -> tuple[dict[int, OffsetRange], list[str]]:
-    """Return readable ranges between two positions, and lost offsets as text. New partitions start at 0."""
+    """New partitions start at 0."""
     ranges: dict[int, OffsetRange] = {}
     lost: list[str] = []
     for partition, end in sorted(ends.items()):
@@ -293,8 +288,8 @@ def _limit_ranges(ranges: Mapping[int, OffsetRange], most: int) -> dict[int, Off
     }
 
 
-# Tasks stage rows, the driver publishes a batch completely or not at all. Query id and number of a stream's batch
-# prevent that it is written again after a crash.
+# Tasks stage rows; the driver publishes a batch completely or not at all. Its query id and number prevent a second
+# publication after a crash.
 
 
 _FIELDS: Final = {
@@ -308,11 +303,7 @@ _TEXT: Final = frozenset({"value", "key"})
 
 
 def check_rows(schema: StructType) -> None:
-    """Refuse rows without a value, or with other columns or types than records have.
-
-    Raises:
-        UserError: Names the column.
-    """
+    """Reject rows without a value, or with columns or types that records lack."""
     for column in schema:
         if column.name not in COLUMNS:
             known = f"Rename it, or leave it out; a record is written from {', '.join(_FIELDS)}."
@@ -336,7 +327,7 @@ def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 # Spark pickles writers, calls `write` in tasks and `commit` on the driver. `abort` does nothing: a failed `commit` may
-# have decided its transaction all the same.
+# have decided its transaction.
 
 
 @dataclass(frozen=True)
@@ -386,7 +377,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return StagedBatch(_stage(self._sink, iterator), query)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Publish the rows of all tasks, unless this batch was written before."""
+        """Publish the rows of all tasks, once per batch."""
         staged = _require_all(messages, StagedBatch)
         if not staged:
             return
@@ -412,11 +403,7 @@ S = TypeVar("S", bound=StagedRows)
 
 
 def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
-    """Return what all tasks staged.
-
-    Raises:
-        UserError: A task did not report, so its rows would be lost; executors may run another version of the package.
-    """
+    """Without a task's report its rows would be lost; executors may run another version of the package."""
     staged = [item for item in messages if isinstance(item, kind)]
     if len(staged) < len(messages):
         left = len(messages) - len(staged)

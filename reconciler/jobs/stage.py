@@ -1,7 +1,7 @@
 """Run work as Spark stages, or in threads if it is small.
 
 Tasks read and write by themselves; records never enter the JVM. `spark.range(0, n, 1, n).mapInArrow(…)` makes one task
-of each piece of work, without a shuffle, also over Spark Connect.
+per piece of work, without a shuffle, also over Spark Connect.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OUTCOME: Final = pa.schema([pa.field("outcome", pa.binary(), nullable=False)])
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """An error of ours returned by a task, of which Spark would pass on only the text."""
+    """One of our errors, returned by a task: Spark would pass on only its text."""
 
     error: ReconcilerError
 
@@ -52,10 +52,10 @@ def run_stage(
 ) -> tuple[list[R], ReconcilerError | None]:
     """Run each piece of work in its own task; return the results and the first error.
 
-    `do` and the work are pickled. A task that raises an error of ours is not retried.
+    `do` and the work are pickled. A task that raises one of our errors is not retried.
 
     Raises:
-        RetryableError: Spark gave up.
+        RetryableError: Spark failed.
     """
     tasks = tuple(work)
 
@@ -83,7 +83,7 @@ def outcomes_of(outcomes: Iterable[object]) -> pa.RecordBatch:
 
 def outcomes_in(rows: Iterable[Any]) -> list[Any]:
     """Return tasks' outcomes from rows."""
-    # Unpickles only what `outcomes_of` pickled in our own session.
+    # Only unpickles what `outcomes_of` pickled in our own session.
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 
@@ -100,7 +100,7 @@ def split_outcomes(outcomes: Iterable[R | TaskError]) -> tuple[list[R], Reconcil
 
 
 def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
-    """Yield the results of a task; an error of ours comes last."""
+    """Yield a task's results; an error of ours comes last."""
     try:
         yield from do(task)
     except ReconcilerError as error:
@@ -108,7 +108,7 @@ def attempt(do: Callable[[W], Iterable[R]], task: W) -> Iterator[R | TaskError]:
 
 
 class Cores:
-    """Number of parallel tasks; executors come and go during a job."""
+    """Number of parallel tasks; executors come and go."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -120,7 +120,7 @@ class Cores:
         if not _is_remote(self._session):
             return int(self._session.sparkContext.defaultParallelism)
         if self._known_cores is None:
-            # A Connect server does not report it; a range without a number of parts gets one a core.
+            # A Connect server does not report it; a range without a number of parts gets one per core.
             self._known_cores = int(self._session.range(0, 1 << 16).mapInArrow(_count_rows, "seen long").count())
         return self._known_cores
 
@@ -131,7 +131,7 @@ def _count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def described(session: SparkSession, words: str) -> Iterator[None]:
-    """Describe the stages of this block in Spark's UI."""
+    """Describe the block's stages in Spark's UI."""
     if _is_remote(session):
         yield
         return
@@ -148,18 +148,17 @@ def _is_remote(session: Any) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
-# Starting a JVM takes longer than a small copy. Threads wait for the kernel or store as well as executors do.
+# Starting a JVM takes longer than a small copy; threads wait for the kernel or store equally well.
 
 
 T = TypeVar("T", bound="Costly")
 
 _MAX_THREADS: Final = 16
-"""Threads wait for stores and disks."""
 
 
 @dataclass(slots=True)
 class EngineUse:
-    """Where tasks ran so far; thread-safe."""
+    """Where tasks have run; thread-safe."""
 
     spark_tasks: int = 0
     in_process: int = 0
@@ -167,7 +166,7 @@ class EngineUse:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def count(self, *, spark_tasks: int = 0, in_process: int = 0) -> None:
-        """Add tasks that are about to run."""
+        """Count tasks about to run."""
         with self._lock:
             self.spark_tasks += spark_tasks
             self.in_process += in_process
@@ -175,17 +174,17 @@ class EngineUse:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Where a job runs, and how it is stopped. `session` starts Spark or returns the running one."""
+    """Where a job runs, and how it stops. `session` starts Spark or returns the running one."""
 
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
-    """Fewer stored bytes run in threads of this process; 0 runs everything in Spark."""
+    """Less runs in threads of this process, in stored bytes; 0: everything runs in Spark."""
     clock: Callable[[], float] = seconds
     used: EngineUse = field(default_factory=EngineUse)
 
     def starts_spark(self, stored_bytes: int) -> bool:
-        """Tell whether so many bytes are processed in Spark."""
+        """Return whether so many bytes are processed in Spark."""
         return stored_bytes >= self.below
 
     def spark(self, stored_bytes: int) -> SparkSession:
@@ -212,7 +211,7 @@ class Engine:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs the tasks of a job in threads, and in Spark from the first large pass on."""
+    """Runs a job's tasks in threads, and in Spark from the first large pass on."""
 
     engine: Engine
     budget: Budget = field(default_factory=lambda: Budget(_own_cores()))
@@ -226,7 +225,7 @@ class Tasks:
 
     @property
     def session(self) -> SparkSession | None:
-        """Return Spark, or `None` if tasks run in this process."""
+        """Spark, or `None` if tasks run in this process."""
         return self._spark
 
     @property
@@ -250,12 +249,10 @@ class Tasks:
     def run(
         self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
     ) -> tuple[list[R], ReconcilerError | None]:
-        """Run work, several pieces a task; return the results and the first error.
-
-        Work left out by a stop is an error, too.
+        """Run work, several pieces a task; return the results and the first error, which includes a stop.
 
         Raises:
-            RetryableError: Spark gave up.
+            RetryableError: Spark failed.
         """
         used = self.engine.used
         if not work:
@@ -266,7 +263,7 @@ class Tasks:
             try:
                 return run_stage(self._spark, tasks, do, what=what)
             except RetryableError:
-                if self.engine.is_stopped():  # A cancelled stage looks like a failed one.
+                if self.engine.is_stopped():  # a cancelled stage looks like a failed one
                     return [], left_out(what)
                 raise
         used.count(in_process=len(work))
@@ -303,13 +300,11 @@ C = TypeVar("C", bound=StoredWork)
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[list[R]]:
-    """Run work in Spark and yield the results of each round, to be made durable before the next.
-
-    `do` and the work are pickled.
+    """Run pickled work in Spark; yield each round's results, to be made durable before the next.
 
     Raises:
         IncompleteError: It was stopped; yielded results are valid.
-        ReconcilerError: A task was refused, or Spark gave up.
+        ReconcilerError: A task failed, or Spark did.
     """
     tasks = Tasks(engine)
     with tasks.over(sum(piece.bytes for piece in work), "reconciler: maintenance"):

@@ -1,7 +1,6 @@
 """Compare logs of which one was compacted, by DataFrame joins on offset and on key.
 
-Records are hashed where they are read: values never move, and no task holds the keys of a partition. The rule is that
-of `ordered.explained`: records of only one log must be superseded if the other was compacted.
+Records are hashed where they are read, so values never move. The rule is that of `ordered.explained`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _COLUMNS: Final = (
     "is_common boolean, may_be_gone boolean, is_tombstone boolean"
 )
 """Hashes of a record and its key; whether both logs span its offset, and whether compaction may have removed it from
-the other log. Records without an offset in the other log have negative offsets from -1 on, without hashes.
+the other log. Records without an offset there have offsets from -1 down, and no hashes.
 """
 _HASH: Final = pa.struct([("a", pa.int64()), ("b", pa.int64())])
 _SCHEMA: Final = pa.schema(
@@ -52,11 +51,7 @@ class _Part:
 
 
 def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, DoubtResult]:
-    """Compare partitions of any size.
-
-    Raises:
-        RetryableError: Spark gave up.
-    """
+    """Compare partitions of any size. Raises `RetryableError` if Spark failed."""
     parts = [_Part(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.parts()]
     try:
         with described(session, "reconciler: compare compacted logs"):
@@ -73,7 +68,7 @@ def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, Do
 
 
 def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
-    """Return hashes of all records of both logs from their common start, in any order."""
+    """Return hashes of both logs' records from their common start, in any order."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -90,7 +85,7 @@ def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
 
 
 def find_differences(records: DataFrame) -> DataFrame:
-    """Return common offsets at which only one log has a record, or the records differ."""
+    """Return common offsets at which records differ, or one is missing."""
     spanned = records.where("is_common")
     ours, theirs = (spanned.where(fn.col("side") == side).alias(name) for side, name in ((LEFT, "l"), (RIGHT, "r")))
     sides = ours.join(theirs, ["partition", "offset"], "full_outer")
@@ -105,13 +100,13 @@ def find_differences(records: DataFrame) -> DataFrame:
 
 
 def newest(records: DataFrame) -> DataFrame:
-    """Return the last offset of each key in either log."""
+    """Return each key's last offset in either log."""
     keyed = records.where(fn.col("key").isNotNull())
     return keyed.groupBy("partition", "key").agg(fn.max("offset").alias("newest"))
 
 
 def judge_differences(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
-    """Return for each difference whether compaction explains it."""
+    """Return whether compaction explains each difference."""
     is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
     is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
     return differences.join(newest_of_keys, ["partition", "key"], "left").select(
@@ -120,7 +115,7 @@ def judge_differences(differences: DataFrame, newest_of_keys: DataFrame) -> Data
 
 
 def sum_by_partition(differences: DataFrame) -> DataFrame:
-    """Return the number of explained differences of each partition, and the first other one."""
+    """Return each partition's number of explained differences, and the first other one."""
     offset = fn.when(~fn.col("is_superseded"), fn.col("offset"))
     return differences.groupBy("partition").agg(
         fn.count_if("is_superseded").alias("superseded"),

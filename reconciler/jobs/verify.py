@@ -1,6 +1,6 @@
 """Compare two logs: counts, ends and digests by partition.
 
-By default stored digests are added up without reading whole parts; `deep` reads every record.
+By default stored digests are added up; `deep` reads every record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DigestPair:
-    """Digests of both logs for a range within, or outside, their common offsets."""
+    """Both logs' digests of a range, within or outside the common offsets."""
 
     partition: int
     offsets: OffsetRange
@@ -52,7 +52,7 @@ def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iter
 
 
 class DeepReading:
-    """Digests every record of both logs, one task for each range."""
+    """Digests every record of both logs, one task per range."""
 
     def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], progress: Report) -> None:
         self._progress = progress
@@ -103,7 +103,7 @@ class DeepReading:
 def read_pieces(
     left: TopicLog, right: TopicLog, lacking: tuple[frozenset[int], frozenset[int]], pieces: Sequence[Piece]
 ) -> Iterator[DigestPair]:
-    """Digest pieces of both logs in one task; `lacking`: partitions that each log lacks."""
+    """Digest pieces of both logs in one task; `lacking`: the partitions that each log lacks."""
     left.check_shared()
     right.check_shared()
     for piece in pieces:
@@ -121,7 +121,7 @@ def _pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
 
 @dataclass(frozen=True)
 class Since:
-    """A log from the offsets `starts` on; other partitions are whole. Picklable like the log."""
+    """A log from the offsets `starts` on; other partitions are whole. Picklable."""
 
     log: TopicLog
     starts: Mapping[int, int]
@@ -132,7 +132,7 @@ class Since:
         return self.log.topic_id
 
     def check_shared(self) -> None:
-        """Refuse a machine that does not see it."""
+        """Reject a machine that cannot reach it."""
         self.log.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
@@ -147,7 +147,7 @@ class Since:
         return self.log.read(partition, self._limit_range(partition, offsets))
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time, but not before its start."""
+        """Return the first offset at or after a time, not before its start."""
         offset = self.log.offset_for_time(partition, timestamp_ms)
         return None if offset is None else max(offset, self.starts.get(partition, 0))
 
@@ -178,12 +178,8 @@ def verify(
 ) -> Comparison:
     """Compare two logs up to their current last stable offsets.
 
-    If a partition was compacted, records are read to check that what only one log has is superseded in the other, from
-    `since` on. Otherwise `engine` is only used for `deep`.
-
-    Raises:
-        UserError: A log is gone, or an executor does not see it.
-        RetryableError: Spark gave up.
+    Records of a compacted partition are read from `since` on, to check that compaction explains each difference.
+    Otherwise `engine` is only used for `deep`.
     """
     both = tuple(
         pair.since((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair
