@@ -1,6 +1,6 @@
-"""Plan and apply for streaming platforms: the public names for scripts and notebooks.
+"""Plan and apply for streaming platforms: the public names for scripts and notebooks, imported on first use.
 
-Everything else in the package is private and may change. Names are imported on first use.
+Everything else in the package is private and may change.
 """
 
 from importlib import import_module
@@ -92,11 +92,10 @@ _HOMES: Final = {
     "check_java": "reconciler.jobs.session",
     "register": "reconciler.jobs.source",
 }
-"""Modules of the public names; all others are errors, in `reconciler.errors`."""
+"""All other names are errors, in `reconciler.errors`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES.get(name, "reconciler.errors")), name)
@@ -105,5 +104,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
     return sorted(__all__)

@@ -1,7 +1,6 @@
-"""The errors that the reconciler raises on purpose, grouped by what the caller can do next.
+"""Errors, grouped by what the caller can do next.
 
-The caller fixes files or the command after a `UserError`, and retries after a `RetryableError`.
-`BrokenInvariantError` is a bug of reconciler.
+Fix files or the command after a `UserError`; retry after a `RetryableError`. `BrokenInvariantError` is a bug.
 """
 
 from __future__ import annotations
@@ -10,32 +9,28 @@ from typing import ClassVar, Final, Self
 
 
 class ReconcilerError(Exception):
-    """Base class: `message` says what is wrong, where and why; `hint` what to do."""
+    """Base class: `message` says what is wrong, `hint` what to do."""
 
     exit_code: ClassVar[int] = 1
     message: str
-    """What is wrong with which thing, where and why."""
+    """Names the thing, the place and the reason."""
     hint: str
-    """What to do."""
 
     def __init__(self, message: str, *, hint: str) -> None:
-        """Store the message and the hint."""
         super().__init__(message)
         self.message = message
         self.hint = hint
 
     def __str__(self) -> str:
-        """Return the message and the hint in one paragraph."""
         return f"{self.message}. {self.hint}"
 
     def about(self, subject: str, role: str = "") -> Self:
-        """Prefix the message with its subject and the subject's `role`, unless it names the subject already."""
+        """Prefix the message with its subject and the subject's `role`, unless it names the subject."""
         if subject not in self.message:
             self.message = f"{subject}{role and f', {role}'}: {self.message}"
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with `hint`, which is keyword-only: errors return from executors."""
         return _rebuild, (type(self), self.__dict__)
 
 
@@ -51,15 +46,15 @@ class UserError(ReconcilerError):
 
 
 class MissingSparkError(UserError):
-    """Work needs Spark, and PySpark, Java or a Spark Connect server is missing."""
+    """PySpark, Java or a Spark Connect server is missing."""
 
 
 class MissingRecordsError(UserError):
-    """Work reads or writes records, and pyarrow or numpy is missing."""
+    """Pyarrow or numpy is missing."""
 
     @classmethod
     def of(cls, error: BaseException) -> Self | None:
-        """Return the error for a failed import of pyarrow or numpy; `None` for any other error."""
+        """Return the error for a failed import of pyarrow or numpy, else `None`."""
         library = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
         if library not in _RECORD_LIBRARIES:
             return None
@@ -75,11 +70,11 @@ class NotFoundError(UserError):
 
 
 class InvalidNamespaceError(NotFoundError):
-    """The namespace does not exist (KIP-37); namespaces are never created implicitly."""
+    """The namespace does not exist (KIP-37); none is created implicitly."""
 
 
 class MissingObjectError(UserError):
-    """A referenced object does not exist; `key` and `offsets` identify the missing records."""
+    """A referenced object is missing; `key` and `offsets` identify the lost records."""
 
     key: str | None = None
     url: str = ""
@@ -89,7 +84,7 @@ class MissingObjectError(UserError):
 
 
 class DamagedObjectError(UserError):
-    """An object is not what was written; `key` and `offsets` identify the records, `why` the damage."""
+    """An object differs from what was written; `key` and `offsets` identify its records."""
 
     key: str | None = None
     url: str = ""
@@ -100,27 +95,27 @@ class DamagedObjectError(UserError):
 
 
 class StoreRefusedError(UserError):
-    """A store refuses: rights, credentials, its location. Says nothing about the store's objects."""
+    """A store rejects rights, credentials or its location, which proves nothing about its objects."""
 
 
 class NotAuthorizedError(UserError):
-    """An access rule denies the operation to the principal, or none allows it."""
+    """Access rules do not allow the operation to the principal."""
 
 
 class ProducerFencedError(UserError):
-    """A newer producer of the same transactional id, or a newer epoch of the same producer, took over."""
+    """A newer producer or epoch of the same transactional id took over."""
 
 
 class OwnershipLostError(UserError):
-    """The objects in object storage belong to another cluster now."""
+    """The objects in object storage now belong to another cluster."""
 
 
 class OutOfOrderSequenceError(UserError):
-    """The sequence numbers of a producer's batch do not follow those in the partition."""
+    """Sequence numbers of a producer's batch do not follow the partition's."""
 
 
 class NewerFormatError(UserError):
-    """A newer version of reconciler wrote it; guessing its meaning could damage it."""
+    """A newer version of reconciler wrote it; guessing could damage it."""
 
 
 class QuotaExceededError(UserError):
@@ -128,10 +123,10 @@ class QuotaExceededError(UserError):
 
 
 class SourceChangedError(UserError):
-    """A mirror's source is not the log that was copied, or the mirror lost records; logs are never mixed."""
+    """A mirror's source is not the copied log, or the mirror lost records; logs are never mixed."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
-        """Store a code: Kafka's (`SOURCE_TOPIC_ID_CHANGED`) or reconciler's (`MIRROR_TRUNCATED`)."""
+        """`code` is Kafka's (`SOURCE_TOPIC_ID_CHANGED`) or ours (`MIRROR_TRUNCATED`)."""
         super().__init__(message, hint=hint)
         self.code = code
 
@@ -149,13 +144,13 @@ class UsageError(ReconcilerError):
 
 
 class StalePlanError(ReconcilerError):
-    """The clusters, state or files no longer match the approved plan: plan again."""
+    """Clusters, state or files no longer match the approved plan: plan again."""
 
     exit_code = 6
 
 
 class PartialError(ReconcilerError):
-    """Some actions failed, the rest is done: fix the cause and apply again."""
+    """Some actions failed, the others are done: fix the cause and apply again."""
 
     exit_code = 8
 
@@ -169,17 +164,16 @@ class MendFirstError(RetryableError):
 
 
 class UnansweredError(RetryableError):
-    """The store did not answer a write, which may have happened or happen yet. Read it back, then try again."""
+    """A write had no answer, and may have happened or happen yet. Read it back, then retry."""
 
 
 class LostRaceError(RetryableError):
     """Another process changed the object. Read it, decide again.
 
-    `current` is the body found instead; `None`: the object is gone or unreadable.
+    `current` is its present body; `None`: gone or unreadable.
     """
 
     def __init__(self, key: str, current: bytes | None, *, hint: str) -> None:
-        """Store the key and the current body."""
         super().__init__(f"{key} was changed by someone else", hint=hint)
         self.key = key
         self.current = current
@@ -192,13 +186,13 @@ class LeaseError(ReconcilerError):
 
 
 class IncompleteError(ReconcilerError):
-    """Work is left: `apply` continues it."""
+    """Work remains: `apply` continues it."""
 
     exit_code = 4
 
 
 class StoppedError(IncompleteError):
-    """The run was stopped while a call gave no answer in time: its outcome is unknown."""
+    """The run was stopped before a call answered: its outcome is unknown."""
 
 
 class DriftError(ReconcilerError):
@@ -214,7 +208,7 @@ class PendingError(ReconcilerError):
 
 
 class InterruptedRunError(ReconcilerError):
-    """The user interrupted a command that cannot be continued; the hint says what may have been done."""
+    """The user interrupted a command that cannot be continued; the hint says what may be done."""
 
     exit_code = 130
 

@@ -1,4 +1,4 @@
-"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves; and the verbs for a mirror's role."""
+"""Lifecycles of mounts, mirrors, links and tiering as tables of legal moves; verbs for a mirror's role."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[State]):
-    """A legal move. `by_itself`: the platform makes it; it cannot be requested."""
+    """A legal move. `by_itself`: only the platform can make it."""
 
     start: State
     verb: str
     end: State
     by_itself: bool = False
     condition: str = ""
-    """Tells apart the ends of a verb that leads to several states."""
+    """Distinguishes the ends of a verb with several."""
 
 
 @dataclass(frozen=True)
 class Lifecycle(Generic[State]):
-    """A complete table of moves; others are refused. `refusals` explain a (state, verb) that users often try."""
+    """A complete table of moves. `refusals` explain mistakes that users often make."""
 
     name: str
     initial: State
@@ -38,30 +38,24 @@ class Lifecycle(Generic[State]):
 
     @cached_property
     def states(self) -> tuple[State, ...]:
-        """All states, in the order of their definition."""
+        """All states, in order of definition."""
         return tuple(type(self.initial))
 
     @cached_property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs that can be requested, in the order of the table."""
+        """The verbs for requests, in order of the table."""
         return tuple(dict.fromkeys(move.verb for move in self.moves if not move.by_itself))
 
     def legal(self, state: State) -> tuple[str, ...]:
-        """Return the verbs that can be requested in `state`."""
+        """Return the verbs that are legal in `state`."""
         return tuple(dict.fromkeys(move.verb for move in self._from.get(state, ()) if not move.by_itself))
 
     def by_itself(self, state: State) -> tuple[State, ...]:
-        """Return the states that the platform enters from `state` by itself."""
+        """Return the states that the platform enters by itself."""
         return tuple(dict.fromkeys(move.end for move in self._from.get(state, ()) if move.by_itself))
 
     def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
-        """Return the state after `verb`; `condition` selects one of several ends.
-
-        Errors name `subject` instead of the table.
-
-        Raises:
-            UserError: The table has no such move; names the state and its legal verbs.
-        """
+        """Return the state after `verb`; `condition` selects one of several ends. Errors name `subject`."""
         ends = [
             move.end
             for move in self._from.get(state, ())
@@ -72,17 +66,13 @@ class Lifecycle(Generic[State]):
         return ends[0]
 
     def follow(self, state: State, end: State) -> State:
-        """Return `end`, if the platform moves there from `state` by itself.
-
-        Raises:
-            UserError: It does not.
-        """
+        """Return `end` if the platform moves there by itself, else raise `UserError`."""
         if end not in self.by_itself(state):
             raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._advice(state))
         return end
 
     def path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
-        """Return the shortest path, with the platform's own moves; `None` if there is none."""
+        """Return the shortest path, including the platform's own moves, or `None`."""
         paths: dict[State, tuple[Move[State], ...]] = {start: ()}
         queue = deque([start])
         while queue:
@@ -117,8 +107,7 @@ class Lifecycle(Generic[State]):
         return f"{ways} It becomes {' or '.join(itself)} by itself." if itself and not legal else ways
 
 
-# Mounts and unmounts share their states. The process that drives a migration requests `prepare`, `execute` and
-# `finish`.
+# Mounts and unmounts share their states. A driving process requests `prepare`, `execute` and `finish`.
 
 
 class MigrationState(StrEnum):
@@ -142,7 +131,7 @@ _ENDED_MIGRATION: Final[frozenset[str]] = frozenset({_Migration.FINISHED, _Migra
 
 
 def is_under_way(state: str | None) -> bool:
-    """Return whether a migration has begun and not ended; a cancelled one has ended."""
+    """Return whether a migration has begun and not ended or been cancelled."""
     return state is not None and state not in _ENDED_MIGRATION
 
 
@@ -179,21 +168,21 @@ UNMOUNT: Final = Lifecycle("unmount", _Migration.PLANNED, _MIGRATION_MOVES, _MIG
 """Outbound: from a cluster into object storage."""
 
 BY_JOBS: Final = "jobs"
-"""Value of a move's parameter `by`: jobs mount and unmount, as the platform cannot."""
+"""A move's parameter `by`: jobs mount and unmount, as the platform cannot."""
 
 BY_PLATFORM: Final = "platform"
-"""Value of a transition's parameter `by`: the platform changes the mirror's role."""
+"""A transition's parameter `by`: the platform changes the mirror's role."""
 
 ADVANCES: Final = {_Migration.PLANNED: "prepare", _Migration.PREPARED: "execute", _Migration.EXECUTED: "finish"}
-"""The states that wait for a request, and the verb that continues."""
+"""States that wait for a request, and the verb that continues."""
 
 BEFORE_EXECUTED: Final = frozenset(
     {_Migration.PLANNED, _Migration.PREPARING, _Migration.PREPARED, _Migration.EXECUTING}
 )
-"""The states in which a migration uploads or looks up data, and can time out."""
+"""States that upload or look up data, and can time out."""
 
 
-# ABSENT (no such topic) and REGULAR (an ordinary topic) are not states of a mirror record.
+# ABSENT and REGULAR (an ordinary topic) are no states of a mirror record.
 
 
 class MirrorStatus(StrEnum):
@@ -353,7 +342,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """No legal path leads to the role; `hint` names a way out."""
+    """No legal path leads to the role; `hint` names an alternative."""
 
     hint: str
 
@@ -391,7 +380,7 @@ _VERDICTS: Final[dict[Role, dict[MirrorStatus, Verdict]]] = {
     "paused": {
         _Mirror.ACTIVE: Ask(("pause",)),
         _Mirror.PAUSED: InRole(),
-        _Mirror.LINK_PAUSED: InRole(),  # whether it is paused itself is visible only after its link is resumed
+        _Mirror.LINK_PAUSED: InRole(),  # visible only after its link is resumed
         _Mirror.SOURCE_UNAVAILABLE: Refuse("Its source is unreachable; pause it when it is ACTIVE again."),
         _Mirror.LINK_FAILED: Refuse("Mend its link first."),
         _Mirror.FAILED: Refuse("It has failed permanently and mirrors nothing."),
@@ -439,7 +428,7 @@ _SUSPENDED_VERDICTS: Final[dict[Role, Verdict]] = {
 
 
 def towards(role: Role, state: MirrorStatus, *, is_suspended: bool = False) -> Verdict:
-    """Return how to bring a mirror in `state` to `role`.
+    """Return how to bring a mirror to `role`.
 
     `is_suspended`: it was paused during its reversal, which a resume continues.
     """
@@ -475,20 +464,19 @@ TIERING: Final = Lifecycle(
 )
 
 
-# The remote tier is cleaned while object storage is idle, and at intervals in any case.
+# Cleans the remote tier while object storage is idle, and at intervals.
 
 
 class HousekeepingState(StrEnum):
     """The state of housekeeping."""
 
     IDLE = "idle"
-    """It waits for its turn."""
     ACTIVE = "active"
-    """It works while object storage is idle."""
+    """Works while object storage is idle."""
     PAUSE = "pause"
-    """It yields to other traffic, with work left."""
+    """Yields to other traffic, with work left."""
     DRAINING = "draining"
-    """It works despite other traffic, after its longest wait."""
+    """Works despite other traffic, after its longest wait."""
     STOPPED = "stopped"
 
 
@@ -512,19 +500,19 @@ HOUSEKEEPING: Final = Lifecycle(
 
 # States of remote segments and deleted remote partitions (KIP-405).
 #
-#     The embedded cluster does not store them: they follow from what names an object. A segment's copy is begun if no
-#     manifest names it and finished if one does; a segment among a manifest's garbage is being deleted.
+# The embedded cluster derives them from what names an object. A segment is being copied until a manifest names it; in a
+# manifest's garbage, it is being deleted.
 
 
 class SegmentState(StrEnum):
     """The state of a remote segment. Only finished copies are read."""
 
     COPY_STARTED = "COPY_SEGMENT_STARTED"
-    """Its objects are written or being written; nothing names them."""
+    """Objects are being written; nothing names them."""
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"
     """Its manifest names it."""
     DELETE_STARTED = "DELETE_SEGMENT_STARTED"
-    """It is garbage of its manifest, or will never be named."""
+    """Garbage of its manifest, or never to be named."""
     DELETE_FINISHED = "DELETE_SEGMENT_FINISHED"
     """Its objects are gone."""
 
@@ -533,7 +521,7 @@ class PartitionDeletion(StrEnum):
     """Progress of the deletion of a remote partition."""
 
     MARKED = "DELETE_PARTITION_MARKED"
-    """The catalog marks its topic as deleted and lists its objects' location."""
+    """The catalog marks its topic as deleted and lists the location."""
     STARTED = "DELETE_PARTITION_STARTED"
     """All segments of its manifest are garbage."""
     FINISHED = "DELETE_PARTITION_FINISHED"

@@ -32,11 +32,7 @@ def invocation(
     warn: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Return what operations need from the process; `environ` defaults to its environment variables.
-
-    Raises:
-        UsageError: The principal is malformed, or a host has no principal.
-    """
+    """Return what operations need from the process; `environ` defaults to its variables. May raise `UsageError`."""
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
@@ -103,7 +99,7 @@ def _login_name() -> str:
 
 
 def _ci_url(environ: Mapping[str, str]) -> str | None:
-    """Return the URL of this pipeline run, from the variables of GitHub, GitLab or Jenkins."""
+    """By the variables of GitHub, GitLab or Jenkins."""
     server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repository and run:
         return in_utf8(f"{server}/{repository}/actions/runs/{run}")
@@ -113,10 +109,9 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
 
 _GIT_TIMEOUT_S: Final = 30
 _MAX_FILE_BYTES: Final = 32 * 2**20
-"""Limit for one file of a base; no manifest is longer."""
 _SYMLINK_MODE: Final = "120000"
 _SAFE: Final = ("--no-replace-objects", "-c", "safe.bareRepository=explicit", "-c", "core.fsmonitor=false")
-"""A commit can hold a git repository as files; without these git would use it and run what its config names."""
+"""A commit can contain a git repository as files: without these options, git would run what its config names."""
 _INSTALL_GIT: Final = "Install git."
 _FETCH_BASE: Final = (
     "Secrets go only where the base sends them. Fetch it: `fetch-depth: 0` of actions/checkout, GIT_DEPTH 0 of GitLab."
@@ -124,7 +119,7 @@ _FETCH_BASE: Final = (
 
 
 def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the commit of a folder; `None` outside a repository, in an empty one and without git."""
+    """Return a folder's commit; `None` without git, a repository or a commit."""
     try:
         return _git(folder, environ, "rev-parse", "--verify", "--quiet", "HEAD").strip() or None
     except (OSError, subprocess.SubprocessError):
@@ -132,7 +127,7 @@ def commit_of(folder: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
-    """Return a folder's path from the root of its repository, as `topics/`; empty outside a repository."""
+    """Return a folder's path in its repository, as `topics/`; empty outside one."""
     try:
         return _git(folder, environ, "rev-parse", "--show-prefix").removesuffix("\n")
     except (OSError, subprocess.SubprocessError):
@@ -140,7 +135,7 @@ def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 class Forge(NamedTuple):
-    """URL prefixes of a forge: for files of a folder, and for commit ids."""
+    """A forge's URL prefixes for files and for commit ids."""
 
     files: str
     commits: str
@@ -151,7 +146,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
 def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
-    """Return the URL prefixes of a folder at its commit; `None` if the pipeline names no forge.
+    """Return a folder's URL prefixes at its commit; `None` if the pipeline names no forge.
 
     GitHub and Gitea: https://docs.github.com/actions/reference/variables-reference; GitLab:
     https://docs.gitlab.com/ci/variables/predefined_variables.
@@ -175,11 +170,7 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
 
 
 def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:
-    """Return the commit at which this branch left `revision`.
-
-    Raises:
-        UserError: Git, the repository, the revision or a common ancestor is missing.
-    """
+    """Return the commit at which this branch left `revision`."""
     with _translate_git_errors(folder, revision):
         _repository_root(folder, environ)
         return _git(folder, environ, "merge-base", "HEAD", _resolve_commit(folder, environ, revision)).strip()
@@ -202,13 +193,9 @@ def is_ancestor(folder: Path, environ: Mapping[str, str], commit: str, of: str) 
 def changed_since(
     folder: Path, environ: Mapping[str, str], revision: str, extra_paths: Iterable[Path] = ()
 ) -> tuple[str, ...]:
-    """Return the files of a workspace that differ from where this branch left `revision`.
+    """Return a workspace's files that differ from where this branch left `revision`, including uncommitted ones.
 
-    Paths below `folder` are relative to it, those below `extra_paths` are in full. Uncommitted and untracked files
-    count.
-
-    Raises:
-        UserError: Git, the repository, the revision or a common ancestor is missing.
+    Paths below `folder` are relative to it; paths below `extra_paths` are full.
     """
     base = fork_point(folder, environ, revision)
     with _translate_git_errors(folder, revision):
@@ -246,10 +233,7 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
 def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
     """Return a pull request's base as files: all below `folder`, and YAML anywhere; `None` outside pull requests.
 
-    The files are deleted when this process ends. Git attributes, filters and links are not applied.
-
-    Raises:
-        UserError: The base is unknown, or git does not have it.
+    The files are deleted at exit. Git attributes, filters and links are not applied.
     """
     revision = _base_of(environ)
     if revision is None:
@@ -273,7 +257,7 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
 
 
 def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the repository that a pull request's files may not leave; `None` outside pull requests."""
+    """Return the repository that a pull request's files may not leave, or `None`."""
     if not _is_pull_request(environ):
         return None
     try:
@@ -283,7 +267,6 @@ def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Path, into: Path) -> None:
-    """Write the files of a commit that a workspace in `folder` may name."""
     listed = _git(root, environ, "ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     chosen: dict[str, list[tuple[str, Path]]] = {}
     for entry in filter(None, listed.split("\0")):
@@ -306,7 +289,7 @@ def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Pa
 
 
 def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield ids and contents from `cat-file --batch`: a line `SHA blob SIZE`, the content, a newline."""
+    """`cat-file --batch` prints a line `SHA blob SIZE`, the content, and a newline."""
     while head := batch.readline():
         sha, _, size = head.decode().split()
         yield sha, batch.read(int(size))
@@ -314,11 +297,7 @@ def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _repository_root(folder: Path, environ: Mapping[str, str]) -> Path:
-    """Return the root of the repository that a folder is in.
-
-    Raises:
-        UserError: The git folder contains `folder`: it was committed as files and is not trusted.
-    """
+    """Reject a git folder that contains `folder`: it was committed as files and is not trusted."""
     place = Path(_git(folder, environ, "rev-parse", "--absolute-git-dir").removesuffix("\n")).resolve()
     if folder.resolve().is_relative_to(place):
         message = f"{place} holds the files of a git repository, and is not one"
@@ -332,7 +311,6 @@ def _resolve_commit(folder: Path, environ: Mapping[str, str], revision: str) -> 
 
 
 def _base_commit(folder: Path, environ: Mapping[str, str], revision: str) -> str:
-    """Return the commit of a base. Branches come before tags, which a pull request can bring."""
     for prefix in ("refs/remotes/", "refs/remotes/origin/", "refs/heads/"):
         try:
             return _resolve_commit(folder, environ, f"{prefix}{revision}")
@@ -346,7 +324,7 @@ def _is_pull_request(environ: Mapping[str, str]) -> bool:
 
 
 def _declared_base(environ: Mapping[str, str]) -> str | None:
-    """Return the base that the pipeline's variables name; reject an empty variable."""
+    """Rejects an empty variable."""
     for name in ("RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA"):
         if name in environ:
             if not environ[name].strip():
@@ -359,7 +337,6 @@ def _declared_base(environ: Mapping[str, str]) -> str | None:
 
 
 def _base_of(environ: Mapping[str, str]) -> str | None:
-    """Return the base commit or branch of a pull request."""
     if (declared := _declared_base(environ)) is not None or not _is_pull_request(environ):
         return declared
     try:
@@ -377,7 +354,7 @@ def _git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
 def _run(
     folder: Path, environ: Mapping[str, str], *arguments: str, asks: bytes = b"", into: IO[bytes] | None = None
 ) -> bytes:
-    """Run git and return its output; empty if it goes `into` a file."""
+    """Return git's output; empty if it goes `into` a file."""
     done = subprocess.run(  # noqa: S603 - a list, no shell; the revision is behind --end-of-options
         ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is on the PATH
         env={**environ, "GIT_OPTIONAL_LOCKS": "0"},

@@ -31,36 +31,36 @@ class WorkspacePlan:
 
     @property
     def summary(self) -> str:
-        """The counts in words, as `1 to add, 4 to change · 2 blocked`."""
+        """The counts in words: `1 to add, 4 to change · 2 blocked`."""
         return totals(self._planned.plan)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the plan has no actions."""
         return self._planned.plan.is_empty
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The ids of the actions in order, as `create:topic/west/shop:orders`."""
+        """The ids of the actions in order: `create:topic/west/shop:orders`."""
         return tuple(action.id for action in self._planned.plan.actions)
 
     @property
     def blocked(self) -> Mapping[str, str]:
-        """The actions that a guard refuses, with the reason."""
+        """The actions that a guard rejects, with the reason."""
         return {action.id: action.blocked.message for action in self._planned.plan.blocked if action.blocked}
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why the plan cannot be applied, a line each; `allow` does not lift them."""
+        """Reasons that prevent an apply, even with `allow`."""
         return tuple(map(finding_line, self._planned.plan.errors))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about the files or the plan, a line each."""
+        """Warnings about the files or the plan."""
         return (*self._planned.warnings, *map(finding_line, self._planned.plan.warnings))
 
     def to_json(self) -> bytes:
-        """Return the document `reconciler.plan/1`, as `reconciler plan --format json` prints it."""
+        """Return the document `reconciler.plan/1` of `reconciler plan --format json`."""
         return self._planned.to_json()
 
     def __str__(self) -> str:
@@ -69,14 +69,14 @@ class WorkspacePlan:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What an apply did."""
+    """The result of an apply."""
 
     done: tuple[str, ...]
-    """The actions done, in the order in which they ended."""
+    """Finished actions, in the order in which they ended."""
     not_needed: tuple[str, ...]
-    """The actions of the plan that were no longer needed."""
+    """Planned actions that were no longer needed."""
     summary: str
-    """The counts in words, as `1 added, 4 changed`."""
+    """The counts in words: `1 added, 4 changed`."""
 
     def __str__(self) -> str:
         return self.summary
@@ -84,7 +84,7 @@ class ApplyResult:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The files of a workspace, with the environment and variables to read them with.
+    """The files of a workspace, and the environment and variables for reading them.
 
     Each call reads the files again; nothing stays open between calls.
     """
@@ -104,14 +104,14 @@ class Workspace:
         var_files: Iterable[str | Path] = (),
         environ: Mapping[str, str] | None = None,
     ) -> Workspace:
-        """Find the workspace and check its files, without a connection to clusters or state.
+        """Find the workspace and check its files, without connecting to clusters or state.
 
         Args:
             folder: The folder of `reconciler.yaml`; by default the nearest one at or above the working folder.
             environment: The overlay and its state, as `-e`.
             variables: Values of variables, as `--var`.
             var_files: Files with values of variables, as `--var-file`.
-            environ: Environment variables for `${env:NAME}` and credentials; by default those of the process.
+            environ: Environment variables for `${env:NAME}` and credentials; by default the process's own.
 
         Raises:
             UsageError: The folder is no workspace.
@@ -135,7 +135,7 @@ class Workspace:
         changed_since: str | None = None,
         allow: Iterable[str] = (),
     ) -> WorkspacePlan:
-        """Compare files, state and clusters, and return what an apply would do. Changes nothing and takes no lock.
+        """Compare files, state and clusters, and return what an apply would do. Changes nothing, without a lock.
 
         Args:
             targets: Addresses or patterns: only these and their dependencies.
@@ -164,18 +164,18 @@ class Workspace:
         """Apply a plan, or less of it, under the lease, without questions. An interrupt stops after the current action.
 
         Args:
-            plan: What `plan` returned.
+            plan: A result of `plan`.
             allow: Actions to exempt from guards, as `delete:topic/west/shop:orders`.
-            approved_by: Names of the people who approved it, for `guards.approvals`.
-            lock_timeout_s: How long to wait for the lease, in seconds.
+            approved_by: Names of its approvers, for `guards.approvals`.
+            lock_timeout_s: Longest wait for the lease, in seconds.
 
         Raises:
-            BlockedError: A guard refuses an action; nothing was done.
+            BlockedError: A guard rejects an action; nothing was done.
             StalePlanError: The clusters, the files or the state no longer match the plan; nothing was done.
             UserError: The plan has errors; nothing was done.
             LeaseError: Another run holds the lease.
             PartialError: Some actions failed, the others are done.
-            IncompleteError: Work is left; the next apply continues it.
+            IncompleteError: Work remains; the next apply continues it.
             RetryableError: A cluster does not answer; nothing was done.
         """
         from reconciler.operations.apply import ApplyOptions, Hooks, apply_planned  # noqa: PLC0415 - as in `plan`
@@ -184,7 +184,7 @@ class Workspace:
         options = ApplyOptions(yes=True, approved_by=tuple(approved_by), lock_timeout_s=lock_timeout_s)
         stop = Stop()
         hooks, planned = Hooks(lambda _planned: True, _log_event, stop), plan._planned  # noqa: SLF001 - its own
-        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in the thread of its cells
+        with ThreadPoolExecutor(1, "apply") as thread:  # a notebook runs an event loop in its cells' thread
             running = thread.submit(apply_planned, self._invocation(), planned, tuple(allow), options, hooks)
             try:
                 applied = running.result()
@@ -205,12 +205,10 @@ class Workspace:
         labels: Mapping[str, str] | None = None,
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
-        """Return the differences between clusters and files, as `reconciler drift` lists them. Changes nothing.
-
-        The parameters are those of `plan`.
+        """Return the differences between clusters and files, as `reconciler drift`; parameters as for `plan`.
 
         Raises:
-            UserError: The files have problems, or something could not be compared.
+            UserError: The files have problems, or a comparison failed.
             RetryableError: A cluster does not answer.
         """
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
@@ -246,9 +244,9 @@ def _log_event(event: Event) -> None:
 
 
 def register_topics(session: Session, workspace: Workspace) -> None:
-    """Register the Spark format `topic-log`, which reads and writes the topics of a workspace's clusters.
+    """Register the Spark format `topic-log`, which reads and writes topics of a workspace's clusters.
 
-    Environment variables travel inside the pickled source and appear in no plan, option or log.
+    Environment variables are pickled with the source and appear in no plan, option or log.
 
     Args:
         session: The Spark session.
