@@ -12,15 +12,23 @@ from reconciler.cli.text.markdown import plan_markdown
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.states_text import diff_text, repair_text, repaired_text, unlocked_text
 from reconciler.cli.text.topics_text import profile_text, storage_text, storages_text
+from reconciler.planning.plan import Plan
 from tests.cli import sample_results
 
 FOLDER: Final = Path(__file__).parent / "golden"
 
+WIDTHS: Final = (60, 80, 120, 200)
+
+
+def at_width(plan: Plan, width: int) -> Callable[[], str]:
+    return lambda: text_of(plan_text(plan, sample_results.Reading(), width=width))
+
+
 TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-everything.txt": lambda: text_of(plan_text(sample_results.everything(), sample_results.Reading())),
-    "plan-everything-narrow.txt": lambda: text_of(
-        plan_text(sample_results.everything(), sample_results.Reading(), width=80)
-    ),
+    **{f"plan-everything-{width}.txt": at_width(sample_results.everything(), width) for width in WIDTHS},
+    **{f"plan-mounting-{width}.txt": at_width(sample_results.mount_plan(), width) for width in WIDTHS},
+    **{f"plan-roles-{width}.txt": at_width(sample_results.roles(), width) for width in WIDTHS},
     "plan-everything.md": lambda: plan_markdown(sample_results.everything()),
     "plan-empty.txt": lambda: text_of(plan_text(sample_results.empty())),
     "plan-empty.md": lambda: plan_markdown(sample_results.empty()),
@@ -28,11 +36,9 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     "plan-refused.md": lambda: plan_markdown(sample_results.refused()),
     "plan-switching.txt": lambda: text_of(plan_text(sample_results.switching())),
     "plan-switching.md": lambda: plan_markdown(sample_results.switching()),
-    "plan-mounting.txt": lambda: text_of(plan_text(sample_results.mount_plan())),
-    "plan-mounting-narrow.txt": lambda: text_of(plan_text(sample_results.mount_plan(), width=80)),
+    "plan-mounting.txt": lambda: text_of(plan_text(sample_results.mount_plan(), sample_results.Reading())),
     "plan-mounting.md": lambda: plan_markdown(sample_results.mount_plan()),
-    "plan-roles.txt": lambda: text_of(plan_text(sample_results.roles())),
-    "plan-roles-narrow.txt": lambda: text_of(plan_text(sample_results.roles(), width=80)),
+    "plan-roles.txt": lambda: text_of(plan_text(sample_results.roles(), sample_results.Reading())),
     "plan-roles.md": lambda: plan_markdown(sample_results.roles()),
     "plan-detailed.txt": lambda: text_of(plan_text(sample_results.detailed())),
     "plan-detailed.md": lambda: plan_markdown(sample_results.detailed()),

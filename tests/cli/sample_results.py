@@ -133,7 +133,7 @@ def dangerous() -> tuple[Action, ...]:
             before=orders,
             risk=Risk.DATA_LOSS,
             reasons=(Reason.NO_LONGER_DECLARED, Reason.HOLDS_DATA),
-            estimate=Estimate(bytes=int(41.2 * GIB), groups=("a", "b", "c")),
+            estimate=Estimate(bytes=int(41.2 * GIB), records=4_100_000, groups=("a", "b", "c")),
             blocked=Block("protected", "it is protected", f"delete:{orders.address}"),
         ),
         update(

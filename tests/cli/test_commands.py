@@ -293,7 +293,7 @@ def test_drift_is_found_shown_and_exits_3(applied: Call) -> None:
     printed = follows("drift", applied("drift", "--format", "json"))
     assert printed["summary"]["drift"] == 1
     assert printed["findings"][0]["observed"] == "259200000"
-    assert "(will be set back)" in applied("plan").out
+    assert "retention.ms 3d → 7d  set back; changed on the cluster" in applied("plan").out
     assert applied("apply", "--yes").code == 0
     assert applied("drift").code == 0
 

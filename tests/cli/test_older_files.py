@@ -122,7 +122,7 @@ def test_an_apply_of_older_files_is_blocked_and_the_plan_says_so_without_failing
     planned = repository.plan()
     message = f"the files are of commit {older[:7]}, and {newer[:7]}, which {OLDER}"
     assert message in planned.err
-    assert f"Apply is blocked: allow once with  --allow older:{older[:7]}" in planned.out
+    assert f"Apply is blocked; allow once with: --allow older:{older[:7]}" in planned.out
     assert repository.applied() == {"commit": newer, "is_newer": True, "allow": f"older:{older[:7]}"}
     assert message in repository.plan("--format", "markdown").out
     refused = repository.apply(code=7)

@@ -65,7 +65,7 @@ def test_a_page_says_danger_first_and_every_action_once() -> None:
     delete = next(row for row in rows_of(page) if row["verb"] == "delete")
     assert delete["copies"] == [["allow once with", "--allow delete:topic/west/shop:eu:orders"]]
     assert "blocked (protected): it is protected" in delete["notes"]
-    assert delete["size"] == "41.2 GiB"
+    assert delete["size"] == "41.2 GiB, 4,100,000 records"
     lowered = next(row for row in rows_of(page) if row["name"] == "topic/west/shop:eu:logs")
     assert lowered["fields"] == [["~", "retention.ms", "7d", "3d"]]
     assert page == page_of(plan)

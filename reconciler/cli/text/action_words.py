@@ -422,11 +422,11 @@ def mark(action: Action) -> tuple[str, Tone]:
         case Update():
             return ("±", Tone.DANGER) if action.risk is Risk.IRREVERSIBLE else ("~", Tone.CHANGE)
         case Delete():
-            return "✗", Tone.REMOVE
+            return "-", Tone.REMOVE
         case Adopt():
             return "=", Tone.ADD
         case Forget():
-            return "-", Tone.QUIET
+            return "≠", Tone.QUIET
         case Transition():
             return "»", Tone.MOVE
         case RunJob():
@@ -482,15 +482,16 @@ def headlines(action: Action) -> list[str]:
     if isinstance(action, Adopt) and action.changes:
         first, *more = _list_changes(action.changes)
         return [f"remembered: {first}", *more]
+    if isinstance(action, Transition) and action.machine == TIERING.name:
+        return [_describe_tiering_switch(action), *_list_changes(action.changes)]
     if isinstance(action, RunJob) and action.is_migration:
         return _migration_lines(action)
     return [headline(action)]
 
 
 def _list_changes(changes: Sequence[Change]) -> list[str]:
-    nested = [change for change in changes if is_nested(change.before, change.after)]
-    others = ", ".join(change_text(change) for change in changes if change not in nested)
-    return [*([others] if others or not nested else []), *(text for change in nested for text in change_texts(change))]
+    ordered = sorted(changes, key=lambda change: is_nested(change.before, change.after))
+    return [text for change in ordered for text in change_texts(change)]
 
 
 def summary(resource: Resource) -> str:
@@ -648,7 +649,9 @@ def _describe_tiering_switch(action: Transition) -> str:
 
 
 def _size_text(estimate: Estimate) -> str:
-    return bytes_text(estimate.bytes) if estimate.bytes else ""
+    if not estimate.records:
+        return bytes_text(estimate.bytes) if estimate.bytes else ""
+    return f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}, {bytes_text(estimate.bytes)}"
 
 
 def _count_readers(estimate: Estimate) -> str:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "drift": ("!", Tone.CHANGE),
-    "missing": ("✗", Tone.REMOVE),
+    "missing": ("!", Tone.REMOVE),
     "in doubt": ("⁇", Tone.CHANGE),
     "blocked": ("✗", Tone.DANGER),
-    "pending": ("~", Tone.QUIET),
+    "pending": ("…", Tone.QUIET),
     "unmanaged": ("?", Tone.QUIET),
 }
 _FEW: Final = 3

@@ -42,7 +42,7 @@ EMPTY: Line = ()
 _GAP: Final = "  "
 """Between two columns."""
 
-_NARROW: Final = re.compile("[ -\u02ff→·…✗±»▶✓▁-█]*")
+_NARROW: Final = re.compile("[ -\u02ff→·…✗±≠»▶✓▁-█]*")
 """Characters that take one terminal cell each."""
 
 
@@ -54,6 +54,54 @@ def line(*pieces: str | Span) -> Line:
 def joined(spans: Sequence[Span]) -> Line:
     """Return spans as one line, with a gap between them."""
     return tuple(piece for position, span in enumerate(spans) for piece in ([Span(_GAP)] if position else []) + [span])
+
+
+def packed(cells: Sequence[Span], width: int) -> list[Line]:
+    """Return cells in as few lines of `width` as possible; a cell that is longer breaks between words.
+
+    Its further lines have a hanging indent. A word that is longer than a line is not cut.
+    """
+    lines: list[list[Span]] = [[]]
+    used = 0
+    for cell in (cell for cell in cells if cell.text):
+        size = width_of(cell.text)
+        if lines[-1] and used + len(_GAP) + size > width:
+            lines.append([])
+            used = 0
+        if size > width:
+            first, *more = _break_words(cell.text, width)
+            lines[-1].append(Span(first, cell.tone))
+            lines.extend([Span(_GAP + part, cell.tone)] for part in more)
+            used = width
+        else:
+            lines[-1] += [Span(_GAP), cell] if lines[-1] else [cell]
+            used += size + (len(_GAP) if used else 0)
+    return [tuple(part) for part in lines]
+
+
+def broken(lines: Iterable[Line], width: int | None) -> list[Line]:
+    """Return lines that fit `width`: long ones break between words, and only their first span keeps its tone."""
+    fitting: list[Line] = []
+    for whole in lines:
+        if width is None or sum(width_of(span.text) for span in whole) <= width:
+            fitting.append(whole)
+            continue
+        first, *more = _break_words("".join(span.text for span in whole), width)
+        head = whole[0] if first.startswith(whole[0].text) else Span("")
+        fitting += [line(head, first.removeprefix(head.text)), *(line(_GAP, part) for part in more)]
+    return fitting
+
+
+def _break_words(text: str, width: int) -> list[str]:
+    """Return a text in lines; those after the first leave room for a hanging indent."""
+    lines = [""]
+    for word in text.split(" "):
+        room = width if len(lines) == 1 else width - len(_GAP)
+        if lines[-1] and width_of(lines[-1]) + 1 + width_of(word) > room:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines
 
 
 def text_of(lines: Iterable[Line]) -> str:

@@ -126,7 +126,7 @@ def picture(plan: Plan) -> list[str]:
 def label(text: str) -> str:
     """Return a label in which every character that Mermaid or HTML could interpret is an entity."""
     return "".join(
-        character if character.isalnum() or character in " /:.-_+~±✗»▶=…" else f"#{ord(character)};"
+        character if character.isalnum() or character in " /:.-_+~±≠»▶=…" else f"#{ord(character)};"
         for character in visible(text)
     )
 
@@ -137,7 +137,7 @@ MOST_ROWS: Final = LIMIT // 20
 _FRAME: Final = 200
 """Bytes of the fold, title and fence around the rows of one part."""
 
-_DIFF_SIGNS: Final = {"+": "+", "✗": "-", "=": "+", "-": "-"}
+_DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}
 """The sign of a diff line, which colours it; other lines are changes."""
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, joined, line, width_of
+from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, broken, line, packed, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import at_once
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _LIMITS: Final = (72, 48, 48, 28, 48)
 """Maximum width that a cell may give its column."""
+
+_NAMES_SHARE: Final = 0.45
+"""Share of the terminal up to which names have a column of their own."""
 
 _NAMED: Final = 20
 """Blocked actions that the last lines name; each also has its own row."""
@@ -57,7 +60,8 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
     `width`: of the terminal; longer lines are wrapped into the line below.
     """
     plan_sections = sections(plan)
-    lines = [_header(plan, reading), *back_lines(plan), EMPTY] if plan.workspace else []
+    head = [_header(plan, reading), *back_lines(plan)] if plan.workspace else []
+    lines = [*broken(head, width), EMPTY] if head else []
     for name, rows, tone in _sections_in_order(plan_sections):
         if rows:
             lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
@@ -66,7 +70,7 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
         lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
     if lines and lines[-1] != EMPTY:
         lines.append(EMPTY)
-    return [*lines, *last_lines(plan)]
+    return [*lines, *last_lines(plan, width)]
 
 
 def back_lines(plan: Plan) -> list[Line]:
@@ -77,17 +81,19 @@ def back_lines(plan: Plan) -> list[Line]:
     return [line(Span(where, Tone.DANGER), "Change the files too, or the next plan undoes it.")]
 
 
-def last_lines(plan: Plan) -> list[Line]:
-    """Return the counts, the digest, and the flags that lift each block."""
+def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
+    """Return the counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
     lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _list_allowances(plan):
-        what = (
-            "Blocked: " if plan.blocked else "Apply is blocked: "
-        )  # Blocked by older files: no action of the plan is blocked itself.
-        lines.append(line(Span(what, Tone.DANGER), "allow once with  ", _join_first(allows)))
+        # Blocked by older files: no action of the plan is blocked itself.
+        what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
+        lines.append(line(Span(f"{what}: ", Tone.DANGER), _join_first(allows)))
+        if width is not None and sum(width_of(span.text) for span in lines[-1]) > width:
+            flags = _join_first(allows).replace(" --allow ", " \\\n--allow ").split("\n")
+            lines[-1:] = [line(Span(f"{what}:", Tone.DANGER)), *(line("  ", flag) for flag in flags)]
     if stuck := [action.id for action in plan.blocked if action.blocked and action.blocked.allow is None]:
-        lines.append(line(Span("Blocked: ", Tone.DANGER), "no --allow lifts  ", _join_first(stuck)))
-    return [*lines, *_alternative_lines(plan)]
+        lines.append(line(Span("Nothing allows: ", Tone.DANGER), _join_first(stuck)))
+    return broken([*lines, *_alternative_lines(plan)], width)
 
 
 def _alternative_lines(plan: Plan) -> list[Line]:
@@ -154,7 +160,8 @@ def _section_lines(rows: Sequence[Row], width: int | None) -> list[Line]:
     )
     if width is None:
         return lines
-    return [part for whole, row in zip(lines, cells, strict=True) for part in _wrap_line(whole, row, width)]
+    longest = max(width_of(row.name) for row in rows)
+    return [part for whole, row in zip(lines, cells, strict=True) for part in _wrap_row(whole, row, width, longest)]
 
 
 def _cells_below(text: str) -> list[Span]:
@@ -171,9 +178,20 @@ def _cells(row: Row) -> list[Span]:
     ]
 
 
-def _wrap_line(whole: Line, cells: Sequence[Span], width: int) -> list[Line]:
-    """Return the line, or on a narrow terminal two lines: the name, and below it the rest. Nothing is cut."""
+def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> list[Line]:
+    """Return the line, or lines that fit a terminal: the name, and the rest beside or below it. Nothing is cut.
+
+    `longest`: width of the longest name of the section; the rest stands beside the names if these leave room.
+    """
     if sum(width_of(span.text) for span in whole) <= width:
         return [whole]
-    head = [line("  ", cells[0])] if cells[0].text else []
-    return [*head, line("      ", *joined([cell for cell in cells[1:] if cell.text]))]
+    name, *rest = cells
+    beside = len("  + ") + longest + len("  ")
+    longest_word = max((width_of(word) for cell in rest for word in cell.text.split()), default=0)
+    is_beside = beside <= width * _NAMES_SHARE and beside + len("  ") + longest_word <= width
+    indent = beside if is_beside else len("  + ") + 2
+    body = packed(rest, width - indent)
+    if is_beside:
+        first = Span(name.text + " " * (beside - 2 - width_of(name.text)), name.tone)
+        return [line("  ", first, *body[0]), *(line(" " * indent, *part) for part in body[1:])]
+    return [*([line("  ", name)] if name.text else []), *(line(" " * indent, *part) for part in body)]

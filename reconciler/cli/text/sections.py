@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.cli.text.action_words import headlines, mark, note, title
-from reconciler.cli.text.amounts import change_texts, field_name, is_nested, moved_text, value_text
+from reconciler.cli.text.amounts import change_texts, field_name, is_nested, moved_text
 from reconciler.cli.text.lines import Tone
 from reconciler.lifecycles import MigrationState
 from reconciler.planning.actions import (
@@ -179,10 +179,20 @@ def _drift_row(
     by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
     made: AbstractSet[Address],
 ) -> Row:
-    what, *more = _drift_texts(finding)
-    return Row(
-        "!", Tone.CHANGE, finding.address, f"{what} ({_drift_outcome(finding, by_field, made)})", more=tuple(more)
-    )
+    planned = by_field.get((finding.address, finding.path)) if finding.path and finding.ignored is None else None
+    if planned is None:
+        what, *more = _drift_texts(finding)
+        return Row("!", Tone.CHANGE, finding.address, what, _drift_outcome(finding, made), more=tuple(more))
+    action, change = planned
+    what, *more = change_texts(change)
+    origin = f" from {finding.origin}" if finding.origin else ""
+    # The arrow points to what apply will do; the note says which change it reverts or replaces.
+    done = "set to the files' value" if change.after != finding.recorded else "set back"
+    if change.after is None and finding.origin is not None:
+        done = "inherited again"
+    if action.blocked is not None:
+        done = "blocked"
+    return Row("!", Tone.CHANGE, finding.address, what, f"{done}; changed on the cluster{origin}", more=tuple(more))
 
 
 def _drift_texts(finding: DriftFinding) -> list[str]:
@@ -193,28 +203,12 @@ def _drift_texts(finding: DriftFinding) -> list[str]:
     return [f"{text} on the cluster{origin}" for text in moved]
 
 
-def _drift_outcome(
-    finding: DriftFinding,
-    by_field: Mapping[tuple[str, str], tuple[Update | Transition, Change]],
-    made: AbstractSet[Address],
-) -> str:
+def _drift_outcome(finding: DriftFinding, made: AbstractSet[Address]) -> str:
     if finding.ignored is not None:
         return f"left as it is: {finding.ignored}"
-    if not finding.path:
-        return "will be created again" if finding.address in made else "is not created again, empty"
-    planned = by_field.get((finding.address, finding.path))
-    if planned is None:
+    if finding.path:
         return "left as it is"
-    action, change = planned
-    if action.blocked is not None:
-        return "blocked"
-    if change.after is None and finding.origin is not None:
-        return "will be inherited again"
-    if change.after != finding.recorded and is_nested(finding.observed, change.after):
-        return f"the files say {', '.join(change_texts(Change(change.path, finding.observed, change.after)))}"
-    if change.after != finding.recorded:
-        return f"the files say {value_text(change.path, change.after)}"
-    return "will be set back"
+    return "will be created again" if finding.address in made else "is not created again, empty"
 
 
 def _waiting_row(wait: UnfinishedTransition) -> Row:
