@@ -76,26 +76,25 @@ class ApplyOptions(RunOptions):
     """Options of `apply`."""
 
     file: Path | None = None
-    """A saved and approved plan."""
     yes: bool = False
     strict: bool = False
-    """With `file`: also refuse if less than its changes remain, or the state or git commit changed."""
+    """With `file`: also reject a smaller rest, or a changed state or git commit."""
     only_drift: bool = False
     """Without `file`: only reset drifted fields."""
     approved_in: ForgeRequest | None = None
-    """Pull request in which the plan was approved."""
+    """Pull request with the approval."""
     approved_ms: int | None = None
     """Time of that approval."""
     approvers: int = 0
-    """Number of approvers that the plan required."""
+    """Number that the plan required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Callbacks of a run.
 
-    `confirm` is called once, for exactly the plan to apply: under the lease with `yes` or `file`, otherwise before
-    taking it. It is not called for an empty plan.
+    `confirm` is called once, for exactly the plan to apply, but not for an empty one. With `yes` or `file` it is called
+    under the lease, otherwise before the lease is taken.
     """
 
     confirm: Callable[[PlanResult], bool]
@@ -105,22 +104,21 @@ class Hooks:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """Result of an apply. `result` is `None` if nothing had to be done."""
+    """Result of an apply. `result` is `None` if there was nothing to do."""
 
     planned: PlanResult
     result: RunResult | None
     skipped: tuple[str, ...]
-    """Approved actions that were no longer needed."""
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """Advance of the state since the approval, if the rest of the plan did not change."""
+    """Set if the state changed since the approval but the rest of the plan did not."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
     """Apply the files, or a saved plan.
 
     Raises:
-        BlockedError: A guard refused an action; nothing was done.
+        BlockedError: A guard rejected an action; nothing was done.
         StalePlanError: The clusters or state no longer match the approved plan; nothing was done.
     """
     if options.strict and options.file is None:
@@ -148,12 +146,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 def apply_planned(
     invocation: Invocation, planned: PlanResult, allow: Sequence[str], options: ApplyOptions, hooks: Hooks
 ) -> ApplyOutcome:
-    """Apply a plan of this process like a saved one. `allow` lifts guards.
-
-    Raises:
-        BlockedError: A guard refused an action; nothing was done.
-        StalePlanError: The clusters or state no longer match the plan; nothing was done.
-    """
+    """Apply a plan of this process like a saved one; raises as `apply`. `allow` lifts guards."""
     if planned.plan.errors:
         raise errors_of(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
@@ -201,11 +194,7 @@ def apply_wanted(
 
 
 def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
-    """Add the approval of a pull request to the options, if one is named.
-
-    Raises:
-        StalePlanError: `--expect-digest` names another plan.
-    """
+    """`--expect-digest` may name another plan: `StalePlanError`."""
     if options.approved_in is None:
         return options
     if options.approved_by:
@@ -249,7 +238,7 @@ class _ApplyRun:
         self._places = RefusalPlaces(work.loaded)
 
     def ask_and_run(self) -> ApplyOutcome:
-        """Plan without a lock, ask for confirmation, then apply the same or less under the lease."""
+        """The apply under the lease does the same as confirmed, or less."""
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
         planned = show_decided(self._work, decided, started_ms)
@@ -257,7 +246,7 @@ class _ApplyRun:
         _check_blocked(planned)
         self._check_approvers(planned)
         if planned.plan.is_empty:
-            # An empty plan still has to settle an interrupted run.
+            # An empty plan must still settle an interrupted run.
             is_settled = not decided.remembered.has_open_run
             is_settled = is_settled and not self._clusters_to_update(decided)
             return ApplyOutcome(planned, None, (), None) if is_settled else self.run(None)
@@ -268,7 +257,7 @@ class _ApplyRun:
         return self.run(ApprovedPlan(planned.plan), is_confirmed=True)
 
     def run(self, approved: ApprovedPlan | ApprovedDigest | None, *, is_confirmed: bool = False) -> ApplyOutcome:
-        """Plan under the lease and apply what was approved; `None`: everything planned."""
+        """`None` approves everything planned."""
         checked_plans: list[tuple[PlanResult, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: Basis) -> ToDo:
@@ -319,7 +308,7 @@ class _ApplyRun:
         return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
     def _may_drive(self, action: Transition) -> bool:
-        """Report whether to finish a transition: not if excluded, failed over, or its Mounting changed."""
+        """Not if it is excluded, failed over, or its Mounting changed."""
         named = (*scope_of(action), self._entry_of(action))
         if self._options.leaves_jobs or any(
             matches(pattern, at) for pattern in self._work.select.excludes for at in named
@@ -354,14 +343,13 @@ class _ApplyRun:
         work, plan = self._work, planned.plan
         select_options = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
-        # An apply without actions still records the commit, unless an applied one may be newer.
+        # Record the commit without actions, too, unless an applied one may be newer.
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.is_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
         return ToDo(plan.actions, plan.digest, plan, options, self._clusters_to_update(decided), commit)
 
     def _clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
-        """Return clusters whose owner marks must be updated, even without other actions."""
         me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
         return outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
 
@@ -371,7 +359,6 @@ class _ApplyRun:
         return decided, show_decided(self._work, decided, started_ms)
 
     def _check_approvers(self, planned: PlanResult, before: Sequence[str] = ()) -> None:
-        """Reject a plan with too few approvers. Approvers of an interrupted run also approved its rest."""
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
         request = None if self._options.approved_in is None else self._options.pull_request
         check_approvers(planned.plan, self._work.guards, names, request=request, at_least=self._options.approvers)
@@ -396,19 +383,18 @@ def _check_blocked(planned: PlanResult) -> None:
 
 
 _MAX_READ: Final = 50
-"""Limit of addresses whose files are read again; people only read the first refusals."""
 _KEY_GROUPS: Final = ("spec.configs.", "spec.properties.")
 
 
 @dataclass
 class RefusalPlaces:
-    """Lines of the loaded files that set a config or property named in a refusal."""
+    """Lines of the loaded files that set configs or properties named in refusals."""
 
     loaded: LoadedWorkspace
     _keys: dict[Address, dict[str, str]] = field(default_factory=dict)
 
     def add_place(self, address: Address, message: str) -> str:
-        """Prefix a refusal with its line; unchanged if it names no key of the files."""
+        """Prefix a refusal with its line, if the files set the key that it names."""
         for layer in _config_layers(address):
             for key, place in self._keys_of(layer).items():
                 if key in message:
@@ -416,7 +402,7 @@ class RefusalPlaces:
         return message
 
     def wrap_report(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return a `report` that adds the line to each failure."""
+        """Wrap `report` to add the line to each failure."""
 
         def report_placed(event: Event) -> None:
             if isinstance(event, ActionFailed):
@@ -452,13 +438,12 @@ class DestroyOptions(ApplyOptions):
     """Options of `destroy`."""
 
     recursive: bool = False
-    """Also destroy everything below a target."""
     include_adopted: bool = False
     """Also delete adopted resources."""
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Remove what this workspace created, limited to targets if given. Adopted resources are only forgotten.
+    """Remove what this workspace created, limited to targets if any. Adopted resources are only forgotten.
 
     Raises:
         BlockedError: `allow` does not name a delete; nothing was done.

@@ -1,4 +1,4 @@
-"""Write one comment of a pull request, and read what was approved there."""
+"""Write one comment of a pull request, and read its approvals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Did: TypeAlias = Literal["created", "updated", "unchanged", "deleted", "none"]
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 5
-"""Attempts to list and write while it is unknown whether a comment was written."""
+"""Listings and writes while the result of a write is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,18 @@ class CommentResult:
     marker: Marker
     forge: str
     number: int
-    """Number of the pull request."""
     comment: Comment | None
     """The current comment."""
     collapsed: int
-    """Number of older comments that were hidden."""
+    """Number of hidden older comments."""
     is_cut: bool
-    """Whether the text was too long."""
+    """Whether the text was cut."""
 
 
 def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False) -> CommentResult:
-    """Update our newest comment with this marker to `text`, or write a new one; hide older ones.
+    """Update our newest comment with this marker, or write one; hide older ones.
 
-    With `deletes_empty`, a text without findings deletes them all. Other accounts' comments are never touched.
+    With `deletes_empty`, a text without findings deletes them. Other accounts' comments stay.
     """
     marker = marker_of(text)
     if marker is None or marker.command == OUTDATED:
@@ -82,7 +81,7 @@ def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple
     )
     if did != "created":
         return did, written, older
-    # Another run may have written one concurrently: keep the newer. Listings may lag.
+    # Another run may have written one: keep the newer. Listings may lag.
     others = [other for other in own() if other.id != written.id]
     *older, newest = sorted([*others, written], key=lambda candidate: candidate.id)
     return did, newest, older
@@ -100,9 +99,9 @@ def keep(
     change: Callable[[Item], Item | None],
     what: str,
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
-    """Update the newest own item to `body`, or write one; return what was done, that item, and older ones.
+    """Update the newest own item to `body`, or write one; return the operation, that item, and older ones.
 
-    `found`: existing items, oldest first. They are listed `again` after a lost answer, so nothing is written twice.
+    `items`: existing ones, oldest first. They are listed `again` after a lost answer, so nothing is written twice.
 
     Raises:
         UnansweredError: It is unknown whether it was written.
@@ -129,7 +128,6 @@ def keep(
 
 
 def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Comment]) -> int:
-    """Hide older comments; return how many. Missing permission is only a warning."""
     for hidden, old in enumerate(older):
         try:
             forge.collapse_comment(number, old)
@@ -140,7 +138,7 @@ def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Com
 
 
 def is_same(one: str, other: str) -> bool:
-    """Compare texts as forges store them, which change line ends and trim."""
+    """Compare texts as forges store them: they change line ends and trim."""
     return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
 
 
@@ -155,19 +153,19 @@ class ApprovedRequest:
     at_ms: int
     """Time of the last approval."""
     approvers: int
-    """Approvers that the plan required: the base may have required more than the merged files."""
+    """Required number: the base may have required more than the merged files."""
 
 
 def approved_request(
     invocation: Invocation, workspace: str, environment: str | None, options: ForgeRequest
 ) -> ApprovedRequest:
-    """Return the plan approved in the pull request of this run, or in the one merged with its commit.
+    """Return the plan approved in the pull request of this run, or merged with its commit.
 
-    An approval counts if its author may write, is not the pull request's author, and approved the last commit after
-    our comment was last changed.
+    An approval counts if its author may write, is not the pull request's author, and approved the last commit after the
+    last change of our comment.
 
     Raises:
-        BlockedError: The pull request is closed, has no plan of this workspace and environment, or is not approved.
+        BlockedError: The pull request is closed, not approved, or has no plan of this workspace and environment.
     """
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
@@ -198,7 +196,7 @@ def approved_request(
 
 
 def _find_number(invocation: Invocation, forge: Forge, options: ForgeRequest) -> int:
-    with suppress(UsageError):  # after a merge no event names one, but its commit does
+    with suppress(UsageError):  # after a merge only the commit names one
         return pull_request_of(invocation.environ, options)
     commit = commit_of_run(invocation.environ)
     hint = "Name the pull request: --approved-in N"
@@ -243,7 +241,7 @@ def _rejected_approvals(approvals: list[Approval], request: PullRequest, comment
 
 
 def _why_not(approval: Approval, request: PullRequest, comment: Comment) -> str | None:
-    """Return why an approval does not count; `None` if it does."""
+    """`None`: the approval counts."""
     if approval.by == request.author:
         return "what is their own"
     if not approval.is_of_head:

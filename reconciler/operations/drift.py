@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 DriftClass: TypeAlias = Literal["drift", "missing", "in doubt", "unmanaged", "pending", "blocked"]
 CLASSES: Final[tuple[DriftClass, ...]] = get_args(DriftClass)
 ALWAYS: Final[frozenset[DriftClass]] = frozenset({"drift", "missing", "in doubt"})
-"""Classes that always fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +61,25 @@ class DriftItem:
     address: Address
     message: str
     fingerprint: str
-    """Stable across runs: sha256 of address, path and observed value."""
+    """Stable over runs: sha256 of address, path and observed value."""
     path: str = ""
-    """The field; empty for the resource as a whole."""
     recorded: Value = None
     observed: Value = None
     ignored: str | None = None
-    """The rule that ignores it. Ignored items are listed but never fail."""
+    """The rule that ignores it; listed, but never fails."""
     origin: str | None = None
-    """Namespace or cluster that sets the recorded value, if not the resource itself."""
+    """Namespace or cluster that sets the recorded value, unless the resource does."""
     owner: ResourceOwner | None = None
-    """Other workspace that owns an undeclared resource."""
+    """Workspace that owns an undeclared resource."""
 
 
 def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
-    """Return a fingerprint for items without one from the planner, distinct from those of drift at the same field."""
+    """Return a fingerprint for items without one from the planner, distinct from that of drift."""
     return fingerprint([address, path, {kind: what}])
 
 
 def failing(names: Iterable[str]) -> frozenset[DriftClass]:
-    """Return the default failing classes plus those of `--fail-on`, where `in-doubt` means `in doubt`."""
+    """Return the failing classes: defaults and those of `--fail-on`; `in-doubt` means `in doubt`."""
     by_name = {typed: kind for kind in CLASSES for typed in (kind, kind.replace(" ", "-"))}
     wrong = next((name for name in names if name not in by_name), None)
     if wrong is not None:
@@ -93,7 +91,7 @@ def failing(names: Iterable[str]) -> frozenset[DriftClass]:
 def find_doubts(
     store: ObjectStore, remembered: RecordedState, is_looked_at: Callable[[Address], bool]
 ) -> tuple[DriftItem, ...]:
-    """Return actions of an interrupted run without a known result; empty while that run is alive."""
+    """Return actions with unknown result of an interrupted run; none while it is alive."""
     unfinished, snapshot = remembered.unfinished, remembered.snapshot
     lockfile = snapshot.lockfile if snapshot is not None else None
     if unfinished is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -112,7 +110,7 @@ def find_doubts(
 
 
 def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError | None:
-    """Return an error if an interrupted run's files cannot be read; `None` while that run is alive."""
+    """Return the error for unreadable files of an interrupted run; `None` while it is alive."""
     lockfile = remembered.snapshot.lockfile if remembered.snapshot is not None else None
     why = remembered.unreadable
     if why is None or lockfile is None or is_lease_alive(store, lockfile):
@@ -121,13 +119,13 @@ def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError |
 
 
 def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
-    """Return all items, those in doubt first; they replace other items at the same address."""
+    """Return all items, those in doubt first; they replace others at their address."""
     addresses = {item.address for item in doubtful}
     return (*doubtful, *(item for item in findings if item.address not in addresses))
 
 
 def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Report whether a lease was renewed within its length, by the store's clock.
+    """Return whether a lease was renewed within its length, by the store's clock.
 
     Only a guess for display: a process that wants the lease watches it for its whole length.
     """
@@ -138,8 +136,8 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
     return row is not None and store.clock_ms() - row.modified_ms <= lease.lease_s * 1000
 
 
-# `drift --known FILE` hides reported items. The file holds fingerprints by workspace, environment and state, so that
-# several can share it.
+# `drift --known FILE` hides reported items: fingerprints by workspace, environment and state, so that several share a
+# file.
 
 
 OWNER: Final = "owner"
@@ -147,16 +145,16 @@ OWNER: Final = "owner"
 
 FORMAT: Final = "reconciler.known-drift/2"
 _OLD_FORMAT: Final = "reconciler.known-drift/1"
-"""Older format without a workspace; read as that of a workspace without environments."""
+"""Has no workspace: valid for a workspace without environments."""
 
 _DELETE_HINT: Final = "Delete it; it is written again."
 
 _Marks: TypeAlias = Mapping[str, Address | None]
-"""Address by fingerprint; `None` if unknown."""
+"""Address by fingerprint; `None`: unknown."""
 
 
 class DriftScope(NamedTuple):
-    """Workspace whose drift was reported; items of other workspaces stay unknown."""
+    """Workspace, environment and state whose items are known."""
 
     workspace: str
     environment: str | None = None
@@ -166,12 +164,12 @@ class DriftScope(NamedTuple):
 
 _SHOWN: Final = 3
 _NO_SCOPE: Final = DriftScope("")
-"""Holds the items of an old file until their owner is known."""
+"""Items of an old file before their owner is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file of reported items as it was read, and the current items."""
+    """A file of reported items, and the current items."""
 
     path: Path
     whose: DriftScope
@@ -179,13 +177,13 @@ class KnownFile:
     findings: tuple[DriftItem, ...]
     """All current items, reported or not."""
     was_looked_at: Callable[[Address], bool]
-    """Whether this run compared an address, so that items not found there are gone."""
+    """Whether this run compared an address, so that missing items are gone."""
 
     @classmethod
     def read(
         cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_looked_at: Callable[[Address], bool]
     ) -> KnownFile:
-        """Read the items reported to `whose`; a missing file has none."""
+        """Read the items reported to `whose`; none without a file."""
         _check_folder(path)
         return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_looked_at)
 
@@ -195,9 +193,9 @@ class KnownFile:
         return tuple(item for item in self.findings if mark_of(item) not in self.reported)
 
     def remember(self) -> None:
-        """Store the current items. Call it after showing them, because stored items are hidden.
+        """Store the current items after they were shown: stored ones are hidden.
 
-        Items that are gone leave the file, to be shown if they return. Items added by other runs stay.
+        Items that are gone leave the file, so they would be shown again. Items of other runs stay.
         """
         now = {mark_of(item): item.address for item in self.findings}
         with _lock_folder(self.path):
@@ -210,7 +208,7 @@ class KnownFile:
 
 
 def mark_of(item: DriftItem) -> str:
-    """Return the key of an item; it changes when the item is no longer ignored."""
+    """Return an item's key, which changes when the item is no longer ignored."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
 
@@ -222,7 +220,7 @@ def _check_folder(path: Path) -> None:
 
 
 def _take_over_old(entries: Mapping[DriftScope, _Marks], whose: DriftScope) -> dict[DriftScope, _Marks]:
-    """Return all entries with one for `whose`, which takes over an old file without environment."""
+    """An entry without environment takes over an old file."""
     taken = {whose: {}, **entries}
     if whose.environment is None:
         taken[whose] = {**taken.pop(_NO_SCOPE, {}), **taken[whose]}
@@ -278,7 +276,7 @@ def _entry_json(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
 
 @contextmanager
 def _lock_folder(path: Path) -> Iterator[None]:
-    """Lock the folder while the file is read and replaced."""
+    """Covers reading and replacing the file."""
     try:
         folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -299,7 +297,7 @@ _Field = tuple["Address", str]
 
 
 def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
-    """Return everything that a plan found, as drift items in the plan's order."""
+    """Return the plan's findings as drift items, in its order."""
     agreed = _agreed_fields(plan)
     moved = tuple(_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
@@ -316,7 +314,7 @@ def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
 
 
 def _agreed_fields(plan: Plan) -> frozenset[_Field]:
-    """Return drifted fields that the files now declare too: only the state must follow."""
+    """The files declare these drifted fields too: only the state must follow."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
     return frozenset(
@@ -367,7 +365,7 @@ def _held_item(held: Held) -> DriftItem:
 
 
 def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
-    """Report whether drift items already cover everything that an action changes."""
+    """Drift items may cover everything that an action changes."""
     if moves := moves_of(action):
         return all((action.address, change.path) in fields for change in moves)
     is_gone = (action.address, "") in fields
@@ -378,7 +376,7 @@ def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
 
 
 def _identity_of(action: Action) -> object:
-    """Return what identifies a planned action, so that a changed action is reported again."""
+    """A changed action must be reported again."""
     if moves := moves_of(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
@@ -396,7 +394,7 @@ def _unmanaged_item(address: Address, owner: ResourceOwner | None) -> DriftItem:
 
 
 class ComparisonInput(NamedTuple):
-    """Inputs of a comparison, from which a patch can be made without reading again."""
+    """Inputs of a comparison, for a patch without another read."""
 
     loaded: LoadedWorkspace
     decided: PlanDecision
@@ -405,28 +403,28 @@ class ComparisonInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DriftResult:
-    """Result of `drift`, in the plan's order."""
+    """Result of `drift`, in plan order."""
 
     planned: PlanResult
     findings: tuple[DriftItem, ...]
-    """Items to show, without those that the caller knows."""
+    """Items to show, without known ones."""
     failing: tuple[DriftItem, ...]
     """Items that cause exit code 3."""
     verdict: ReconcilerError | None
     known: KnownFile | None = None
     unreadable: PlanFinding | None = None
-    """An interrupted run whose files cannot be read: its actions are unknown."""
+    """An interrupted run with unreadable files: its actions are unknown."""
     sealed: tuple[PlanFinding, ...] = ()
-    """Topics that reject records because a move or unmount was interrupted."""
+    """Topics closed to producers by an interrupted move or unmount."""
     lost: tuple[PlanFinding, ...] = ()
-    """Clusters that could not be read; the plan may skip them, but their changes are unknown."""
+    """Unreadable clusters: a plan may skip them, but their changes are unknown."""
     compared: ComparisonInput | None = None
     untold: tuple[PlanFinding, ...] = ()
-    """Mirrors for which foreign records could not be determined."""
+    """Mirrors with undetermined foreign records."""
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:
-        """Warnings about rules, unresettable changes and sealed topics; `plan` shows its own."""
+        """Warnings about rules, unresettable changes and sealed topics."""
         plan = self.planned.plan
         rules = (finding for finding in plan.warnings if finding.source == WORKSPACE_FILE or finding.is_of_drift)
         return (
@@ -448,7 +446,7 @@ class DriftResult:
 
     @property
     def failing_marks(self) -> frozenset[str]:
-        """Fingerprints of the findings that make the exit code 3."""
+        """Fingerprints of failing items."""
         return frozenset(item.fingerprint for item in self.failing)
 
     @property
@@ -461,7 +459,7 @@ class DriftResult:
         return self.lost if self.unreadable is None else (self.unreadable, *self.lost)
 
     def remember(self) -> None:
-        """Store in the file of `known` that everything was shown."""
+        """Record in the file of `known` that all items were shown."""
         if self.known is not None:
             self.known.remember()
 
@@ -476,7 +474,7 @@ def drift(
 ) -> DriftResult:
     """Compare files, state and clusters. `fail_on` adds failing classes; `known` hides reported items.
 
-    Callers show the result, then call its `remember`: items that could not be shown appear again.
+    Callers show the result, then call its `remember`: unshown items must appear again.
     """
     kinds = failing(fail_on)
     started_ms = invocation.now_ms()
@@ -594,7 +592,7 @@ def _scope_of(plan: Plan) -> DriftScope:
 
 
 def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
-    """Return a predicate: whether a missing drift item at an address is gone."""
+    """A missing item is gone only if its address was compared."""
     if _obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
     return _selector(select)
@@ -609,7 +607,7 @@ def _selector(select: Select) -> Callable[[Address], bool]:
 
 
 def _obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
-    """Return errors that prevented a comparison. An error about resetting drift is not one of them."""
+    """An error about resetting drift does not prevent a comparison."""
     moved = {finding.address for finding in plan.drift}
     return tuple(error for error in plan.errors if error.address not in moved)
 

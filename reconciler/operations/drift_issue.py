@@ -1,4 +1,4 @@
-"""`drift --issue`: one issue for each workspace and environment, open while anything has drifted."""
+"""`drift --issue`: one issue per workspace and environment, open while anything has drifted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FiledIssue:
     forge: str
     issue: Issue | None
     owes: str | None = None
-    """Text of the issue once a message about it is sent; `None`: no message is due."""
+    """Text of the issue after its message is sent; `None`: no message is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Remedy:
     """Remedies shown in an issue."""
 
     accepted: AcceptResult | None
-    """Patch that accepts the drift; `None`: none."""
+    """Patch that accepts the drift, if possible."""
     owners: tuple[str, ...]
-    """Owners of the files that declare what drifted."""
+    """Owners of the files that declare it."""
 
 
 def file_issue(
@@ -54,9 +54,8 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    It is closed only if everything was compared without failing findings; without a full comparison it stays.
-    `text_of` returns its text. With `owes_message` the issue records that a message is due until `message_sent`, so
-    that the next run sends one that failed.
+    It is closed only after a full comparison without failing findings. `text_of` returns its text. With `owes_message`
+    the issue records that a message is due, until `message_sent`: the next run repeats a failed one.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -84,7 +83,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
     try:
         accepted = patch_for(loaded, decided, tuple(addresses), doubtful)
     except UserError:
-        accepted = None  # no patch is possible: each finding says what to do
+        accepted = None
     root = repository_of(loaded.folder)
     files = dict.fromkeys(place.file for address in addresses for place in loaded.places.get(address, ()))
     if root is None:
@@ -94,7 +93,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
 
 
 def message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
-    """Record in the issue that the message was sent. If this fails, the message is sent again."""
+    """Record in the issue that the message was sent; otherwise it is sent again."""
     if filed.issue is None or filed.owes is None:
         return
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
@@ -107,7 +106,7 @@ def message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeReques
 def _keep_issue(
     forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
 ) -> FiledIssue:
-    """Update our newest open issue to a text, or open one; close older ones."""
+    """Close older issues."""
     plain_text = fitted(text, forge.limit, forge.size)
 
     def own() -> list[Issue]:

@@ -1,4 +1,4 @@
-"""`drift --accept`: a patch that brings the manifests to what clusters have."""
+"""`drift --accept`: a patch of the manifests that accepts the state of clusters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FOLDER: Final = "accepted"
 MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_STEM: Final = 200
-"""Limit before number and suffix: a topic name of 249 characters would exceed the 255 of file systems."""
+"""Leaves room for number and suffix: a topic name of 249 characters would exceed the 255 of file systems."""
 
 
 def accept_unmanaged(
@@ -69,10 +69,10 @@ def accept_unmanaged(
 ) -> None:
     """Write a manifest for an undeclared resource into a new file.
 
-    `inherited` are configs that its namespaces would set; they are reset to their defaults.
+    Configs `inherited` from its namespaces are reset to their defaults.
 
     Raises:
-        ElsewhereError: It has no manifest of its own, or there is no folder for it.
+        ElsewhereError: It has no manifest of its own, or no folder.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
@@ -86,7 +86,7 @@ def accept_unmanaged(
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
-    """Write a Mounting for a topic that was unmounted outside apply; the topic's manifest stays.
+    """Write a Mounting for a topic unmounted outside apply; its manifest stays.
 
     Raises:
         ElsewhereError: There is no folder for it.
@@ -107,7 +107,7 @@ def accept_elsewhere(manifests: Manifests, mounted: MountedElsewhere) -> None:
     """Write a Mounting for a topic that a command mounted under another name.
 
     Raises:
-        ElsewhereError: Its cluster is not declared, or there is no folder for it.
+        ElsewhereError: Its cluster is not declared, or there is no folder.
     """
     if mounted.topic is None:
         message = f"it is mounted as {mounted}, which is not a declared cluster: its manifest belongs there"
@@ -120,7 +120,7 @@ def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
 
     Raises:
         ElsewhereError: An environment's file or a variable sets them.
-        ByHandError: The layout of the document prevents a safe patch.
+        ByHandError: No patch of the document is safe.
     """
     written = _moved_fields(old, new)
     (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
@@ -145,8 +145,8 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
     """Add a mirror to its link.
 
     Raises:
-        ElsewhereError: The mirrors of the link are declared elsewhere.
-        ByHandError: The layout of the document prevents a safe patch.
+        ElsewhereError: The link's mirrors are declared elsewhere.
+        ByHandError: No patch of the document is safe.
     """
     spot = manifests.spot(link_of(mirror), MIRRORS)
     try:
@@ -181,7 +181,7 @@ def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> d
 
 
 def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
-    """Return the current role of a mirror as in a manifest; `None` during a transition."""
+    """`None` during a transition."""
     is_stopped = inventory[mirror.address].state == MirrorStatus.STOPPED
     return role_now(mirror, inventory) or ("promoted" if is_stopped else None)
 
@@ -234,7 +234,6 @@ def _link_fields(link: MirrorLink) -> Iterator[tuple[str, Any]]:
 
 
 def _declared_mirrors(link: MirrorLink, inventory: Inventory) -> Iterable[Address]:
-    """Yield the mirrors of a link without automatically created ones."""
     making = link.spec.auto_create
     filters = making.filters if making is not None and making.enabled else ()
     for address in sorted(inventory):
@@ -267,7 +266,7 @@ def _free_name(manifests: Manifests, address: Address) -> str:
 def _manifest_folder(loaded: LoadedWorkspace) -> str:
     workspace = loaded.folder.resolve()
     for listed in loaded.workspace.spec.manifests:
-        path = (loaded.folder / listed).resolve()  # nothing outside the workspace is patched through a link
+        path = (loaded.folder / listed).resolve()  # no link leads a patch out of the workspace
         if path.is_relative_to(workspace) and path.is_dir():
             return label_of(path, workspace)
     message = "no folder of this workspace is listed in spec.manifests: list one, or write its manifest by hand"
@@ -279,16 +278,16 @@ _KINDS_OF_FILES: Final = frozenset({"pending", "blocked"})
 
 @dataclass(frozen=True, slots=True)
 class AcceptResult:
-    """The patch, which may be empty, and its notes, one line each."""
+    """The patch, which may be empty, and its notes."""
 
     patch: str
     notes: tuple[str, ...]
     left_out: int = 0
-    """Number of changes on the clusters that the patch cannot express."""
+    """Number of changes that the patch cannot express."""
 
 
 def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> AcceptResult:
-    """Return a patch of the files that accepts what differs at `patterns`."""
+    """Return a patch of the files that accepts the differences at `patterns`."""
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work)
     unknown = check_readable(work.state, decided.remembered)
@@ -301,7 +300,7 @@ def accept(invocation: Invocation, select: Select, patterns: Sequence[str]) -> A
 def patch_for(
     loaded: LoadedWorkspace, decided: PlanDecision, patterns: Sequence[str], doubtful: Sequence[DriftItem] = ()
 ) -> AcceptResult:
-    """Return a patch of the loaded files that accepts what differs at `patterns`, except what is in doubt."""
+    """Return a patch of loaded files that accepts the differences at `patterns`, except doubtful ones."""
     accepting = _PatchBuilder(loaded, decided, tuple(patterns))
     accepting.run(put_doubtful_first(sort_findings(decided.plan), doubtful))
     if not accepting.is_anything_found:
@@ -313,7 +312,7 @@ def patch_for(
 
 
 class OfFilesError(ElsewhereError):
-    """The difference comes from the files, not the cluster, so the patch is complete without it."""
+    """The difference comes from the files, so the patch is complete without it."""
 
 
 @contextmanager
@@ -334,7 +333,7 @@ class _PatchBuilder:
         self._patterns = patterns
         self._inheritance = Inheritance(loaded.desired, decided.seen.inventory)
         self._owned: dict[ResourceOwner, list[Address]] = {}
-        """Resources owned by other workspaces, which are left out."""
+        """Left out: resources of other workspaces."""
 
     def run(self, findings: Sequence[DriftItem]) -> None:
         chosen = [held for held in self._decided.plan.held if self._is_chosen(held.address)]
@@ -428,7 +427,7 @@ class _PatchBuilder:
         accept_field(self.manifests, item.address, item.path, item.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
-        """Patch only the partitions of a recreated topic, which cannot be reduced; apply changes the rest."""
+        """Partitions cannot be reduced; apply changes everything else."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
         more = self._more_partitions(address) if errors else None
         if more is not None:
@@ -458,7 +457,7 @@ class _PatchBuilder:
         return self.manifests.spot(item.address, place).value_at(place) is not None
 
     def _origin(self, item: DriftItem) -> str | None:
-        """Return the namespace or policy of a value; `None` for the topic's own or a manual override."""
+        """Namespace or policy of a value; `None`: the topic's own or a manual override."""
         changes = (
             change
             for action in self._decided.plan.actions

@@ -48,7 +48,7 @@ _FILES: Final = frozenset({"caFile", "certFile", "keyFile"})
 def parse_cluster(
     name: str, servers: Sequence[str], security: Sequence[str], separator: str | None, *, cwd: Path, out: Path
 ) -> Cluster | None:
-    """Return the Kafka cluster named on the command line; `None` if none was.
+    """Return the Kafka cluster of the command line, or `None`.
 
     `security`: its fields as `field=value`. Files are relative to `cwd`, and declared relative to `out`.
     """
@@ -72,7 +72,7 @@ def parse_cluster(
 
 
 def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return files of a whole workspace; an existing workspace file is kept."""
+    """Return files of a whole workspace; an existing workspace file stays."""
     below = {f"{MANIFESTS}/{name}": text for name, text in texts.items()}
     if (folder / _WORKSPACE).exists():
         return below
@@ -90,7 +90,7 @@ def _field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
 
 
 def warn_unread(invocation: Invocation, folder: Path, listed: Iterable[str], out: Path) -> None:
-    """Warn if a workspace does not read the folder of the written files."""
+    """Warn if a workspace does not read the written folder."""
     written = out.resolve()
     read = any(written.is_relative_to((folder / name).resolve()) for name in listed)
     if written.is_relative_to(folder.resolve()) and not read:
@@ -170,13 +170,13 @@ class ExportOptions:
 
     out: Path
     is_archived: bool = False
-    """Export from object storage only, without contacting the cluster."""
+    """From object storage only, without contacting the cluster."""
     cluster_id: str | None = None
-    """Id of the archived cluster to export; `None`: the declared or recorded id."""
+    """Id of the archived cluster; `None`: the declared or recorded id."""
     is_forced: bool = False
-    """Allow a folder that is not empty; nothing is overwritten."""
+    """Allow a non-empty folder; nothing is overwritten."""
     bare: Cluster | None = None
-    """An undeclared cluster; the export writes a workspace that declares it."""
+    """An undeclared cluster, declared by the exported workspace."""
     at_least: int = AT_LEAST
     """Topics that make a prefix of flat names a namespace; 0: none."""
 
@@ -192,13 +192,13 @@ class ExportResult:
     left_out: tuple[LeftOut, ...] = ()
     is_archived: bool = False
     unsaid: tuple[LeftOut, ...] = ()
-    """What exists but cannot be expressed in manifests."""
+    """Resources that manifests cannot express."""
     now_ms: int = 0
-    """Time at which object storage was read."""
+    """When object storage was read."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error that sets the exit code: something was left out, or nothing exists."""
+        """Error for the exit code: something was left out, or nothing exists."""
         if self.left_out:
             count = len(self.left_out)
             return PartialError(f"{count} left out of the export", hint="Each has its reason above.")
@@ -209,7 +209,7 @@ class ExportResult:
 
 
 def export(invocation: Invocation, select: Select, cluster: str, options: ExportOptions) -> ExportResult:
-    """Write manifests of a cluster's resources, or of those that object storage can recover."""
+    """Write manifests of a cluster's resources, or of those recoverable from object storage."""
     if options.cluster_id is not None and not options.is_archived:
         hint = "Add --from-object-storage, or leave --cluster-id out."
         raise UsageError("--cluster-id chooses among the clusters in object storage", hint=hint)
@@ -249,7 +249,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
 
 
 def _own_id(work: Work, cluster: str) -> str | None:
-    """Return the id of a possibly lost cluster: declared, recorded, or read from its root."""
+    """The cluster may be lost: its id is declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:
         return known
@@ -261,7 +261,7 @@ def _own_id(work: Work, cluster: str) -> str | None:
 
 
 def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
-    provider = work.providers[cluster]  # first, because it rejects unknown clusters
+    provider = work.providers[cluster]  # rejects unknown clusters first
     resources = (declared.resource for declared in work.loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
     live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)
@@ -273,7 +273,6 @@ def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResu
 
 
 def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> ExportResult:
-    """Write a workspace that declares the cluster, too: with its id, so that no other is ever taken for it."""
     live = read_cluster(cluster, site.providers[cluster.metadata.name], options.at_least)
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
     resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factor_layout.resources}

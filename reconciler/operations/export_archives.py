@@ -34,7 +34,7 @@ NEVER_KEPT: Final = (
     "Migrations, and transitions of mirrors: live mirrors are copied from their sources again.",
     "What groups committed after their part was written: they read again from what it has.",
 )
-"""What a lost cluster does not recover; part of every report."""
+"""Part of every report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +45,30 @@ class GroupReturn:
     offsets: int
     """Partitions whose offsets return with their topics."""
     clamped: tuple[tuple[Address, ClampedOffset], ...] = ()
-    """Offsets of these that are reduced to the end of the uploaded records."""
+    """Offsets reduced to the end of the uploaded records."""
     lost: tuple[Address, ...] = ()
     """Topics that return without the records of these offsets."""
     waiting: tuple[Address, ...] = ()
-    """Mounted topics: their offsets return once each is released."""
+    """Mounted topics: offsets return after each is released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archives:
-    """Resources that can be recovered from object storage."""
+    """Resources recoverable from object storage."""
 
     inventory: Mapping[Address, Observed] = field(default_factory=dict)
     """Namespaces, topics and links to declare."""
     found: Mapping[Address, Recoverable] = field(default_factory=dict)
     """Source of each topic's recovery."""
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
-    """Locations of earlier topics with the same name on the same cluster."""
+    """Locations of earlier topics of the same name and cluster."""
     left_out: tuple[LeftOut, ...] = ()
     unsaid: tuple[LeftOut, ...] = ()
-    """What exists or was set, but is not declared."""
+    """Resources and settings that are not declared."""
     metadata: ClusterMetadata | None = None
-    """Metadata stored next to the segments; `None`: none."""
+    """Metadata next to the segments; `None`: none."""
     empty: tuple[Address, ...] = ()
-    """Topics without records in object storage."""
+    """Topics without records there."""
     groups: tuple[GroupReturn, ...] = ()
 
 
@@ -77,9 +77,9 @@ def archives_in(
     archived: Iterable[tuple[str, Recoverable | UserError]],
     metadata: ClusterMetadata | None = None,
 ) -> Archives:
-    """Select what can be declared of one cluster; of topics with one name, the newest.
+    """Select the topics of one cluster to declare; of one name, the newest.
 
-    `metadata`: topics missing in it were deleted, or created after it was written.
+    Topics missing in `metadata` were deleted, or created after it was written.
     """
     builder = _ManifestBuilder(cluster, metadata or ClusterMetadata(cluster_id=""))
     by_name: dict[str, list[tuple[str, Recoverable]]] = {}
@@ -124,10 +124,8 @@ class _ManifestBuilder:
         self.unsaid: list[LeftOut] = []
         self.empty: list[Address] = []
         self._done: set[str] = set()
-        """Locations of topics that are declared, or unusable."""
 
     def add(self, versions: list[tuple[str, Recoverable]]) -> None:
-        """Declare the newest topic of one name, unless the cluster had deleted it."""
         versions.sort(key=lambda item: _revision_of(item[1].location))
         place, newest = versions[-1]
         address = address_of("topic", self._cluster, newest.full_name)
@@ -142,7 +140,7 @@ class _ManifestBuilder:
             return
         try:
             declared = self._declare(newest, None if known is None else self._topics.get(known))
-        except ValueError as error:  # names and configs are checked like those of manifests
+        except ValueError as error:
             message = f"topic {newest.full_name!r} cannot be declared: {str(error).splitlines()[0]}"
             self.left_out.append(
                 LeftOut(place, UserError(message, hint="Its topic.json was not written by this tool."))
@@ -206,7 +204,7 @@ class _ManifestBuilder:
             )
 
     def _is_mounted(self, place: str) -> bool:
-        """Report whether a topic was mounted, so created by another cluster."""
+        """A mounted topic was created by another cluster."""
         return not place.startswith(f"topics/{self._metadata.cluster_id}/")
 
     def _offsets_at(self, place: str) -> dict[str, Mapping[int, int]]:
@@ -251,7 +249,7 @@ class _ManifestBuilder:
 
 
 def _empty_topic(seen: Observed, source: str | None) -> Recoverable:
-    """Return a topic without records in object storage, or recovering from `source`."""
+    """Without records in object storage, or recovering from `source`."""
     topic = seen.resource
     if not isinstance(topic, Topic):
         raise TypeError(topic)
@@ -267,7 +265,7 @@ def _empty_topic(seen: Observed, source: str | None) -> Recoverable:
 
 
 def ends_text(recoverable: Recoverable) -> str:
-    """Describe the next offset of each partition; later records were not uploaded."""
+    """Describe each partition's next offset; later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]
     more = recoverable.partitions - len(named)

@@ -49,7 +49,7 @@ class LeftOut:
     """Something that is not exported, and why."""
 
     place: str
-    """Key in object storage, or address on the cluster."""
+    """Key in object storage, or address."""
     error: UserError
 
 
@@ -59,7 +59,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {"deletionProtection": True, "properties":
 
 
 def document_text(resource: Resource, inventory: Inventory) -> str:
-    """Return the manifest of a resource; the mirrors of a link come from the inventory."""
+    """Return a resource's manifest; the inventory has the mirrors of links."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
             metadata: dict[str, Any] = metadata_of(resource.address, resource)
@@ -112,7 +112,7 @@ def _cluster_fields(cluster: Cluster) -> dict[str, Any]:
 
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
-"""Value by config. All tiering configs count as one value, because they only make sense together."""
+"""Value by config. All tiering configs are one value: they depend on each other."""
 
 _TIERING: Final = ""
 _MIN_SHARING: Final = 2
@@ -161,7 +161,7 @@ class _Tally:
             self._values[key][value] += 1
 
     def common(self, above: Facts) -> Facts:
-        """Return the shared configs: set by all, mostly to one value that no namespace above sets."""
+        """Shared: set by all, mostly to one value that no namespace above sets."""
         if self.topics < _MIN_SHARING:
             return {}
         common: Facts = {}
@@ -183,7 +183,7 @@ def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
 
 
 def _largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
-    """Return the size of the largest direct child by namespace. A child with all topics makes its parent redundant."""
+    """A child with all topics makes its parent redundant."""
     largest: dict[str, int] = {}
     for name, tally in tallies.items():
         above = name.rpartition(":")[0]
@@ -225,7 +225,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Policies:
-    """Policies of a cluster, one for each distinct set of tiering configs."""
+    """Policies of a cluster, one per distinct set of tiering configs."""
 
     def __init__(
         self,
@@ -233,9 +233,9 @@ class Policies:
         capabilities: Capabilities,
         taken: Mapping[str, TieringPolicy],
     ) -> None:
-        """Name a policy for each set of configs, the most common first, if a policy expresses it exactly.
+        """Name a policy for each set of configs that one expresses exactly, the most common first.
 
-        An equal policy in `taken` is reused instead of declared.
+        Equal policies in `taken` are reused.
         """
         counted = Counter(words for layer in layers if (words := _tiering_configs(layer)))
         self._names: dict[TieringConfigs, str] = {}
@@ -251,7 +251,7 @@ class Policies:
                 self.declared[name] = TieringPolicy(metadata=NameOnly(name=name), spec=spec)
 
     def split(self, layer: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
-        """Return the configs that remain next to the document's policy, and the name of that policy."""
+        """Return the remaining configs of a document, and the name of its policy."""
         name = self._names.get(_tiering_configs(layer))
         if name is None:
             return dict(layer), None
@@ -270,7 +270,7 @@ def _tiering_configs(layer: Mapping[str, str]) -> TieringConfigs:
 
 
 def _to_spec(words: Mapping[str, str]) -> TieringPolicySpec | None:
-    """Return a policy for these configs; the caller compiles it to check that it is equivalent."""
+    """The caller compiles the policy to check that it is equivalent."""
     fields: dict[str, Any] = dict(_policy_switches(words))
     for key, value in words.items():
         path = _FIELDS.get(key)
@@ -300,7 +300,7 @@ def _parse_number(value: str) -> int | str:
 
 
 def _policy_name(spec: TieringPolicySpec) -> str:
-    """Return a name for what a policy does: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
+    """Named by effect: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
     stem = {(True, True): "tiered", (False, True): "read-only", (False, False): "untiered"}.get(
         (bool(spec.remote_write), bool(spec.remote_read)), "write-only"
     )
@@ -315,11 +315,11 @@ def _policy_name(spec: TieringPolicySpec) -> str:
     return "-".join(parts).replace(" ", "-").lower()
 
 
-# Namespaces are derived from prefixes of flat topic names, so that every full name maps back to its flat name.
+# Prefixes of flat topic names become namespaces, so that every full name maps back to its flat name.
 
 
 AT_LEAST: Final = 3
-"""Topics that make a prefix a namespace; two topics with one prefix may be coincidence."""
+"""Two topics with one prefix may be coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +358,8 @@ def find_spaces(
 ) -> Spaces:
     """Return the namespaces of flat names, independent of their order.
 
-    A legal prefix in `reserved` (from access rules) always becomes a namespace; so do `known` ones. `at_least` 0:
-    no other prefix does.
+    Legal prefixes in `reserved` (from access rules) and `known` ones always become namespaces; `at_least` 0: no others
+    do.
     """
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in tiers_of(namespace)}
@@ -375,7 +375,7 @@ def find_spaces(
 
 
 def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str], set[str]]:
-    """Return the count of names by legal prefix, and the prefixes that would leave an invalid topic name."""
+    """Some prefixes would leave an invalid topic name."""
     counts: Counter[str] = Counter()
     spoiled: set[str] = set()
     for name in set(names):
@@ -387,7 +387,6 @@ def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str],
 
 
 def _legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
-    """Yield prefixes of a name that may be namespaces, outermost first, with the rest."""
     start = 0
     while (end := name.find(separator, start)) >= 0 and end <= MAX_NAMESPACE:
         if not _is_tier(name[start:end], separator):
@@ -397,7 +396,7 @@ def _legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_tier(text: str, separator: str) -> bool:
-    """Report whether a part may be a tier. With separator `_` it has no dot: brokers treat `.` and `_` as equal."""
+    """With separator `_` a tier has no dot: brokers treat `.` and `_` as equal."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
     try:
@@ -427,7 +426,7 @@ NameSet: TypeAlias = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRules:
-    """Rules by namespace, and bindings that no namespace can express, with the reason."""
+    """Rules by namespace, and bindings that no namespace can express."""
 
     rules: Mapping[str, tuple[NamespaceAcl, ...]]
     unsaid: tuple[tuple[AccessBinding, UserError], ...]
@@ -443,7 +442,7 @@ class _Rule(NamedTuple):
 
 
 def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities: Capabilities) -> NamespaceRules:
-    """Assign every binding to its longest matching namespace. Rules merge only if the broker has every combination."""
+    """Assign each binding to its longest matching namespace. Rules merge only if the broker has every combination."""
     rules_by_namespace: defaultdict[str, list[_Rule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
     for binding in sorted(bindings):
@@ -479,7 +478,6 @@ def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
 
 
 def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
-    """Return why a namespace cannot express a binding; `None` if it can."""
     if binding.resource not in _RESOURCES:
         return f"rules on {binding.resource} are about no topic and no namespace"
     namespace, _ = spaces.placed(binding.name)
@@ -551,14 +549,14 @@ class ClusterContents:
 
     cluster: str
     resources: Sequence[Resource]
-    """Topics with their own configs, and other resources unchanged."""
+    """Topics with their own configs, other resources unchanged."""
     capabilities: Capabilities
     separator: str | None
-    """Stands for `:` in flat names; `None`: the platform has namespaces."""
+    """Replaces `:` in flat names; `None`: the platform has namespaces."""
     bindings: Sequence[AccessBinding] = ()
     """Access rules without a topic."""
     taken: Iterable[str] = ()
-    """Other flat names in use: those of mirrors."""
+    """Other flat names in use, such as those of mirrors."""
     may_share: bool = True
     """Whether shared configs may move up to namespaces."""
 
@@ -585,9 +583,9 @@ class _LayoutDraft:
 def factor_layout(
     contents: ClusterContents, *, policies: Mapping[str, TieringPolicy] | None = None, at_least: int = AT_LEAST
 ) -> FactoredLayout:
-    """Factor the resources of one cluster into namespaces, shared configs and policies; their order does not matter.
+    """Factor a cluster's resources into namespaces, shared configs and policies, in any order.
 
-    `policies` exist already, by name. A prefix with `at_least` topics becomes a namespace; 0: only rules make them.
+    `policies` exist already. A prefix with `at_least` topics becomes a namespace; 0: only rules make them.
     """
     topics = sorted(
         (resource for resource in contents.resources if isinstance(resource, Topic)),
@@ -645,7 +643,7 @@ def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: i
 
 
 def _may_share(contents: ClusterContents) -> bool:
-    """Report whether configs may move up: the platform does not inherit, and no namespace sets any yet."""
+    """Only if the platform does not inherit, and no namespace sets any yet."""
     says = any(
         resource.spec.configs or resource.spec.tiering_policy
         for resource in contents.resources
@@ -697,7 +695,7 @@ def _add_namespaces(draft: _LayoutDraft) -> None:
 
 def _build_rules(draft: _LayoutDraft, namespace: Namespace, more: Sequence[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     own = tuple(rule for rule in namespace.spec.acls if _check_expressible(draft, namespace.address, rule))
-    # A platform with namespaces stores rules as written, so they stay unmerged.
+    # A platform with namespaces stores rules as written.
     return merged_rules([*own, *more]) if draft.contents.separator is not None else own
 
 
@@ -711,7 +709,7 @@ _FILES: Final[Mapping[str, str]] = {
 
 
 def texts_of(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return manifests by file name: one file for a namespace with its topics, and one for each other kind."""
+    """Return manifests by file name: a file per namespace with its topics, and per other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
     for resource in sorted(resources, key=lambda resource: rank(resource.address)):
@@ -736,16 +734,13 @@ def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, st
 
 
 def _namespace_path(namespace: str) -> str:
-    """Return the file path of a namespace, with its tiers as folders.
-
-    Names starting with a dot would not be read, and a folder must not equal a file name; no tier contains `_`.
-    """
+    """Names starting with a dot would not be read, and a folder must not equal a file name; no tier contains `_`."""
     tiers = [f"_{tier}" if tier.startswith(".") else tier for tier in namespace.split(":")]
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])
 
 
 def _free_file_name(stem: str, taken: Iterable[str]) -> str:
-    """Return an unused file name; file systems may ignore case."""
+    """File systems may ignore case."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
     while name.lower() in taken_names:
@@ -754,14 +749,14 @@ def _free_file_name(stem: str, taken: Iterable[str]) -> str:
 
 
 _REPOSITORY: Final = ".git"
-"""A folder with only this counts as empty: `git init` may come first."""
+"""A folder with only this counts as empty, after `git init`."""
 _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
 
 
 def written(
     inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
 ) -> tuple[Path, ...]:
-    """Write the manifests of all namespaces, topics and links; `above` returns comment lines for an address."""
+    """Write the manifests of namespaces, topics and links; `above` returns comment lines."""
     texts: dict[str, list[str]] = {}
     for address in sorted(inventory):
         resource = inventory[address].resource
@@ -772,7 +767,7 @@ def written(
 
 
 def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write files below a folder: all or none."""
+    """Write all files below a folder, or none."""
     paths = {folder / name: text for name, text in texts.items()}
     try:
         _check_free(folder, paths, is_forced=is_forced)

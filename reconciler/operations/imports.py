@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Tool(NamedTuple):
-    """A tool with YAML documents: which documents are its own, and how to read them."""
+    """A tool with YAML documents: how to recognize and read them."""
 
     claims: Callable[[Any], bool]
     read: Callable[[tuple[Document, ...], Reading], None]
@@ -253,7 +253,7 @@ def _namespaces(target: Target) -> list[Namespace]:
 
 
 def _capabilities(target: Target) -> Capabilities:
-    """Return assumed capabilities, without contacting the cluster."""
+    """Without contacting the cluster."""
     if target.has_namespaces:
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
     return Capabilities(
@@ -265,7 +265,7 @@ def _capabilities(target: Target) -> Capabilities:
     )
 
 
-# Map clusters of the other tool to ours: by option, by declaration, or by name.
+# Map the tool's clusters to ours: by option, declaration or name.
 
 
 _UNNAMED: Final = OF_BROKERS
@@ -285,7 +285,7 @@ class Surroundings:
 
 
 def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surroundings:
-    """Return the named workspace, or the nearest one above `out` or the current folder."""
+    """Return the named workspace, or the nearest above `out` or the current folder."""
     folder = _find_folder(invocation, out)
     if folder is None:
         return Surroundings()
@@ -307,7 +307,7 @@ def targets_of(
     theirs = _cluster_names(reading)
     wanted = _parse_clusters(options, theirs)
     several = [name for name in theirs if name]
-    # A nameless reference means the only named cluster, unless a cluster without a name is declared.
+    # A nameless reference means the only named cluster, unless a nameless one is declared.
     meant = several[0] if len(several) == 1 and "" not in {cluster.name for cluster in reading.clusters} else ""
     is_only = len({name or meant for name in theirs}) == 1
     targets: dict[str, Target] = {}
@@ -403,24 +403,24 @@ class ImportOptions:
     clusters: tuple[str, ...] = ()
     """`NAME`, or `THEIRS=OURS`."""
     separator: str | None = None
-    """Stands for ':' of namespaces in broker names; `None`: as declared, else a dot."""
+    """Replaces ':' of namespaces in broker names; `None`: as declared, else a dot."""
     at_least: int = 0
     """Topics that make a prefix of names a namespace; 0: only access rules do."""
     bootstrap_servers: tuple[str, ...] = ()
-    """Broker addresses, as `HOST:PORT` or `NAME=HOST:PORT`; the folder becomes a workspace."""
+    """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`; the folder becomes a workspace."""
     is_workspace: bool = False
     """Write a workspace with its clusters."""
     is_forced: bool = False
-    """Allow a folder that is not empty; nothing is overwritten."""
+    """Allow a non-empty folder; nothing is overwritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNote:
-    """A cluster of the manifests, and whether it is declared."""
+    """A cluster of the manifests."""
 
     name: str
     is_declared: bool
-    """Whether the workspace, or a manifest that was written, declares it."""
+    """Whether the workspace or a written manifest declares it."""
     manifest: str | None
     """Its Cluster manifest, as complete as the files allow."""
 
@@ -434,9 +434,9 @@ class ImportResult:
     read: tuple[str, ...]
     """Files of the tool."""
     unread: tuple[str, ...]
-    """Files of the same format that do not belong to the tool."""
+    """Files of the same format that belong to other tools."""
     files: tuple[Path, ...]
-    """Manifests that were written."""
+    """Written manifests."""
     addresses: tuple[Address, ...]
     places: Mapping[Address, Place]
     clusters: tuple[ClusterNote, ...]
@@ -444,7 +444,7 @@ class ImportResult:
 
     @property
     def left_out(self) -> tuple[NotImported, ...]:
-        """Resources that could be imported if written differently."""
+        """Resources that another notation would import."""
         return tuple(lost for lost in self.lost if lost.is_left_out)
 
     @property
@@ -454,7 +454,7 @@ class ImportResult:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error that sets the exit code: something was left out, or nothing exists."""
+        """Error for the exit code: something was left out, or nothing exists."""
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
@@ -467,7 +467,7 @@ class ImportResult:
 
 
 def import_files(invocation: Invocation, select: Select, options: ImportOptions) -> ImportResult:
-    """Write manifests of what the files of another tool declare."""
+    """Write manifests of what another tool's files declare."""
     path, out = invocation.cwd / options.path, invocation.cwd / options.out
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)
@@ -509,9 +509,9 @@ def _write_files(
 
 
 def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
-    """Return the clusters with their brokers; addresses on the command line replace those of the files."""
+    """Addresses on the command line replace those of the files."""
     if not targets:
-        return []  # without clusters, missing brokers are no error
+        return []
     theirs = {target.name: name for name, target in targets.items()}
     names = {targets[cluster.name].name for cluster in reading.clusters}
     servers_by_cluster = _parse_addresses(
@@ -535,7 +535,6 @@ def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[
 def _parse_addresses(
     typed: Iterable[str], targets: Mapping[str, Target], unnamed: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Parse `NAME=HOST:PORT`, or `HOST:PORT` if one cluster is `unnamed`; return brokers by our cluster name."""
     known = {target.name: target.name for target in targets.values()}
     known |= {theirs: target.name for theirs, target in targets.items() if theirs}
     servers: dict[str, tuple[str, ...]] = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = ".schemas/manifest.json"
-"""Path of the JSON Schema of manifests in a workspace, so that editors need no network."""
+"""A workspace's own copy, so that editors need no network."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
@@ -68,7 +68,7 @@ class InitResult:
 
 
 def init(invocation: Invocation, directory: Path, *, state: str | None = None) -> InitResult:
-    """Write a workspace into `directory` and probe the store of its state. Never overwrites."""
+    """Write a workspace into `directory` and probe its state's store. Never overwrites."""
     folder = (invocation.cwd / directory).resolve()
     location = state or f"file://{_STATE}"
     if not _LOCATION.fullmatch(location):
@@ -99,7 +99,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
 
 
 def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
-    """Return the `reconciler.yaml` of a folder; `references`: secrets that manifests may use, as `env:NAME`."""
+    """Return a folder's `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
     text = _WORKSPACE.format(schema=SCHEMA, name=_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
@@ -127,7 +127,7 @@ def _probe(folder: Path, location: str) -> str:
 
 
 def add_ignores(folder: Path) -> tuple[Path, ...]:
-    """Add local files of a workspace to `.gitignore`; return the file if it changed."""
+    """Add local files to `.gitignore`; return the file if it changed."""
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     missing = [entry for entry in (f"{_STATE}/", f"{_CLUSTERS}/") if entry not in text.splitlines()]

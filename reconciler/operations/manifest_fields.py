@@ -38,11 +38,11 @@ ODD_LAYOUT: Final = "its layout allows no safe patch"
 
 
 class ElsewhereError(Exception):
-    """The field is set outside the address's own manifest; the message says where, and what to do."""
+    """The field is set outside the address's own manifest; the message names the place and the remedy."""
 
 
 class ByHandError(Exception):
-    """The field is at `place`, in a document that no patch can safely change; the message says why."""
+    """The field is at `place`, which no patch can safely change; the message names the reason."""
 
     def __init__(self, place: Place, why: str) -> None:
         super().__init__(why)
@@ -70,10 +70,10 @@ class Manifests:
     files: dict[str, EditedFile] = field(default_factory=dict)
     """By real path relative to the workspace: git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
-    """Content of new files by name."""
+    """New files."""
 
     def patch(self) -> str:
-        """Return all edits as one patch with names relative to the workspace."""
+        """Return all edits as one patch, relative to the workspace."""
         emptied = {label for label, file in self.files.items() if not any(after for _, after in file.pieces)}
         edited = (
             patch_of(label, file.pieces, is_gone=label in emptied and not self._is_needed(label, emptied))
@@ -91,7 +91,7 @@ class Manifests:
         """Return where a manifest sets, or could set, the field at `path`.
 
         Raises:
-            ElsewhereError: The value does not come from this address's manifest alone.
+            ElsewhereError: Not only this address's manifest sets the value.
             ByHandError: The file cannot be edited.
         """
         owner = self._owner_of(address)
@@ -109,7 +109,7 @@ class Manifests:
         return spot
 
     def is_dropped(self, address: Address) -> bool:
-        """Report whether the document of an address was removed; a mirror is removed with its link."""
+        """Return whether an address's document was removed; a mirror goes with its link."""
         places = self.loaded.places.get(self._owner_of(address))
         return places is not None and self._open_file(places[-1]).content(places[-1].number) is None
 
@@ -125,7 +125,7 @@ class Manifests:
         return next(links, address)
 
     def _entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
-        """Return the current position of a mirror in its link, since earlier entries may have been removed."""
+        """Earlier entries may have been removed."""
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
@@ -144,7 +144,7 @@ class Manifests:
                 raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
     def _sets(self, place: Place, path: FieldPath) -> bool:
-        """Report whether a document sets a path, something below it, or a parent as a whole."""
+        """Whether it sets the path, something below, or a whole parent."""
         content = self._open_file(place).content(place.number)
         for length in range(1, len(path) + 1):
             value = at(content, path[:length])
@@ -179,7 +179,7 @@ class Manifests:
         return self.files[label]
 
     def _is_needed(self, label: str, emptied: AbstractSet[str]) -> bool:
-        """Report whether an empty file must remain: every path of `spec.manifests` and every link needs a target."""
+        """Every path of `spec.manifests` and every link needs a target."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
             listed_files = manifest_files(folder, [listed], apart=frozenset(), may_be_empty=True).files
@@ -207,7 +207,7 @@ def _all_texts(content: Any) -> Iterator[str]:
             pass
 
 
-# Stored values are formatted like the existing ones of the author.
+# Stored values are formatted like the author's.
 
 
 _SIZES: Final = frozenset({"quotas.bytes"})
@@ -239,7 +239,7 @@ def format_property(stored: str, like: Any = None) -> Any:
 
 
 def format_field(path: str, value: Value, like: Any = None) -> Any:
-    """Format another field; a number stays one if the author wrote a number."""
+    """Format another field; an author's number stays a number."""
     if isinstance(value, int) and not isinstance(value, bool) and not isinstance(like, int):
         if path in _SIZES:
             return format_size(value)
@@ -292,7 +292,7 @@ def accept_field(
 
     Raises:
         ElsewhereError: The field is set elsewhere.
-        ByHandError: The layout of the document prevents a safe patch.
+        ByHandError: No patch of the document is safe.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.spot(address, _RULES if is_rule else place_of(address, path))
@@ -306,7 +306,7 @@ def accept_field(
 
 
 def field_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
-    """Describe an edit that no patch can do: file, line, field and value."""
+    """Describe an edit for which no patch is safe: file, line, field and value."""
     where = _RULES if path.startswith(ACLS) else place_of(address, path)
     line = explain_origin(loaded, address).get(path_text(where), str(place))
     if observed is None:
@@ -317,7 +317,7 @@ def field_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed
 
 
 def place_of(address: Address, path: str) -> FieldPath:
-    """Return the path of a field in a manifest. Entries of links have no `spec`; config keys may contain dots."""
+    """Return a field's path in a manifest. Entries of links have no `spec`; config keys may contain dots."""
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
         if path.startswith(group):
@@ -346,10 +346,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
 def _accept_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """Set the operations of one rule and remove duplicates.
-
-    If the platform splits rules, a path names one part: other parts of the rule stay.
-    """
+    """If the platform splits rules, a path names one part: others stay."""
     parts = [_part_paths(address, rule, operations) for rule in spot.value_at(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:
@@ -396,7 +393,7 @@ def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, 
 
 
 def format_rule(path: str, operations: Value) -> dict[str, Any]:
-    """Return a rule without default values."""
+    """Return a rule without defaults."""
     rule = rule_at(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
     fields = rule.to_json()

@@ -123,7 +123,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def folder_of(invocation: Invocation) -> Path:
-    """Return the folder of the workspace, or the current one without a workspace."""
+    """Return the folder of the workspace, or the current one."""
     try:
         return workspace_folder(invocation)
     except UserError:
@@ -131,7 +131,7 @@ def folder_of(invocation: Invocation) -> Path:
 
 
 def name_of_workspace(invocation: Invocation) -> str:
-    """Return the workspace's name, even from a broken file, because reports on it need a name."""
+    """Return the workspace's name, even from a broken file: reports need it."""
     folder = folder_of(invocation).resolve()
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
@@ -161,7 +161,7 @@ class ValidationResult:
 
 
 def validate(invocation: Invocation, select: Select) -> ValidationResult:
-    """Check the manifests without contacting clusters or the state."""
+    """Check the manifests without contacting clusters or state."""
     loaded = load_files(invocation, select)
     problems = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
     findings = located(problems, loaded)

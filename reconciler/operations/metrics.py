@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 PREFIX: Final = "reconciler_"
-"""Prefix of all metric names in the output."""
 
 
 class Sample(NamedTuple):
@@ -56,14 +55,13 @@ class Metric:
         self.samples.append(Sample(tuple(labels.items()), value))
 
 
-# Counters of jobs continue over passes, even if another process runs the next one.
+# Job counters continue over passes, even in another process.
 
 
 MIRROR_BYTES: Final = "cluster_link_mirror_topic_bytes"
 """Stored bytes copied into mirrors."""
 
 Totals: TypeAlias = dict[tuple[str, str], float]
-"""Running totals by (counter, cluster)."""
 
 
 def add_totals(before: Totals, upkeep: Upkeep) -> Totals:
@@ -79,8 +77,8 @@ def add_totals(before: Totals, upkeep: Upkeep) -> Totals:
     return totals
 
 
-# Metrics of links use Confluent's names (`io.confluent.kafka.server/cluster_link_…`) with our prefix; those of object
-# storage use Redpanda's without `redpanda_`.
+# Link metrics use Confluent's names (`io.confluent.kafka.server/cluster_link_…`) with our prefix, object storage
+# metrics Redpanda's without `redpanda_`.
 
 
 _STATES_OF_LINK: Final = {
@@ -91,7 +89,7 @@ _STATES_OF_LINK: Final = {
 
 
 def task_states(link: LinkSeen) -> dict[str, str]:
-    """Return the state of each task of a link: ACTIVE, IN_ERROR, NOT_CONFIGURED, or the state of its link."""
+    """Return each task's state: ACTIVE, IN_ERROR, NOT_CONFIGURED, or that of its link."""
     spec = link.declared.spec
     switches = (
         (AUTO_CREATE_MIRROR, spec.auto_create),
@@ -205,7 +203,7 @@ def remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], tot
         yield metric
     for name, text in COUNTED.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
-        # Counters start at 0: readers do not see a rise to a first value.
+        # Readers would miss a counter's rise to a first value.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
         totals_by_cluster |= {cluster: total for (add_totals, cluster), total in totals.items() if add_totals == name}
         for cluster, total in sorted(totals_by_cluster.items()):
@@ -238,14 +236,14 @@ class ClusterReading(NamedTuple):
 
 
 class Instruments:
-    """The clusters of a workspace, opened once and read after every pass."""
+    """The clusters of a workspace, opened once and read after each pass."""
 
     def __init__(self, reach: SiteOptions) -> None:
         self._reach = reach
         self._site = reach.site()
 
     def read(self) -> list[ClusterReading]:
-        """Read all clusters in parallel, except those that do not exist yet."""
+        """Read existing clusters in parallel."""
         recorded = self._reach.recorded(self._site)
         measurements = side_by_side(lambda name: self._read_cluster(name, recorded), self._site.to_read, name="metrics")
         return [measurement for measurement in measurements if measurement is not None]
@@ -396,7 +394,7 @@ def _pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
 
 
 def drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Metric]:
-    """Return findings of `drift` by class, zeros included, and whether everything was compared. Pure."""
+    """Return the number of findings by class, with zeros, and whether everything was compared. Pure."""
     plan = drifted.planned.plan
     counts = Counter(item.kind for item in drifted.findings if item.ignored is None)
     failing, is_whole = len(drifted.failing), not drifted.obstacles

@@ -1,4 +1,4 @@
-"""`plan`: what would change, without a lock and without changing anything."""
+"""`plan`: show what would change, without a lock or a change."""
 
 from __future__ import annotations
 
@@ -57,26 +57,25 @@ class PlanDecision:
     plan: Plan
     snapshot: Snapshot | None
     recorded: Record
-    """What this workspace last applied and owns."""
     seen: ObservedClusters
     remembered: RecordedState
     mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
-    """New names of recorded topics that commands mounted under another name."""
+    """New names of recorded topics that commands mounted under other names."""
 
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
     """Observe the clusters and plan against `snapshot`, the state under our lease.
 
-    Sizes are measured only if the plan depends on them.
+    Sizes are measured only if the plan needs them.
     """
     with burst():
         return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
 def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Plan without a lock, against the state that the next apply has after settling interrupted runs.
+    """Plan without a lock, against the state after interrupted runs are settled.
 
-    If anything differs, the state is read again: it may be a restored old one.
+    On a difference the state is read again: it may be a restored old one.
     """
     work.invocation.tell("reading the state")
     remembered = read_recorded(work)
@@ -157,7 +156,6 @@ def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, w
 def _last_applied(
     work: Work, snapshot: Snapshot | None, commit: str | None, wanted: PlanOptions
 ) -> AppliedCommit | None:
-    """Return the last applied commit; `None`: unknown, or the plan does not lead to the files."""
     applied = snapshot.lockfile.commit if snapshot and snapshot.lockfile else None
     if applied is None or not wanted.is_to_files or work.back_to is not None:
         return None
@@ -177,12 +175,12 @@ class Header:
     serial: int | None
     commit: str | None
     unread: tuple[str, ...] = ()
-    """Clusters that could not be read and are not planned."""
+    """Unreadable clusters, which are not planned."""
 
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A finished plan with everything needed to show it."""
+    """A finished plan with everything to show it."""
 
     plan: Plan
     header: Header
@@ -195,7 +193,7 @@ class PlanResult:
         return plan_bytes(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
-        """Return the error that sets the exit code, the gravest first."""
+        """Return the error for the exit code, the gravest first."""
         if self.plan.errors:
             return errors_of(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
@@ -211,11 +209,11 @@ Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
 """Values of `--fail-on`. Errors always fail: such a plan is incomplete."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
-"""Plans that no apply would carry out."""
+"""No apply carries out such a plan."""
 
 
 def failing(words: Sequence[str]) -> frozenset[Fails]:
-    """Parse values of `--fail-on`, separated by commas; empty: the default."""
+    """Parse comma-separated values of `--fail-on`; empty: the default."""
     named = [word.strip() for text in words for word in text.split(",")]
     for word in named:
         if word not in FAILS:
@@ -224,7 +222,7 @@ def failing(words: Sequence[str]) -> frozenset[Fails]:
 
 
 class BlockedPlanError(BlockedError):
-    """A guard refused the plan or a part of it; nothing was done. `planned` is for display."""
+    """A guard rejected the plan or a part of it; nothing was done. `planned` is for display."""
 
     def __init__(self, planned: PlanResult) -> None:
         self.planned = planned
@@ -286,9 +284,9 @@ def _keep_message(_address: Address, message: str) -> str:
 def verdict_of(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _keep_message
 ) -> ReconcilerError | None:
-    """Return the error that sets the exit code of a run. Work left to others on purpose is no failure.
+    """Return the error for a run's exit code. Work left to others on purpose is no failure.
 
-    `told` adds the place in the files to a refusal.
+    `add_place` adds the place in the files to a refusal.
     """
     if result is None:
         return None
@@ -321,7 +319,7 @@ def verdict_of(
 
 
 def _describe_rest(result: RunResult) -> str:
-    """Describe what a stopped run left; actions without an answer are counted separately."""
+    """Actions without an answer are counted separately."""
     unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
     if not unanswered:
         return f"{counted(rest, 'action is', 'actions are', grouping='')} left"
@@ -331,5 +329,5 @@ def _describe_rest(result: RunResult) -> str:
 
 
 def _hint_separator(hint: str) -> str:
-    """Return the separator after a hint, which may end in a command and then has no full stop."""
+    """A hint that ends in a command has no full stop."""
     return " " if hint.endswith((".", "!", "?")) else " · "

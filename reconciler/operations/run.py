@@ -66,9 +66,9 @@ def run_every(
     report: Callable[[Event], None],
     stop: Stop,
 ) -> Iterator[Upkeep]:
-    """Run passes until stopped, with `interval_s` between them, and yield the result of each.
+    """Run passes until stopped, `interval_s` apart, and yield their results.
 
-    The workspace, or the state instead of it, is only opened once, to find the clusters.
+    The workspace, or the state instead, is only opened once, to find the clusters.
     """
     names = _select_jobs(only)
     site = _open_site(reach)
@@ -80,7 +80,7 @@ def run_every(
 
 
 def _open_site(reach: SiteOptions) -> Site:
-    """Open the workspace. Jobs delete and rewrite records regardless of ACLs, so only the super user may run them."""
+    """Jobs delete and rewrite records regardless of ACLs, so only the super user may run them."""
     if reach.invocation.principal is not None:
         raise UserError("maintenance is done by the super user", hint="Leave --principal out.")
     return reach.site()
@@ -88,8 +88,6 @@ def _open_site(reach: SiteOptions) -> Site:
 
 @dataclass(frozen=True)
 class _MirrorWork:
-    """Links and mirrors with what earlier passes learned."""
-
     links: _Links
     rounds: Rounds
 
@@ -102,8 +100,6 @@ def _build_mirrors(site: Site, jobs: SparkJobs, report: Callable[[Event], None])
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass: links, records of mirrors, their groups, then maintenance of each cluster."""
-
     reach: SiteOptions
     site: Site
     jobs: SparkJobs
@@ -183,13 +179,13 @@ class _Pass:
 
 
 _OBSERVE: Final = "observe"
-"""Name of the outcome of reading a cluster."""
+"""Outcome of reading a cluster."""
 _STATE: Final = "state"
-"""Name of the outcome of reading the state."""
+"""Outcome of reading the state."""
 _AT_ONCE: Final = 16
 
 LinkOwners: TypeAlias = Mapping[str, ResourceOwner]
-"""Other workspaces that own links of a cluster, by name of the link."""
+"""Other workspaces that own links of a cluster, by link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +193,10 @@ class _Answers:
     inventories: Mapping[str, Inventory]
     lost: tuple[JobOutcome, ...]
     owners: Mapping[str, LinkOwners]
-    """By cluster that answered."""
 
 
 def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
-    """Read all clusters in parallel, except declared ones that do not exist yet."""
+    """Declared clusters that do not exist yet are skipped."""
     names, began_ms = site.to_read, site.invocation.now_ms()
     snapshot, lost = (None, []) if is_stateless else _read_recorded(site)
     recorded = snapshot.record if snapshot else {}
@@ -218,7 +213,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
 
 
 def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
-    """Return the state, which distinguishes a lost cluster from one that does not exist yet."""
+    """The state distinguishes a lost cluster from a future one."""
     try:
         return read_state(site), []
     except ReconcilerError as error:
@@ -226,7 +221,7 @@ def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
 
 
 def _foreign_owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
-    """Return links of a cluster that other workspaces own. Links declared or recorded here are ours."""
+    """Links declared or recorded here are ours."""
     seen = inventory.get(cluster_address(cluster))
     owners = None if seen is None else seen.cluster.owners
     if owners is None:
@@ -243,7 +238,7 @@ def _read_inventory(site: Site, name: str, recorded: Record) -> Inventory | Reco
         return error
     seen = inventory.get(cluster_address(name))
     moved = None if seen is None else moved_storage(site.clusters[name], seen)
-    if moved is not None:  # uploaded objects are elsewhere, so jobs would miss half of the records
+    if moved is not None:  # jobs would miss half of the records, uploaded elsewhere
         return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
     return inventory
 
@@ -267,14 +262,11 @@ OF_CLUSTERS: Final = (
     "sweep",
     _REPLICAS,
 )
-"""Maintenance jobs in order; platforms skip those they do not have. Retention follows upload and scrub: a scrub
-restores lost objects first.
-"""
+"""In order; platforms skip those they do not have. Scrub restores lost objects before retention."""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 
 def _select_jobs(only: Sequence[str]) -> tuple[str, ...]:
-    """Return the selected jobs in order; empty `only`: all."""
     for name in only:
         if name not in JOBS:
             hint = did_you_mean(nearest(name, JOBS), then=f"Jobs: {', '.join(JOBS)}.")
@@ -315,11 +307,10 @@ def _run_job(
     return outcome
 
 
-# Links run in two steps around the copy: groups are synced after the records they point to.
+# Groups are synced after the records they point to, so links run in two steps around the copy.
 
 
 _LINK_JOB: Final = "link"
-"""Name in outcomes; part of the job `mirror`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +319,7 @@ class _LinkStart:
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     due: frozenset[str] = frozenset()
-    """Links whose groups are due after the copy."""
+    """Links with groups to sync after the copy."""
     seconds: float = 0.0
     failure: ReconcilerError | None = None
     left: tuple[LinkOutcome, ...] = ()
@@ -345,7 +336,7 @@ class _Links:
     _pace: Pace = field(default_factory=Pace)
 
     def begin_links(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _LinkStart:
-        """Do the link work that precedes a copy: check sources, create and configure mirrors, drive transitions.
+        """Do the link work before a copy: check sources, create and configure mirrors, drive transitions.
 
         An error of one link or mirror is reported and does not stop the others.
         """
@@ -357,7 +348,7 @@ class _Links:
         return self._add_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
 
     def finish_links(self, start: _LinkStart) -> JobOutcome | None:
-        """Sync groups to their mirrors; return the outcome of both steps, or `None` if nothing was due."""
+        """Sync groups; return the outcome of both steps, or `None` if nothing was due."""
         links = bring_groups(start.over, () if self.is_stopped() else start.due)
         done = self._add_results(start, links)
         if not (done.changed or done.errors or done.failure):
@@ -404,7 +395,7 @@ class _Links:
         return errors
 
     def _prefix_error(self, about: str, error: ReconcilerError) -> ReconcilerError:
-        """Prefix an error with its subject. An unfinished transition is retryable unless a stop was requested."""
+        """An unfinished transition is retryable unless a stop was requested."""
         copied_error = copy(error)
         if isinstance(error, IncompleteError) and not self.is_stopped():
             copied_error = RetryableError(error.message, hint=error.hint)

@@ -58,24 +58,24 @@ class Shown:
     recorded: Recorded | None
     observed: Observed | None
     source: str | None
-    """Where it is declared: `manifests/topics.yaml:88`."""
+    """Place of the declaration: `manifests/topics.yaml:88`."""
     hidden: NotAuthorizedError | None = None
-    """Why the principal may not see the resource; `observed` is null as well."""
+    """Set if the principal may not see the resource; `observed` is null as well."""
 
     unmounted: UnmountedTopic | None = None
-    """The Mounting that unmounted a topic which is missing, or whose name another topic has."""
+    """Mounting that unmounted a topic, which is missing or replaced by another."""
     owner: ResourceOwner | None = None
-    """Workspace that owns it according to its cluster; null: no owner."""
+    """Owner according to its cluster; null: none."""
     is_ours: bool = False
     """Whether `owner` is this workspace."""
     is_rule: bool = False
-    """For a namespace on a platform without namespaces: its configs are set on its topics."""
+    """For a namespace on a platform without namespaces: its topics have its configs."""
     quotas: tuple[QuotaUsage, ...] = ()
-    """Usage of the quotas of a namespace, if it was requested by address."""
+    """Usage of a namespace's quotas, if requested by address."""
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known anywhere; hidden resources exist."""
+        """Whether files, state or cluster know it; hidden resources exist."""
         return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
@@ -100,7 +100,7 @@ def show_plan(path: Path) -> SavedPlan:
 
 
 def unknown_address(address: str, known: Iterable[str]) -> UserError:
-    """Return the error for an unknown address; its hint names the nearest known one."""
+    """Return the error for an unknown address, with the nearest known one."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
         hint=did_you_mean(nearest(address, known), then="List what there is with: reconciler show"),
@@ -108,7 +108,7 @@ def unknown_address(address: str, known: Iterable[str]) -> UserError:
 
 
 def expand_links(desired: Desired) -> Desired:
-    """Return declared resources, including the mirrors of links."""
+    """Return declared resources, with the mirrors of links."""
     derived: dict[Address, DeclaredResource] = {}
     for item in desired.values():
         if isinstance(item.resource, MirrorLink):
@@ -194,15 +194,15 @@ class ExplainedResource:
     origins: Mapping[str, str]
     """Field path to `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
-    """Effective configs, including inherited ones."""
+    """Effective configs, with inherited ones."""
     effective_origins: Mapping[str, str]
-    """Origin of each effective config: an address with `file:line` in brackets, `brokers` or `default`."""
+    """Origin of each effective config: an address with `file:line`, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
-    """Current tiering of a topic; empty if no file or policy sets it."""
+    """Current tiering of a topic; empty if never set."""
     tiering_planned: tuple[TieringRow, ...]
-    """Rows that differ after the plan."""
+    """Rows that the plan changes."""
     acls: tuple[AclRow, ...]
-    """Effective ACLs, including those of namespaces."""
+    """Effective ACLs, with those of namespaces."""
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
     held: tuple[Held, ...]
@@ -257,7 +257,7 @@ def _find_origins(work: Work, shown: Shown) -> Mapping[str, str]:
 
 
 def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the place of each access rule by path; the last one if rules are equal."""
+    """Of equal rules the last one counts."""
     if isinstance(shown.desired, Topic | Namespace):
         for index, rule in enumerate(shown.desired.spec.acls):
             place = written.get(f"spec.acls[{index}].principal")
@@ -303,16 +303,15 @@ class Arrow:
     start: str
     end: str
     label: str = ""
-    """Verb of a move, or description of a link; may be empty."""
     condition: str = ""
-    """When a verb leads this way, if it can lead several ways."""
+    """Condition, if a verb can lead several ways."""
     by_itself: bool = False
     """Whether it happens without a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A move that is often requested but not allowed, and why."""
+    """A move that is often requested but illegal."""
 
     state: str
     verb: str
@@ -328,7 +327,7 @@ class Picture:
     nodes: tuple[Node, ...]
     arrows: tuple[Arrow, ...]
     initial: str | None = None
-    """Initial state of a lifecycle; null for other subjects."""
+    """Of a lifecycle; null for other subjects."""
     refusals: tuple[Refusal, ...] = ()
 
 

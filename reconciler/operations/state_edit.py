@@ -44,7 +44,7 @@ class Surgery:
     lock_timeout_s: float
     stop: Stop
     show: Callable[[Plan], None] | None = None
-    """Receives the plan of a dry run, which changes nothing."""
+    """Receives a dry run's plan; the run changes nothing."""
 
     def carry_out(self, orders: Sequence[Order], confirm: Callable[[Plan, Record], bool]) -> Plan:
         """Apply orders to the record after `confirm` accepts their plan; return the plan.
@@ -78,11 +78,11 @@ class Surgery:
 
 
 def _ignore_event(_event: Event) -> None:
-    """Ignore events: these orders were shown before and take no time."""
+    pass
 
 
 def _add_recorded_clusters(site: Site, record: Record) -> Site:
-    """Return the site with the recorded clusters, which settling an interrupted run needs."""
+    """Settling an interrupted run needs the recorded clusters."""
     resources = (recorded.resource for recorded in record.values())
     return replace(site, clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)})
 
@@ -96,7 +96,7 @@ def state_rm(
 ) -> tuple[Address, ...]:
     """Remove resources from the state without changing them; `recursive` includes those below `patterns`.
 
-    `confirm` receives the resources. Owner marks on clusters are removed; a warning names unreachable clusters.
+    `confirm` receives the resources. Owner marks on clusters are removed, with a warning for unreachable clusters.
     """
     for pattern in patterns:
         if "*" in pattern and not recursive:
@@ -113,7 +113,7 @@ def state_rm(
 def state_mv(
     surgery: Surgery, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
 ) -> tuple[ReaddressOrder, ...]:
-    """Rename a recorded address, a namespace with everything in it; `confirm` receives each move."""
+    """Rename a recorded address, a namespace with its contents; `confirm` receives each move."""
     order = ReaddressOrder(Address(before), Address(after))
     forbidden = forbids_move(order.before, order.after)
     if forbidden is not None:
@@ -133,17 +133,17 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StateRepair:
-    """Result of a repair; `None`: nothing had to be repaired."""
+    """Result of a repair; `None`: no repair was needed."""
 
     repair: Repair | None
     kept: str | None = None
-    """Where the old lockfile is stored."""
+    """Location of the old lockfile."""
 
 
 def state_repair(
     invocation: Invocation, select: Select, choice: Choice, *, confirm: Callable[[Repair], bool]
 ) -> StateRepair:
-    """Rebuild the lockfile from the stored snapshots and runs; `confirm` receives the repair."""
+    """Rebuild the lockfile from snapshots and runs; `confirm` receives the repair."""
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
         remains = read_remains(site.state, threads.map)
@@ -157,9 +157,9 @@ def state_repair(
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
 ) -> UnlockResult:
-    """Free the lease of a dead run: at once if `run` names it, else after watching it for its full length.
+    """Free a dead run's lease: at once if `run` names it, else after watching it for a whole lease.
 
-    `confirm` receives a line about the holder; it is not called without one.
+    `confirm` receives a line about the holder, if there is one.
     """
     site = open_state(invocation, select)
     current = read_lockfile(site.state, owner=site.owner)

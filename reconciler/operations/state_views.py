@@ -48,7 +48,7 @@ class StateEntry:
 
 
 def state_list(invocation: Invocation, select: Select) -> StateListing:
-    """Return the owned resources in the order of plans."""
+    """Return the owned resources in plan order."""
     site = open_state(invocation, select, is_reader=True)
     snapshot = read_state(site)
     if snapshot is None:
@@ -77,7 +77,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A snapshot of the state with facts from its run, if stored; `run` did the work, even if another recorded it."""
+    """A snapshot with facts from the run that did the work, even if another recorded it."""
 
     serial: int
     key: str
@@ -92,9 +92,9 @@ class HistoryRow:
     approved_by: tuple[str, ...] = ()
     """Stated approvers."""
     pull_request: str | None = None
-    """URL of the pull request with the approval."""
+    """Pull request with the approval."""
     settled_by: str | None = None
-    """Later run that recorded the work of the interrupted `run`."""
+    """Later run that recorded the interrupted work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class History:
 
     rows: tuple[HistoryRow, ...]
     older: int = 0
-    """Number of older stored snapshots beyond `--limit`."""
+    """Number of snapshots beyond `--limit`."""
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
-    """Return the newest `limit` snapshots (`None`: all), with one LIST and two reads for each."""
+    """Return the newest `limit` snapshots (`None`: all), with one LIST and two reads each."""
     site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
@@ -164,7 +164,7 @@ class StateDifference:
 
 @dataclass(frozen=True, slots=True)
 class StateDiff:
-    """Differences of two states, in the order of plans."""
+    """Differences of two states, in plan order."""
 
     before: Snapshot
     after: Snapshot
@@ -172,7 +172,7 @@ class StateDiff:
 
 
 def state_diff(invocation: Invocation, select: Select, serial: int, other: int | None = None) -> StateDiff:
-    """Compare the state `serial` with `other` (`None`: the current one)."""
+    """Compare the state `serial` with `other` (`None`: current)."""
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
     warn_of_outdated(site, current.lockfile)
@@ -190,12 +190,12 @@ def read_current(site: Site) -> Snapshot:
 
 
 def state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
-    """Return the state of a serial; 0 is the empty state before the first apply."""
+    """Return the state of a serial; 0 is the empty state."""
     return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
 
 
 def compare_records(before: Record, after: Record) -> tuple[StateDifference, ...]:
-    """Return the addresses whose records differ, in the order of plans. The run is ignored."""
+    """Return the addresses whose records differ, in plan order, regardless of the run."""
     differences = (
         _compare(address, before.get(address), after.get(address))
         for address in sorted(before.keys() | after.keys(), key=rank)
@@ -275,7 +275,7 @@ def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: P
 def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_reader: bool = False) -> Work:
     """Open a workspace whose desired resources are those of an earlier state.
 
-    Only `reconciler.yaml` is read. Connections of clusters are those recorded now.
+    Only `reconciler.yaml` is read; clusters are connected to as recorded now.
     """
     site = open_state(invocation, select, is_reader=is_reader)
     if serial == 0:
@@ -309,7 +309,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
 
 
 def restore_desired(then: Record, now: Record, serial: int) -> Desired:
-    """Return recorded resources as desired ones, with their effective values unchanged."""
+    """Return recorded resources as desired ones, effective values unchanged."""
     return {
         address: DeclaredResource(_restore(recorded, now.get(address)), f"state #{serial}", recorded.origins)
         for address, recorded in then.items()
@@ -330,7 +330,7 @@ def _restore(then: Recorded, now: Recorded | None) -> Resource:
 
 
 def _restore_partitions(then: Recorded, now: Recorded) -> int | None:
-    """Return the partitions of a topic, which a rollback never reduces."""
+    """A rollback never reduces partitions."""
     before = then.resource.spec.partitions if isinstance(then.resource, Topic) else None
     after = now.resource.spec.partitions if isinstance(now.resource, Topic) else None
     return before if before is None or after is None else max(before, after)

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
 _SHOWN_NAMES: Final = 5
 _LAG_DIFFERENCES: Final = frozenset({"end", "partition"})
-"""Differences of a mirror that is only behind."""
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
-"""Configs that, if synced, make a mirror start at the offset of its source."""
+"""If synced, a mirror starts at its source's offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class TopicComparison:
     comparison: Comparison
     verdict: ReconcilerError | None
     foreign: tuple[ForeignRecords, ...] = ()
-    """Records in the mirror that other producers wrote: its source does not have them."""
+    """Records of other producers in the mirror, which its source lacks."""
 
     @property
     def is_equal(self) -> bool:
@@ -61,31 +60,31 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirror:
-    """A mirror that was stopped: it is an ordinary topic and is not compared."""
+    """A stopped mirror: an ordinary topic, not compared."""
 
     mirror: Address
     by: str | None
-    """The verb that stopped it, as `MirrorSeen.stopped_by`."""
+    """The verb that stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkComparison:
-    """Comparison of each mirror of a link with its source."""
+    """Comparison of a link's mirrors with their sources."""
 
     link: Address
     mirrors: tuple[TopicComparison, ...]
     failed: tuple[NotCompared, ...]
     stopped: tuple[StoppedMirror, ...]
-    """Mirrors that were promoted: they are not compared."""
+    """Promoted mirrors, which are not compared."""
 
     @property
     def is_equal(self) -> bool:
-        """Whether there are mirrors, and all were compared and equal their sources."""
+        """Whether there are mirrors, all compared and equal."""
         return bool(self.mirrors) and not self.failed and all(mirror.is_equal for mirror in self.mirrors)
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error that names the differences; `None`: no difference."""
+        """Error that names the differences, or `None`."""
         if self.is_equal:
             return None
         if not self.mirrors and not self.failed:
@@ -119,7 +118,7 @@ class VerifyOptions:
 
 
 def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions) -> TopicComparison:
-    """Compare two logs, or a mirror with its source; a later start of a mirror is no difference."""
+    """Compare two logs, or a mirror with its source; a mirror may start later."""
     site = reach.site()
     try:
         ours = topic_address(left)
@@ -134,7 +133,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
 
 
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
-    """Compare each mirror of a link with its source; a failure does not stop the others. Skip stopped mirrors."""
+    """Compare each mirror of a link with its source, without stopped ones; a failure does not stop the others."""
     site = reach.site()
     links, name = links_of(provider_of(site, link)), full_name_of(link)
     seen = links.links()
@@ -180,7 +179,7 @@ class _LogComparer:
     how: VerifyOptions
     links: Sequence[LinkSeen] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
-    """Foreign records of all mirrors of a link; `None`: query each mirror."""
+    """Of all mirrors of a link; `None`: query each mirror."""
 
     def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> TopicComparison:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
@@ -216,7 +215,7 @@ class _LogComparer:
 
 
 def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
-    """Return the source's log; the source of a mirror must be the original topic, not a recreated one."""
+    """A mirror's source must be the original topic, not a recreated one."""
     try:
         log = provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
@@ -235,10 +234,7 @@ def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> 
 def _spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
 ) -> Mapping[int, Spans] | None:
-    """Return spans to compare logs whose offsets differ; `None`: the offsets are equal.
-
-    A mirror on Kafka stores an offset map; two Kafka topics are compared whole, in record order.
-    """
+    """`None`: the offsets are equal. A mirror on Kafka stores an offset map; two Kafka topics are compared whole."""
     from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - loads record code
     from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
 
@@ -259,11 +255,10 @@ def renumbered(
     begins: Mapping[int, int] | None = None,
     progress: Callable[[JobProgress], None] = lambda _progress: None,
 ) -> Comparison:
-    """Compare logs in record order; the end differs if the right log continues after the compared span.
+    """Compare logs in record order; the end differs if the right log continues after its span.
 
-    The start differs if the left log has deleted everything that the right one still has, from `begins` of a
-    mirror.
-    Otherwise, different starts are normal: each log deletes old records on its own.
+    The start differs if the left log has deleted everything that the right one still has, from `begins` of a mirror.
+    Other differences of the starts are normal: each log deletes old records on its own.
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
@@ -289,7 +284,7 @@ def renumbered(
         lacks += ["end"] if span.right.stop < bounds.stable or copied > bounds.stable else []
         if not lacks and row.is_equal:
             return row
-        # Show the full range of each side, so that a mirror that is behind differs in its row.
+        # Show each side's full range, so that a lag is visible in the row.
         sides = _with_bounds(row.left, left_bounds), _with_bounds(row.right, bounds)
         return replace(row, left=sides[0], right=sides[1], differences=(*row.differences, *lacks))
 
@@ -297,7 +292,7 @@ def renumbered(
 
 
 def _read_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
-    """Return the foreign records of all mirrors; `None`: one query failed, so query each mirror alone."""
+    """`None`: one query failed, so query each mirror alone."""
     if links.by_jobs is None:
         return {}
     try:
@@ -319,7 +314,7 @@ def _address(mirror: MirrorSeen) -> Address:
 
 
 def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
-    """Return the error of an unreachable cluster, so that only one mirror waits for it."""
+    """Only one mirror waits for an unreachable cluster."""
     try:
         site.providers[cluster].identify()
     except RetryableError as error:
@@ -350,7 +345,7 @@ def _source_address(site: Site, mirror: MirrorSeen) -> Address:
 
 
 def _drop_expected(comparison: Comparison, mirror: MirrorSeen, links: Sequence[LinkSeen]) -> Comparison:
-    """Drop expected differences: a mirror may start later, and may have its own retention."""
+    """A mirror may start later, and may have its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION
 

@@ -1,1 +1,1 @@
-"""Commands that look at clusters and act on them at once."""
+"""Commands that show clusters and act on them at once."""

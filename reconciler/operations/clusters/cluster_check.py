@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _MAX_ROUNDS: Final = 3
 
-# Imported lazily: only this command needs them.
+# Only this command needs them.
+#
 # ruff: noqa: PLC0415
 
 
@@ -44,7 +45,7 @@ class CheckedCluster:
 
 
 def check(reach: SiteOptions, name: str, *, repair: bool, deep: bool) -> CheckedCluster:
-    """Check one embedded cluster; `repair` mends what can be mended without loss and checks again."""
+    """Check one embedded cluster; `repair` mends what it can without loss and checks again."""
     if reach.invocation.principal is not None:
         raise UserError("a cluster is checked by the super user", hint="Leave --principal out.")
     site = reach.site()
@@ -83,12 +84,12 @@ def _restore_cut_off(
     look: Callable[[], CheckResult],
     refuse_another: Callable[[], None],
 ) -> tuple[tuple[RepairResult, ...], CheckResult]:
-    """Restore cut-off objects until none remain: a restored catalog can reveal more of them."""
+    """A restored catalog can reveal more cut-off objects."""
     from reconciler.embedded.check.mend import put_back_cut_off
 
     store, storage = stores
     mended: tuple[RepairResult, ...] = ()
-    if checked.cluster_id is None:  # the cluster is identified only after this restore
+    if checked.cluster_id is None:  # the cluster has an id only after this restore
         mended = tuple(put_back_cut_off(store, None, checked))
         checked = look() if mended else checked
     refuse_another()
@@ -129,7 +130,6 @@ def _open_root(site: Site, name: str) -> ObjectStore:
 
 
 def _read_state_if_possible(site: Site, *, is_needed: bool) -> Snapshot | None:
-    """Return the state; only a repair fails if it cannot be read."""
     try:
         return read_state(site)
     except ReconcilerError as error:

@@ -58,14 +58,14 @@ def opened(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[Bin
         with stream:
             yield stream
     except OSError as error:
-        # A failed write, for example on a full disk, does not name its file.
+        # A failed write, as on a full disk, does not name its file.
         error.filename = error.filename or str(options.output)
         raise
 
 
 def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
     if path.exists() and not path.is_file():
-        return path.open("wb")  # a pipe or a device needs no lock
+        return path.open("wb")
     stream = _open_locked(path, options)
     try:
         _prepare(stream, options)
@@ -76,7 +76,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """Open a file without truncating it and lock it. The kernel releases the lock of a killed process."""
+    """The kernel releases the lock of a killed process."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -107,7 +107,7 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
 
 
 def _end_of_whole_lines(stream: BinaryIO) -> int:
-    """Return the end of the last whole line. A partial line of a crashed run was never committed."""
+    """A partial line of a crashed run was never committed."""
     at = stream.seek(0, 2)
     while at > 0:
         start = max(0, at - _CHUNK_BYTES)
@@ -123,10 +123,9 @@ _POLL_PAUSE_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 5_000
 """Same as Kafka's `auto.commit.interval.ms`."""
 _IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
-"""A group that waits for records commits at this interval, or it would count as idle."""
+"""A waiting group must commit, or it would count as idle."""
 
 _NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
-"""Errors of `fsync` on pipes and terminals, which cannot be synced."""
 
 TopicPartition: TypeAlias = tuple[str, int]
 """Full name of a topic, and partition."""
@@ -160,7 +159,7 @@ class NamedTopic:
 
 @dataclass(frozen=True, slots=True)
 class MatchingTopics:
-    """All topics of a cluster whose full name matches a regular expression; listed again at each poll."""
+    """All topics of a cluster that match a regular expression, listed again at each poll."""
 
     provider: Provider
     cluster: str
@@ -208,7 +207,7 @@ class Progress:
         *,
         is_whole: bool,
     ) -> None:
-        """Start with nothing written. `is_whole`: the output is usable, and committed, only when complete."""
+        """`is_whole`: the output is usable, and committed, only when complete."""
         self._groups = groups
         self._group = group
         self._stream = stream
@@ -223,7 +222,7 @@ class Progress:
         return {} if self._groups is None else self._groups.committed(self._group, [topic])
 
     def wrote(self, place: TopicPartition, offset: int) -> None:
-        """Store that all records below an offset were written and flushed; commit if it is time."""
+        """Record that all records below an offset were written; commit if it is time."""
         self._is_new = self._is_new or self._written.get(place) != offset
         self._written[place] = offset
         since_ms = self._now_ms() - self._committed_ms
@@ -231,7 +230,7 @@ class Progress:
             self._commit()
 
     def forget(self, topics: Collection[str]) -> None:
-        """Drop topics that were deleted or recreated, so that their offsets are not committed."""
+        """Drop deleted or recreated topics: their offsets must not be committed."""
         self._written = {place: offset for place, offset in self._written.items() if place[0] not in topics}
 
     def finish(self) -> None:
@@ -257,7 +256,7 @@ class TopicReader:
     warn: Callable[[str], None]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches of up to `max_records` in total. With several topics, each record has a column `topic`."""
+        """Yield batches of up to `max_records` in total; with several topics, each record has a column `topic`."""
         left = self.options.max_records
         for topic, partition, batch in self._read_all() if left != 0 else ():
             taken = batch if left is None else batch.slice(0, left)
@@ -287,7 +286,7 @@ class TopicReader:
                             return
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
-                    # A group that read an open transaction is past the last stable offset; do not move it back.
+                    # A group that read an open transaction is past the last stable offset: do not move it back.
                     self.progress.wrote(place, min(at[place], offsets.end))
             if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
@@ -315,7 +314,7 @@ class TopicReader:
         *,
         is_first: bool,
     ) -> dict[TopicPartition, int]:
-        """Return the first offsets of new partitions: committed, else the option's; for later partitions, the start."""
+        """Committed offsets come first, then the option's; later partitions begin at their start."""
         new = [partition for partition in bounds if (topic, partition) not in at]
         committed = self.progress.committed(topic) if new else {}
         starts: dict[TopicPartition, int] = {}
@@ -350,7 +349,7 @@ class TopicReader:
 
 
 def check_start(text: str) -> None:
-    """Check the value of `--from` before the output is touched."""
+    """Check the value of `--from` before the output changes."""
     if text.isdecimal():
         _parse_offset(text)
     elif text not in {"earliest", "latest"}:
@@ -406,7 +405,7 @@ def consume(
 ) -> ConsumeResult:
     """Write records up to the current end; with `follow`, until stopped.
 
-    Offsets of a group are committed after records are flushed: a crash repeats records but loses none.
+    Offsets are committed after records are flushed: a crash repeats records but loses none.
     """
     check_start(options.start)
     form, options = _output_format(options), replace(options, isolation=isolation_of(options.isolation))
@@ -474,16 +473,16 @@ class ConsumeOptions:
     output_format: str = "records"
     partition: int | None = None
     start: str = "earliest"
-    """`earliest`, `latest`, an offset, or a time; a group's committed offsets take precedence."""
+    """`earliest`, `latest`, an offset, or a time; committed offsets of a group take precedence."""
     max_records: int | None = None
     isolation: Isolation = "read_committed"
     follow: bool = False
     group: str | None = None
-    """Start at this group's committed offsets and commit what was written."""
+    """Start at this group's offsets and commit what was written."""
     regex: str | None = None
     """Read all matching topics of a cluster instead of one topic."""
     skip_missing: bool = False
-    """Report offsets whose object is lost and continue; otherwise fail."""
+    """Report lost offsets and continue; otherwise fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -515,7 +514,7 @@ def produce(
     stdin: BinaryIO,
     report: Callable[[int, int], None],
 ) -> ProduceResult:
-    """Append every record of the input to a topic; `report` receives records and bytes so far."""
+    """Append every record of the input; `report` receives the records and bytes so far."""
     site = reach.site()
     topic = topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")

@@ -67,7 +67,7 @@ class GroupReset:
     group: str
     moves: tuple[OffsetMove, ...]
     shift: int = 0
-    """Number of offsets by which the reset shifts; zero if it sets absolute offsets."""
+    """Number of offsets to shift by; zero for absolute offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class GroupDeletion:
 
 
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
-    """Return the names of a cluster's groups, without reading them."""
+    """Return the names of a cluster's groups."""
     name = parse_cluster_name(cluster)
     return GroupNames(name, tuple(_groups(reach, name).names()))
 
 
 def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGroup:
-    """Return the committed offsets of a group, and its lag."""
+    """Return the committed offsets and lag of a group."""
     name = parse_cluster_name(cluster)
     return DescribedGroup(name, _groups(reach, name).describe(group))
 
@@ -98,7 +98,7 @@ def reset_group(
     """Set the committed offsets of a group. `confirm` is called only if an offset changes.
 
     Raises:
-        BlockedError: The group reads the topics to reset.
+        BlockedError: The group reads the topics.
     """
     reset, name, topic = reset_to(to), parse_cluster_name(change.cluster), _topic(change)
     groups = _groups(reach, name, is_writing=True)
@@ -117,11 +117,7 @@ def reset_group(
 
 
 def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
-    """Delete a group, or its offsets of one topic.
-
-    Raises:
-        BlockedError: The group is reading.
-    """
+    """Delete a group, or its offsets of one topic. Raises `BlockedError` if the group is reading."""
     name, topic = parse_cluster_name(change.cluster), _topic(change)
     groups = _groups(reach, name, is_writing=True)
     consumer_group = groups.describe(change.group)
@@ -189,7 +185,7 @@ def _topic(change: GroupChange) -> str | None:
 
 
 def _refuse_members(group: ConsumerGroup) -> None:
-    """A platform that knows the members rejects the request even with `--force`."""
+    """A platform that knows the members refuses even with `--force`."""
     raise BlockedError(f"group {group.name} is reading: it has members", hint="Stop its consumers first.")
 
 

@@ -46,7 +46,7 @@ _OWNED: Final = {
     "claimed": "it is being mounted on cluster {} as {}",
     "mounted": "it is mounted on cluster {} as {}",
 }
-"""Why a topic cannot be mounted, by the state of its register."""
+"""By the state of its register."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class MountRequest:
     texts: Sequence[str]
     """Addresses and patterns of topics."""
     to: str | None = None
-    """New full name for a single mounted topic."""
+    """New full name of a single mounted topic."""
     phase: Phase = "whole"
 
     @property
@@ -66,7 +66,7 @@ class MountRequest:
         return "inbound" if self.verb == "mount" else "outbound"
 
     def check(self) -> None:
-        """Check that all arguments can be topics."""
+        """Reject arguments that cannot be topics."""
         if not self.texts:
             hint = "For example topic/west/shop:eu:orders, or 'topic/west/shop:*'."
             raise UsageError("no topics were named", hint=hint)
@@ -116,12 +116,11 @@ def migrate_topics(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     address: Address
-    """Address on the cluster, after a mount as well."""
+    """Also after a mount."""
     location: str
     register: Mountable | None = None
-    """Register in object storage, for a topic to mount."""
+    """Of a topic to mount."""
     members: tuple[Address, ...] = ()
-    """All topics of the migration to finish; they can only be finished together."""
 
     @property
     def is_free(self) -> bool:
@@ -194,14 +193,14 @@ class _Choice:
         }
 
     def _refuse_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
-        """Refuse an address that does not name exactly one topic. The plan refuses missing topics to unmount."""
+        """Reject an ambiguous address. The plan rejects missing topics to unmount."""
         if self.request.verb == "unmount" and self.request.phase != "finish" and address not in self.refused:
             return [_Candidate(address=address, location="")]
         self.refused.setdefault(address, self._explain_ambiguous(address, candidates))
         return []
 
     def _check_clusters(self) -> Iterator[str]:
-        """Yield the clusters that can mount. A pattern selects only clusters with object storage."""
+        """A pattern selects only clusters with object storage."""
         named = {cluster_of(Address(text)) for text in self.request.texts}
         for name in clusters_meant(self.site, self.request.texts):
             if name not in named and self.site.clusters[name].spec.object_storage is None:
@@ -253,7 +252,7 @@ class _Choice:
             )
 
     def _drop_partial_migrations(self, chosen: Mapping[Address, _Candidate]) -> dict[Address, _Candidate]:
-        """Refuse to finish a migration of which only some topics are named; return the others."""
+        """Reject finishing a migration by only some of its topics."""
         verb, whole = self.request.verb, dict(chosen)
         for address, candidate in chosen.items():
             missing = [member for member in candidate.members if member not in chosen]
@@ -285,7 +284,7 @@ class _Choice:
         }
 
     def _explain_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
-        """Return why an address names no topic, or more than one (F-R-115)."""
+        """An address may name no topic, or several (F-R-115)."""
         cluster = cluster_of(address) or ""
         if self.request.phase == "finish":
             message = f"{address}: no {self.request.verb} of it that a command began is in progress"
@@ -305,9 +304,7 @@ class _Choice:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
-        names = (
-            [cluster] if is_here else sorted(self.site.clusters)
-        )  # Other clusters may be down, and slow to time out.
+        names = [cluster] if is_here else sorted(self.site.clusters)  # other clusters may be down, and slow to time out
         begun = self._mount_of(register.location, names) if register.state == "claimed" else None
         owner = cluster_ids(self.site, names).get(register.owner or "") if begun is None else begun.cluster
         if begun is not None:

@@ -46,7 +46,7 @@ A = TypeVar("A")
 
 
 def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of these clusters, or of all with object storage, sorted."""
+    """Return the named clusters, or all with object storage, sorted."""
     if not names:
         return tuple(name for name in sorted(site.clusters) if site.clusters[name].spec.object_storage is not None)
     unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names}))
@@ -65,13 +65,13 @@ def storage_of(site: Site, cluster: str) -> str:
 
 
 def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
-    """Call for all names in parallel; return the answers and the errors by name."""
+    """Call for all names in parallel; return answers and errors by name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
         return settled({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
 def error_for_lost(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
-    """Return the error to end with if some clusters could not be read."""
+    """Return the final error if clusters could not be read."""
     if not lost:
         return None
     for name in sorted(lost):
@@ -102,12 +102,12 @@ class ClusterMigration:
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs allowed in its state."""
+        """Verbs that are legal in its state."""
         return self.table.legal(self.state)
 
     @property
     def goes_on(self) -> bool:
-        """Report whether the next `run` advances it."""
+        """Whether the next `run` advances it."""
         if self.migration.by_jobs:
             return False
         if self.migration.is_automatic:
@@ -117,20 +117,20 @@ class ClusterMigration:
 
 @dataclass(frozen=True, slots=True)
 class MountStatus:
-    """Recorded migrations. A completed migration has no record."""
+    """Recorded migrations; a completed one has no record."""
 
     migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
-    """Why clusters could not be read, by name."""
+    """Errors of unreadable clusters by name."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error to end with if a cluster could not be read."""
+        """Error if a cluster could not be read."""
         return error_for_lost(self.lost)
 
 
 def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
-    """Return the recorded migrations of the clusters, or the one with this id."""
+    """Return the clusters' recorded migrations, or the one with this id."""
     site = reach.site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
     if migration is None:
@@ -150,7 +150,7 @@ def ask_migration(
     """Cancel a migration and complete the cancellation, or delete its record.
 
     Raises:
-        IncompleteError: It is cancelled but still in progress: `run` continues it.
+        IncompleteError: The cancellation is in progress: `run` continues it.
     """
     site = reach.site()
     migrations, lost = _read_migrations(reach, site, cluster)
@@ -238,17 +238,17 @@ class MountRow:
     """One location. Sizes are those at the last detach; null if it was never detached."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`, for life."""
+    """`<topic>/<cluster uuid>/<initial revision>`, permanent."""
     name: str
-    """Name on its owner. For a mountable topic, the name it was created with."""
+    """Name on its owner, or the original name of a mountable topic."""
     state: MountableState
     storage: str
     clusters: tuple[str, ...]
-    """Clusters of the workspace that share the object storage and can mount the topic."""
+    """Clusters of the workspace that can mount the topic."""
     owner: str | None = None
     """Id of the cluster that owns it or is mounting it. Null: no owner."""
     owner_name: str | None = None
-    """Name of the owner in the workspace. Null: the owner is not in the workspace."""
+    """Name of the owner. Null: it is not in the workspace."""
     partitions: int | None = None
     """Null: unknown."""
     records: int | None = None
@@ -262,7 +262,7 @@ class MountRow:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRegister:
-    """A register that cannot be read, so the owner of its topic is unknown."""
+    """An unreadable register: the owner of its topic is unknown."""
 
     storage: str
     key: str
@@ -271,19 +271,19 @@ class DamagedRegister:
 
 @dataclass(frozen=True, slots=True)
 class MountList:
-    """Topics that are mountable, mounted or migrating, by location."""
+    """Mountable, mounted and migrating topics, by location."""
 
     rows: tuple[MountRow, ...]
     damaged: tuple[DamagedRegister, ...]
     lost: Mapping[str, ReconcilerError]
-    """Why clusters could not be read, by name."""
+    """Errors of unreadable clusters by name."""
     storages: tuple[str, ...]
     states: tuple[str, ...] = ()
-    """States to which the list is limited; empty: all."""
+    """States that limit the list; empty: all."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error to end with if a register or a cluster could not be read."""
+        """Error if a register or a cluster could not be read."""
         if self.damaged:
             what = counted(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
@@ -293,8 +293,6 @@ class MountList:
 
 @dataclass(frozen=True, slots=True)
 class _ClusterAnswer:
-    """Id and migrations of one cluster; id `None`: it was never created."""
-
     cluster_id: str | None
     migrations: tuple[ClusterMigration, ...] = ()
 
@@ -302,7 +300,7 @@ class _ClusterAnswer:
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
     """Return the topics in the object storage of these clusters, by default of all.
 
-    `states` limits the list to topics in one of these states or with a migration in one.
+    `states` limits them by their state or that of their migration.
     """
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
@@ -355,7 +353,7 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
 
 
 def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
-    """Return the names of the reachable clusters by id: their own, and that in object storage."""
+    """Return the names of reachable clusters by their ids, own and in object storage."""
 
     def look(name: str) -> set[str]:
         provider = site.providers[name]
@@ -367,7 +365,7 @@ def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
 
 
 def name_clusters(site: Site, text: str) -> str:
-    """Replace the ids of reachable clusters in a text by their names."""
+    """Replace ids of reachable clusters in a text by names."""
     if not _CLUSTER_ID.search(text):
         return text
     names = cluster_ids(site, site.clusters)
@@ -433,7 +431,7 @@ def _build_row(location: str, register: Mountable | None, moving: tuple[ClusterM
 
 
 def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
-    """Merge the rows of one bucket that clusters declare with different URLs."""
+    """Clusters may declare one bucket with different URLs."""
     merged: dict[MountRow, MountRow] = {}
     for row in rows:
         alike = replace(row, storage="", clusters=(), migrations=())
@@ -463,31 +461,27 @@ class ReleaseRequest:
     location: str
     owner: str
     cluster: str | None = None
-    """Cluster whose object storage holds the topic; `None`: any."""
+    """Cluster whose object storage has the topic; `None`: any."""
     allow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A topic that is taken from its owner and made mountable."""
+    """A topic taken from its owner and made mountable."""
 
     topic: Mountable
     owner: str
     """Id of the previous owner."""
     owner_name: str | None
-    """Name of the owner if it is a reachable cluster of the workspace, so not gone."""
+    """Name of the owner if it is a reachable cluster of the workspace."""
     clusters: tuple[str, ...]
-    """Clusters of the workspace that share the object storage and can mount the topic."""
+    """Clusters of the workspace that can mount the topic."""
 
 
 def release_topic(
     reach: SiteOptions, request: ReleaseRequest, *, confirm: Callable[[Release], bool], stop: Stop
 ) -> Release:
-    """Take a topic from its owner, so that any cluster can mount it.
-
-    Raises:
-        BlockedError: `allow` does not name the topic.
-    """
+    """Take a topic from its owner, so that any cluster can mount it; `allow` must name the topic."""
     site = reach.site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
@@ -505,7 +499,7 @@ def release_topic(
     require_confirmation(confirm(release))
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
-    with stop.ends(lambda: None):  # An interrupted release would have to be repeated.
+    with stop.ends(lambda: None):  # an interrupted release must be repeated
         released = migrations_of(site.providers[sharers[0]]).release(topic.location, request.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
 
@@ -556,7 +550,7 @@ def _block_release(release: Release) -> BlockedError:
     return BlockedError(message, hint=f"Where that cluster is lost permanently, allow it once with: {command}")
 
 
-# Explain that a missing topic was unmounted: where its records are, and how to mount it again.
+# Explain a missing topic that was unmounted: its location, and how to mount it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,16 +559,16 @@ class UnmountedTopic:
 
     mounting: Address
     location: str | None
-    """Location at the unmount; `None`: not recorded."""
+    """Location at the unmount; `None`: unknown."""
 
     @property
     def said(self) -> str:
-        """Text for users; also valid if another cluster has mounted the topic since."""
+        """Text for users; valid even if another cluster has mounted the topic."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
 def unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
-    """Return the topics that Mountings unmount, by the files and the state."""
+    """Return topics that Mountings unmount, by files and state."""
     declared = [declared_resource.resource for declared_resource in desired.values()]
     wanted = [
         mounting for mounting in declared if isinstance(mounting, Mounting) and mounting.spec.state == "unmounted"
@@ -588,11 +582,11 @@ def unmounted_topics(desired: Desired, record: Record) -> dict[Address, Unmounte
 
 @contextmanager
 def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
-    """Replace a "does not exist" error by the location of the topic if it was unmounted."""
+    """Replace a "does not exist" error by the location of an unmounted topic."""
     try:
         yield
     except NotAuthorizedError:
-        raise  # the caller may not see the topic, so must not learn its location
+        raise  # the caller may not see the topic or its location
     except UserError as error:
         explanation = None if _exists(site, topic) else _explain_absence(site, topic)
         if explanation is None:
@@ -610,7 +604,7 @@ def _explain_absence(site: Site, topic: Address) -> UserError | None:
     desired, record = site.desired, _read_record(site)
     known = unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
-        return None  # neither files nor state know it: do not search object storage for a typo
+        return None  # unknown to files and state: do not search object storage for a typo
     register = _find_in_storage(site, topic, known)
     location = register.location if register is not None else known.location if known is not None else None
     if known is None and register is None:
@@ -624,7 +618,7 @@ def _explain_absence(site: Site, topic: Address) -> UserError | None:
         for address, recorded in record.items()
         if kind_of(address) == "cluster"
     }
-    # Only embedded clusters have the same id in object storage as in the state: query only the others.
+    # Embedded clusters have the same id in object storage as in the state.
     other_clusters = [
         name for name, cluster in site.clusters.items() if cluster.spec.object_storage and cluster.spec.root is None
     ]
@@ -647,7 +641,7 @@ def _read_record(site: Site) -> Record:
 
 
 def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
-    """Return the topic's register in object storage; `None`: it has none, or cannot be read."""
+    """`None`: there is none, or it is unreadable."""
     provider = provider_of(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()

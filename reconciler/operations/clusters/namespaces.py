@@ -47,10 +47,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out one order about a namespace, completely or not at all.
-
-    `allow` lifts guards, as `VERB:ADDR`.
-    """
+    """Carry out one order about a namespace, completely or not at all. `allow` lifts guards, as `VERB:ADDR`."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
@@ -91,7 +88,7 @@ def _check_name(name: str) -> None:
 
 
 def read_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
-    """Parse the YAML of an option that gives an access rule."""
+    """Parse the YAML of an access rule's option."""
     try:
         typed = yaml.safe_load(text)
         return NamespaceAcl.model_validate({**(defaults or {}), **typed} if isinstance(typed, dict) else typed)
@@ -105,7 +102,7 @@ _SHOWN_GROUPS: Final = 50
 
 
 def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
-    """Add a warning about consumer groups named in the deleted namespace: they are not deleted."""
+    """Consumer groups named in a deleted namespace stay."""
     gone = next((action.address for action in reversed(plan.actions) if isinstance(action, Delete)), None)
     if gone is None or provider.capabilities.namespaces_are_rules or provider.groups is None:
         return plan
@@ -118,18 +115,18 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
 
 
 class QuotaUsage(NamedTuple):
-    """A limit of a namespace and its usage, including namespaces below."""
+    """A limit of a namespace and its usage, with namespaces below."""
 
     quota: str
     limit: int
     used: int | None
-    """Includes namespaces below. Null: some topic was not measured."""
+    """With namespaces below. Null: some topic was not measured."""
 
 
 def quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
-    """Return the limits of a namespace with their usage; `partitions` by full name, for all topics of the cluster."""
+    """Return the limits of a namespace with their usage; `partitions` by full name, of all topics."""
     limited = {word: limit for word, limit in limits.items() if limit is not None and limit != UNLIMITED}
     cluster, below = cluster_of(namespace) or "", f"{full_name_of(namespace)}:"
     inside = {name: count or 1 for name, count in partitions.items() if name.startswith(below)}
@@ -142,18 +139,18 @@ def quota_usage(
 
 
 def limits_of(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
-    """Return the quotas of a namespace by name; empty for other resources."""
+    """Return the quotas of a namespace; empty for other resources."""
     quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
     return quotas.to_json() if quotas is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """One namespace: its own topics, inheritable configs, and quotas."""
+    """A namespace with its own topics, inheritable configs, and quotas."""
 
     address: Address
     topics: int
-    """Topics in it, without those of namespaces below."""
+    """Topics in it, without namespaces below."""
     configs: Mapping[str, str]
     quotas: tuple[QuotaUsage, ...] = ()
     """Its own limits, without unlimited ones."""

@@ -27,9 +27,9 @@ _OPTIONS_HINT: Final = (
 
 
 def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
-    """Make the format `topic-log` open topics of the workspace in a folder in your Spark session.
+    """Make the format `topic-log` open topics of a workspace in your own Spark session.
 
-    `environ` resolves secrets. It is part of the pickled source, but is not shown in plans, options or logs.
+    `environ` resolves secrets; it is pickled with the source, but not shown in plans, options or logs.
     """
     opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends)

@@ -26,8 +26,7 @@ def change_topic(
 ) -> OrderResult:
     """Carry out one order about a topic.
 
-    The state does not record a new topic, so the next plan lists it as unmanaged. For an altered topic the state
-    keeps the applied configs, so the next plan shows the change as drift.
+    The state does not record it: the next plan lists a new topic as unmanaged, and changed configs as drift.
     """
     topic = topic_address(order.topic)
     site = emergency.site()
@@ -52,10 +51,9 @@ def delete_topics(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete topics with their records; continue with the others if one fails.
+    """Delete topics with their records; a failure does not stop the others.
 
-    The state still lists deleted topics, so the next plan shows them as missing. `allow`: `delete:ADDR` overrides
-    deletionProtection.
+    The next plan shows them as missing. `allow`: `delete:ADDR` overrides deletionProtection.
     """
     for address in addresses:
         if "*" in address:

@@ -40,23 +40,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition; `stable` is what `read_committed` may reach."""
+    """One partition; `stable` limits `read_committed`."""
 
     partition: int
     start: int
     stable: int
-    """Last stable offset: the limit for read_committed."""
+    """Last stable offset, the limit of read_committed."""
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """Everything about one topic."""
+    """Full description of one topic."""
 
     address: Address
     incarnation: str | None
     groups: tuple[ConsumerGroup, ...] | None
-    """Consumer groups with offsets of this topic; null: not known."""
+    """Consumer groups with offsets of this topic; null: unknown."""
     partitions: tuple[PartitionRow, ...]
     records: int | None
     """Null: not measured."""
@@ -64,17 +64,17 @@ class TopicDescription:
     """Null: not measured."""
     configs: tuple[ConfigRow, ...]
     acls: tuple[AclRow, ...] = ()
-    """ACLs that apply, those of its namespaces first; limited to what the caller may see."""
+    """Rules that apply, those of its namespaces first; limited to what the caller may see."""
     storage: TopicStorage | None = None
-    """Bytes by tier; null: the topic was never tiered, or the platform has no tiers."""
+    """Bytes by tier; null: never tiered, or no tiers on the platform."""
     migration: Migration | None = None
-    """Migration that mounts or unmounts this topic; null: none."""
+    """Its mount or unmount; null: none."""
     following: FollowedSource | None = None
-    """What it mirrors; null: an ordinary topic."""
+    """Its source as a mirror; null: an ordinary topic."""
 
 
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
-    """Return the topics and mirrors of all clusters whose address matches.
+    """Return matching topics and mirrors of all clusters.
 
     `sizes` measures at most a thousand partitions, with one request for each that has records.
     """
@@ -125,7 +125,7 @@ def _following(seen: Observed) -> FollowedSource | None:
 
 
 def _migration(provider: Provider, full_name: str) -> Migration | None:
-    """Return the migration of a topic, limited to that topic; `None` if it has just ended."""
+    """`None`: none, or it has just ended. Other topics of the migration are left out."""
     for migration in migrations_of(provider).under_way(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_under_way(migration.state):
@@ -134,7 +134,7 @@ def _migration(provider: Provider, full_name: str) -> Migration | None:
 
 
 def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
-    """Return the groups of a topic; `None` if there are too many, or one cannot be read."""
+    """`None`: there are too many, or one is unreadable."""
     try:
         groups = groups_of(provider).of_topic(full_name)
     except UserError:
@@ -143,7 +143,7 @@ def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | N
 
 
 def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
-    """Return the address of a topic or mirror, and the inventory that applies to it."""
+    """Return the address of a topic or mirror, and its inventory."""
     cluster, name = cluster_of(topic) or "", full_name_of(topic)
     mirror = address_of("mirror", cluster, name)
     tiers = tiers_of(split_name(name)[0])
@@ -163,7 +163,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
 
 
 def _may_be_on(cluster: str, pattern: str) -> bool:
-    """Report whether a pattern can match addresses on a cluster; other clusters are not contacted."""
+    """Other clusters are not contacted."""
     before, has_rest, after = pattern.partition("/")
     named = after.partition("/")[0]
     return "*" in before or "*" in named or not has_rest or named == cluster
@@ -191,7 +191,7 @@ def wanted_configs(capabilities: Capabilities, typed: Mapping[str, str | None], 
 
 
 MAX_PARTITIONS: Final = 10_000
-"""Limit of partitions measured on one cluster, for topics that are not named."""
+"""Partitions measured on one cluster, for topics that are not named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Storages:
 
     topics: tuple[TopicStorage, ...]
     unmeasured: int = 0
-    """Topics not measured: beyond 10,000 partitions of a cluster."""
+    """Topics beyond 10,000 partitions of a cluster."""
 
 
 def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
@@ -209,7 +209,7 @@ def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
 
 
 def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
-    """Return the storage of the topics that match, by default of all."""
+    """Return the storage of matching topics, by default of all."""
     site = reach.site()
     storages = {
         storage.address: storage
@@ -227,7 +227,7 @@ def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
 
 def _named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
     storages: list[TopicStorage] = []
-    answering: set[str] = set()  # Checking a cluster reads the state: do it once.
+    answering: set[str] = set()
     for address in dict.fromkeys(map(topic_address, addresses)):
         provider, cluster = provider_of(site, address), cluster_of(address) or ""
         if cluster not in answering:
@@ -277,17 +277,13 @@ class ProfiledTopic:
     address: Address
     profile: Profile
     retention_ms: int | None
-    """The profile counts older records separately; null: not requested."""
+    """Older records are counted separately; null: not requested."""
     engine: str | None
-    """Where Spark ran; null: there were no records."""
+    """Where Spark ran; null: no records."""
 
 
 def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *, stop: Stop) -> ProfiledTopic:
-    """Profile all records of a topic up to its last stable offsets.
-
-    Raises:
-        MissingSparkError: Java or Spark is missing; a profile always runs on Spark.
-    """
+    """Profile a topic up to its last stable offsets. Raises `MissingSparkError`: a profile needs Spark."""
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here runs jobs
 
     site = reach.site()

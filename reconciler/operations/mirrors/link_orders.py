@@ -30,13 +30,13 @@ _ONLY_IN_FILES: Final = {
     "mirrorTopics": "Create mirrors over an existing link: reconciler mirror create ADDR --link NAME",
     "movedFrom": "Declare it in the files.",
 }
-"""Fields that no command changes, and what to do instead."""
+"""Each with its remedy."""
 
 
 def create_links(
     emergency: Emergency, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create links, including the second half of bidirectional ones; `fields` as in a manifest's spec."""
+    """Create links, with the second half of bidirectional ones; `fields` as in a manifest's spec."""
     check_links_typed(texts)
     for text in texts:
         if _ANY in text:
@@ -67,7 +67,7 @@ def order_links(
     confirm: Callable[[Plan], bool] | None = None,
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out an order for each named link. `order` receives the address and whether it was typed in full."""
+    """Carry out an order for each link. `order` receives the address and whether it was typed in full."""
     check_links_typed(texts)
     site = emergency.site()
     chosen = chosen_links(site, texts, partial(emergency.recorded, site))
@@ -97,7 +97,7 @@ def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def typed_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
-    """Return link fields with their new values, parsed from YAML; `None` resets a field."""
+    """Return parsed new values of link fields; `None` resets a field."""
     for key in resets:
         _check_known(key)
     content = {"source": "any", **typed_fields(fields)}

@@ -1,4 +1,4 @@
-"""`link list` and `describe`; selection of links by addresses and patterns."""
+"""`link list` and `describe`; selection of links."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class LinkRow:
 
     @property
     def live(self) -> int:
-        """Number of mirrors that are not stopped; the link cannot be deleted while there are any (F-C-090)."""
+        """Number of mirrors that are not stopped, which prevent a deletion (F-C-090)."""
         return sum(count for status, count in self.mirrors.items() if status is not MirrorStatus.STOPPED)
 
     @property
     def legal(self) -> tuple[str, ...]:
-        """Verbs allowed in its state."""
+        """Legal verbs in its state."""
         return ("resume" if self.seen.declared.spec.paused else "pause", *(() if self.live else ("delete",)))
 
 
@@ -61,11 +61,11 @@ class LinkList:
 
     rows: tuple[LinkRow, ...]
     lost: Mapping[str, ReconcilerError]
-    """Why the links of clusters could not be read."""
+    """Errors of clusters whose links could not be read."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error to end with if a cluster could not be read."""
+        """Error if a cluster could not be read."""
         return error_for_lost(self.lost)
 
 
@@ -74,7 +74,7 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
     site = reach.site(is_reader=True)
     names = tuple(sorted({name.removeprefix("cluster/") for name in clusters})) or tuple(sorted(site.clusters))
     for name in names:
-        site.providers[name]  # rejects an unknown name
+        site.providers[name]
     recorded = reach.recorded(site)
     rows_by_cluster, lost = query_clusters(
         names, lambda name: _read_rows(site, name) if check_exists(site, name, recorded) else ()
@@ -110,7 +110,7 @@ def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
 
 
 def check_links_typed(texts: Sequence[str]) -> None:
-    """Check the syntax of the arguments before anything is opened."""
+    """Check the arguments' syntax before anything is opened."""
     if not texts:
         raise UsageError("no links were named", hint="For example link/east/twin, or 'link/east/*'.")
     for text in texts:
@@ -120,9 +120,9 @@ def check_links_typed(texts: Sequence[str]) -> None:
 def chosen_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
-    """Return the links that addresses and patterns name, with whether an address names it.
+    """Return the named links, with whether an address names each.
 
-    Only patterns query clusters. `recorded` returns the recorded clusters: skipped ones cause a warning.
+    Only patterns query clusters. `recorded` clusters that patterns skip cause a warning.
     """
     patterns = [text for text in texts if _ANY in text]
     links = _LinkIndex.read(site, patterns, lambda name: site.providers[name].identify() is not None)
@@ -139,7 +139,7 @@ class _LinkIndex:
 
     @classmethod
     def read(cls, site: Site, texts: Sequence[str], is_there: Callable[[str], bool]) -> _LinkIndex:
-        """Query only the clusters that the arguments can name, in parallel."""
+        """Only clusters that the arguments can name are queried."""
         names = clusters_meant(site, texts)
         read = side_by_side(lambda name: _read_rows(site, name) if is_there(name) else None, names, name="links")
         rows_by_cluster = dict(zip(names, read, strict=True))
@@ -153,7 +153,7 @@ class _LinkIndex:
         )
 
     def select(self, texts: Sequence[str]) -> tuple[Address, ...]:
-        """Return the named addresses without duplicates; addresses without `*` are not checked."""
+        """Addresses without `*` are not checked."""
         return tuple(dict.fromkeys(address for text in texts for address in self._match(text)))
 
     def require_row(self, address: Address) -> LinkRow:

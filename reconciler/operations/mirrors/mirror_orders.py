@@ -25,9 +25,9 @@ class RoleOptions:
     """Options of the verbs that change roles."""
 
     timeout_ms: int | None = None
-    """For a promotion: how long the lag may stay without shrinking; `None`: as the link specifies."""
+    """For a promotion: how long the lag may not shrink; `None`: as the link specifies."""
     keeps_diverged: bool = False
-    """For a restore: keep records that exist only on the original sources."""
+    """For a restore: keep records that only the original sources have."""
     is_dry_run: bool = False
 
 
@@ -75,14 +75,14 @@ class NewMirrors:
 
     link: str
     source: str | None = None
-    """Full name of the source; `None`: the mirror's name without the link's prefix."""
+    """Full name of the source; `None`: the mirror's without the link's prefix."""
     configs: Mapping[str, str]
 
 
 def create_mirrors(
     emergency: Emergency, addresses: Sequence[str], new: NewMirrors, *, is_dry_run: bool = False
 ) -> OrderResult:
-    """Create mirrors over a link. An apply does not delete mirrors that no file declares."""
+    """Create mirrors over a link. An apply does not delete undeclared mirrors."""
     names = [named.address for named in mirrors_named(addresses)]
     if new.source is not None and len(names) > 1:
         raise UsageError("--source-topic is of one mirror", hint="Create them one after the other.")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-# Marks decide which partitions to read: one listing marks every topic of a cluster. A mirror is due only if a mark of
-# its source or its own differs from those stored when it was last complete.
+# One listing marks every topic of a cluster. A mirror is due if a mark of its source or its own differs from those
+# stored when it was last complete.
 
 
 JOB: Final = "mirror"
@@ -50,24 +50,24 @@ class Change:
     only: Collection[int]
     """Partitions to read."""
     is_followed: bool
-    """Whether the mirror and its source are still those for which marks were stored."""
+    """Whether mirror and source are still those of the stored marks."""
 
 
 @dataclass(slots=True)
 class CompleteMarks:
-    """Marks stored when the mirrors of one cluster were last complete. Losing them only costs a full read."""
+    """Marks from when one cluster's mirrors were last complete. Losing them costs a full read."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     _new_rows: dict[str, Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, provider: Provider) -> CompleteMarks:
-        """Load the marks that the last round stored."""
+        """Load the last round's marks."""
         rows = links_by_jobs(provider).remembered(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def change(self, mirror: MirrorSeen, source: TopicMark, own: TopicMark | None) -> Change:
-        """Return what a mirror may lack, by the current marks of its source and itself."""
+        """Return what a mirror may lack, by current marks."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _fingerprint(mirror, source.topic)
         if not is_followed:
@@ -105,12 +105,12 @@ class CompleteMarks:
         self._new_rows[mirror.name] = [fingerprint, marks]
 
     def leave(self, mirror: MirrorSeen) -> None:
-        """Keep the stored marks of a mirror that is not read in this round."""
+        """Keep the marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
 
     def end(self, provider: Provider) -> None:
-        """Store the marks of this round if they changed."""
+        """Store changed marks."""
         rows, self._new_rows = self._new_rows, {}
         if rows != self.rows:
             links_by_jobs(provider).remember(JOB, rows)
@@ -126,23 +126,19 @@ def _is_row(row: object) -> bool:
 
 
 def _fingerprint(mirror: MirrorSeen, source: SourceTopic) -> str:
-    """Return a digest that changes with the mirror, its source topic, or the partition count.
-
-    Configs are excluded: the pass over the link syncs them.
-    """
+    """Changes with the mirror, its source or the partition count, but not with configs, which the link's pass syncs."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
 
-# Sources come before their mirrors, so that one round also updates mirrors of mirrors. Links may form circles; a circle
-# is cut where it closes.
+# Sources come first, so one round also updates mirrors of mirrors. A circle of links is cut where it closes.
 
 
 _Node = TypeVar("_Node")
 
 
 def by_distance(mirrors: Sequence[MirrorSeen]) -> Iterator[tuple[MirrorSeen, ...]]:
-    """Yield mirrors in groups: first those whose source is no mirror of `mirrors`, then their mirrors, and so on."""
+    """Yield groups of mirrors: first those whose source is no mirror of `mirrors`, then their mirrors, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _depths(follows)
@@ -155,7 +151,7 @@ def by_distance(mirrors: Sequence[MirrorSeen]) -> Iterator[tuple[MirrorSeen, ...
 
 
 def sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
-    """Return cluster names, source clusters before the destinations of their links."""
+    """Return cluster names, sources before destinations."""
     follows = {name: list(_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
     depths = _depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
@@ -166,7 +162,7 @@ def _source_clusters(inventory: Inventory) -> Iterable[str]:
 
 
 def _depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
-    """Return the longest path to each node. Nodes outside `follows` do not count."""
+    """Return the longest path to each node; nodes outside `follows` do not count."""
     depths: dict[_Node, int] = {}
     for start in follows:
         path: dict[_Node, Iterator[_Node]] = {}
@@ -195,7 +191,7 @@ class MirrorOutcome:
     seconds: float
     error: ReconcilerError | None = None
     partitions: Mapping[int, PartitionGain] = field(default_factory=dict)
-    """Records gained and remaining lag of the partitions that were read; the others were complete."""
+    """Gains and lag of the partitions that were read; the others were complete."""
 
     @property
     def lag(self) -> int:
@@ -215,10 +211,10 @@ class MirrorOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """Result of one job of upkeep on one cluster."""
+    """Result of one upkeep job on one cluster."""
 
     job: str
-    """Also `link`: what links keep in step; `observe`, `state`: a cluster, or the state, could not be read."""
+    """Also `link`: what links sync; `observe`, `state`: a cluster, or the state, could not be read."""
     cluster: str
     """Empty if the job has no cluster."""
     seconds: float
@@ -228,7 +224,7 @@ class JobOutcome:
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:
-        """Errors of what failed, at most a hundred."""
+        """At most a hundred errors."""
         return self.upkept.errors if self.error is None else (*self.upkept.errors, self.error)
 
     @property
@@ -250,12 +246,12 @@ class Upkeep:
     jobs: tuple[JobOutcome, ...]
     seconds: float
     is_stopped: bool = False
-    """Whether a stop was requested before the pass finished."""
+    """Whether a stop interrupted the pass."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Number of mirrors whose state excludes copying, by state."""
     ran: Ran = NOWHERE
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
-    """Work left to other workspaces that own the links: what, or why all of it."""
+    """Work left to the owners of links: what, or why all of it."""
 
     @property
     def outcomes(self) -> Sequence[MirrorOutcome | JobOutcome]:
@@ -264,7 +260,7 @@ class Upkeep:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error that sets the exit code; `None` if everything succeeded."""
+        """Error for the exit code; `None`: success."""
         failed = [outcome for outcome in self.outcomes if outcome.errors]
         if self.is_stopped or any(isinstance(error, IncompleteError) for outcome in failed for error in outcome.errors):
             return IncompleteError("stopped: not everything was done", hint="Run it again.")
@@ -278,7 +274,7 @@ class Upkeep:
 
 
 FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
-"""States in which a mirror is copied continuously. Transitions copy what they need themselves."""
+"""States of continuous copying; transitions copy by themselves."""
 _RETRY_MS: Final = 300_000
 
 
@@ -292,13 +288,13 @@ class MirrorView:
 
     mirror: MirrorSeen
     source: TopicMark | None
-    """`None`: the topic does not exist."""
+    """`None`: no such topic."""
     own: TopicMark | None
     change: Change | None
     """`None`: the source cannot be read."""
     error: ReconcilerError | None = None
     is_gone: bool = False
-    """Whether the source cluster answers and does not have the topic."""
+    """Whether the source cluster answers without the topic."""
 
     @property
     def is_due(self) -> bool:
@@ -320,14 +316,14 @@ class Round:
 class OtherLinks:
     """Links owned by other workspaces, as (cluster, name); `left` are those not copied here.
 
-    Troubles of their mirrors are not recorded: the owner may see more, and may name clusters differently.
+    Their mirrors' troubles are not recorded: the owner may see more, and may name clusters differently.
     """
 
     owned: Collection[tuple[str, str]] = ()
     left: Collection[tuple[str, str]] = ()
 
     def owns(self, mirror: MirrorSeen) -> bool:
-        """Report whether a mirror belongs to one of them."""
+        """Return whether one of them has a mirror."""
         return (mirror.cluster, mirror.link) in self.owned
 
 
@@ -337,7 +333,7 @@ def _key(view: MirrorView) -> tuple[str, str]:
 
 @dataclass
 class Rounds:
-    """Copies mirrors repeatedly; each round uses the marks of the previous one."""
+    """Copies mirrors repeatedly; each round uses the previous one's marks."""
 
     copier: Copier
     now_ms: Callable[[], int]
@@ -350,12 +346,10 @@ class Rounds:
         started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None] = _no_progress,
         others: OtherLinks = OtherLinks(),
     ) -> Round:
-        """Copy once what the mirrors of some clusters lack; return the outcomes by address.
+        """Copy once what the mirrors of some clusters lack; return outcomes by address.
 
-        Mirrors of mirrors come last, so they also get this round's records. `started` is called for each due
-        mirror
-        and returns its progress callback. A cluster whose catalog cannot be read or written does not stop the
-        others.
+        Mirrors of mirrors come last, so they also get this round's records. `started` returns a due mirror's progress
+        callback. A cluster with an unreadable or unwritable catalog does not stop the others.
         """
         failed: dict[str, ReconcilerError] = {}
         looks: dict[str, _ClusterMirrors] = {}
@@ -388,7 +382,7 @@ class Rounds:
         for name, look in looks.items():
             with _collect_errors(failed, name):
                 if look.mirrors:
-                    # A workspace cannot judge whether a cluster that it does not declare answers.
+                    # A workspace cannot judge clusters that it does not declare.
                     known = {
                         link: seen
                         for link, seen in look.links.items()
@@ -473,7 +467,7 @@ class Rounds:
         self, due: Sequence[MirrorView], started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None]
     ) -> Iterable[Outcome]:
         if not due:
-            return []  # imports no copy code
+            return []  # avoids the import of copy code
         copies = []
         for view in due:
             change = view.change
@@ -497,7 +491,7 @@ class Rounds:
         return MirrorOutcome(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
     def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
-        """Record or clear the mirror's trouble; skip a failure of its link and a requested stop."""
+        """Failures of links and requested stops are not the mirror's."""
         is_lost = view.source is None and not view.is_gone
         if is_lost or isinstance(error, IncompleteError):
             return

@@ -31,30 +31,30 @@ _PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Arguments of a command: addresses and patterns of mirrors and links."""
+    """Arguments: addresses and patterns of mirrors and links."""
 
     addresses: Sequence[str]
     links: Sequence[str] = ()
 
     @property
     def is_one(self) -> bool:
-        """Report whether exactly one mirror was named by address."""
+        """Whether they name exactly one mirror by address."""
         return not self.links and len(set(self.addresses)) == 1 and _ANY not in self.addresses[0]
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedMirrors:
-    """Selected mirrors without duplicates, in the order of the arguments; matches of a pattern by address."""
+    """Selected mirrors without duplicates, in argument order; matches of a pattern by address."""
 
     names: tuple[MirrorName, ...]
     by_pattern: frozenset[MirrorName] = frozenset()
-    """Mirrors selected only by a pattern or link: the verb skips those already in its target state."""
+    """Selected only by a pattern or link: the verb skips those in its target state."""
     restore_links: Mapping[MirrorName, frozenset[str]] = field(default_factory=dict)
-    """For a restore: by topic, the links of the mirrors from which it may be restored."""
+    """For a restore: by topic, the links over which it may be restored."""
 
 
 def check_typed(choice: MirrorChoice) -> None:
-    """Check the syntax of the arguments before anything is opened."""
+    """Check the arguments' syntax before anything is opened."""
     if not choice.addresses and not choice.links:
         hint = "For example mirror/east/shop:eu:orders, 'mirror/east/shop:*', or --link link/east/twin."
         raise UsageError("no mirrors were named", hint=hint)
@@ -70,10 +70,8 @@ def choose_mirrors(
 ) -> SelectedMirrors:
     """Return the selected mirrors; only patterns and links query clusters.
 
-    `recorded` returns the recorded clusters: those that patterns skip because they are missing cause a warning.
-
-    A restore selects the original sources of stopped mirrors. Links limit from which mirrors named topics are
-    restored; without topics, all original sources of the links are selected.
+    `recorded` clusters that patterns skip cause a warning. A restore selects the original sources of stopped mirrors,
+    of named links only; without topics, all of them.
     """
     named = [mirror_named(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
@@ -95,7 +93,7 @@ def choose_mirrors(
 
 
 def _choose_restores(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterable[Address]) -> SelectedMirrors:
-    """Return the topics to restore over links: the named ones, or all that the links can restore."""
+    """Named topics, or all that the links can restore."""
     restore_links: dict[MirrorName, set[str]] = {}
     for link in links:
         for mirror in mirrors.match_link(link, RESTORE):
@@ -125,7 +123,7 @@ def warn_of_absent(
     recorded: Callable[[], Mapping[Address, str | None]],
     texts: Iterable[str],
 ) -> None:
-    """Warn of recorded clusters that patterns skip because they are missing; their root may be unmounted."""
+    """Warn of recorded clusters that patterns skip: a root may be unmounted."""
     names = sorted(absent)
     for name in {cluster_of(Address(text)) for text in texts} & {*names}:
         raise absent_cluster(site.clusters[name or ""])
@@ -136,7 +134,7 @@ def warn_of_absent(
 
 
 def link_named(text: str, option: str = "") -> Address:
-    """Parse the address or pattern of links; `option` is the prefix in an error."""
+    """Parse the address or pattern of links; `option` prefixes an error."""
     address = Address(text)
     parts = text.split("/", _PARTS - 1)
     is_whole = len(parts) == _PARTS and all(parts)
@@ -146,7 +144,7 @@ def link_named(text: str, option: str = "") -> Address:
 
 
 def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
-    """Return the clusters to query. The source of a stopped mirror may be mirrored to any cluster."""
+    """The source of a stopped mirror may be mirrored to any cluster."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
     return clusters_meant(site, (*links, *(text if text in closed else _ANY for text in patterns)))
 
@@ -207,5 +205,4 @@ class _MirrorIndex:
 
 
 def _target_of(seen: MirrorSeen, verb: str) -> MirrorName:
-    """Return the mirror, or for a restore its source."""
     return MirrorName(seen.source_cluster, seen.source) if verb == RESTORE else MirrorName(seen.cluster, seen.name)

@@ -44,7 +44,7 @@ class MirrorName(NamedTuple):
 
 
 def mirror_named(text: str) -> MirrorName:
-    """Parse the address of a mirror, or of the topic that a promoted mirror has become."""
+    """Parse the address of a mirror, or of a promoted one."""
     address = Address(text)
     parts = text.split("/", _ADDRESS_PARTS - 1)
     if kind_of(address) not in {"mirror", "topic"} or len(parts) < _ADDRESS_PARTS or not all(parts):
@@ -61,7 +61,7 @@ def find_mirror(links: Links, named: MirrorName) -> MirrorSeen:
     """Return a mirror from its cluster.
 
     Raises:
-        NotFoundError: The topic does not exist or is no mirror; the hint names similar ones.
+        NotFoundError: There is no such topic or mirror; the hint names similar ones.
     """
     try:
         return links.mirror(named.name)
@@ -74,16 +74,16 @@ def find_mirror(links: Links, named: MirrorName) -> MirrorSeen:
 
 
 def another_cluster(site: Site, cluster: str, name: str) -> str | None:
-    """Return the cluster id at the link's source, if it is not the cluster that the link was created for."""
+    """Return the cluster id at the link's source if it is another than at the link's creation."""
     link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
-        return None  # the link has not connected to its source yet
+        return None  # the link has not connected yet
     identity = site.providers[link.declared.spec.source].identify()
     return None if identity is None or identity.cluster_id == link.source_cluster_id else identity.cluster_id
 
 
 MAX_MEASURED_PARTITIONS: Final = 1_000
-"""Limit of partitions measured for a list; each needs a request to both clusters."""
+"""Each needs a request to both clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +94,19 @@ class PartitionLag:
     end: int
     """Next offset of the mirror."""
     lag: int | None
-    """Source end - mirror end. Null: the source is unknown or no longer followed."""
+    """Source end - mirror end. Null: unknown, or no longer followed."""
     fetched: int
     """-1: nothing was copied yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorRow:
-    """A mirror and its lag; no partitions if it was not measured."""
+    """A mirror and its lag; without partitions if not measured."""
 
     seen: MirrorSeen
     partitions: tuple[PartitionLag, ...] = ()
     legal: tuple[str, ...] = ()
-    """Verbs allowed in its state; empty if not looked up."""
+    """Legal verbs in its state; empty if not looked up."""
 
     @property
     def address(self) -> Address:
@@ -115,7 +115,7 @@ class MirrorRow:
 
     @property
     def max_lag(self) -> int | None:
-        """Lag of the slowest partition. Null: not measured, or unknown."""
+        """Lag of the slowest partition. Null: unknown."""
         lags = [partition_lag.lag for partition_lag in self.partitions if partition_lag.lag is not None]
         return max(lags) if lags and len(lags) == len(self.partitions) else None
 
@@ -126,19 +126,19 @@ class MirrorList:
 
     rows: tuple[MirrorRow, ...]
     lost: Mapping[str, ReconcilerError]
-    """Why the mirrors of clusters could not be read."""
+    """Errors of clusters whose mirrors could not be read."""
     clusters: tuple[str, ...] = ()
     """Clusters that were queried."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error to end with if a cluster could not be read."""
+        """Error if a cluster could not be read."""
         return error_for_lost(self.lost)
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorError:
-    """A trouble of a link, of one of its tasks, or of one of its mirrors."""
+    """A trouble of a link, one of its tasks, or one of its mirrors."""
 
     cluster: str
     link: str
@@ -158,13 +158,13 @@ class MirrorErrors:
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error to end with if a cluster could not be read."""
+        """Error if a cluster could not be read."""
         return error_for_lost(self.lost)
 
 
 @dataclass
 class Lags:
-    """Measures the lag of mirrors. A source that does not answer is queried once."""
+    """Measures the lag of mirrors. A silent source is queried once."""
 
     site: Site
     _unreachable: set[str] = field(default_factory=set)
@@ -182,7 +182,7 @@ class Lags:
             return {}
         try:
             if self._is_elsewhere(seen):
-                return {}  # another cluster's offsets say nothing about the copy
+                return {}  # another cluster's offsets do not apply
             provider = self.site.providers[seen.source_cluster]
             source = provider.source_topic(address_of("topic", seen.source_cluster, seen.source))
             if seen.source_topic_id not in {None, source.incarnation}:
@@ -192,7 +192,7 @@ class Lags:
             self._unreachable.add(seen.source_cluster)
             return {}
         except ReconcilerError:
-            return {}  # the source topic is missing; the mirror's trouble reports it
+            return {}  # the mirror's trouble reports the missing source
 
     def _is_elsewhere(self, seen: MirrorSeen) -> bool:
         key = seen.cluster, seen.link
@@ -260,7 +260,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
 
 
 def _check_links(named: Iterable[Address], links_by_cluster: Mapping[str, Sequence[LinkSeen]]) -> None:
-    """Reject a link that its cluster answers not to have."""
+    """Reject a link that its cluster does not have."""
     known = sorted(
         address_of("link", cluster, link.name) for cluster, links in links_by_cluster.items() for link in links
     )
@@ -281,7 +281,7 @@ def _concerns(
     mirrors: set[Address],
     links: set[tuple[str | None, str]],
 ) -> bool:
-    """Report whether an error concerns the named links or mirrors. A mirror is also affected by errors of its link."""
+    """Errors of a link also affect its mirrors."""
     place = error.cluster, error.link
     if error.mirror is None:
         return place in named
@@ -305,7 +305,7 @@ def _mirror_errors(mirrors: Iterable[MirrorSeen]) -> Iterator[MirrorError]:
 def _select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
     unique_names = tuple(sorted({name.removeprefix("cluster/") for name in names})) or tuple(sorted(site.clusters))
     for name in unique_names:
-        site.providers[name]  # rejects an unknown name
+        site.providers[name]
     return unique_names
 
 
@@ -322,7 +322,7 @@ def _read_mirrors(
 
 
 def _find(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
-    site.providers[named.cluster]  # rejects an unknown name
+    site.providers[named.cluster]
     is_present, lost = query_clusters([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
     if (verdict := error_for_lost(lost)) is not None:
         raise verdict
@@ -332,13 +332,13 @@ def _find(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
 
 
 def measure_lags(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:
-    """Yield mirrors with their lag, up to the limit of measured partitions."""
+    """Yield mirrors with their lag, up to the limit of partitions."""
     lags, left = Lags(site), MAX_MEASURED_PARTITIONS
     for seen in mirrors:
         partitions: tuple[PartitionLag, ...] = ()
         if seen.partitions <= left:
             left -= seen.partitions
-            with suppress(ReconcilerError):  # deleted or unreachable since it was listed
+            with suppress(ReconcilerError):  # deleted or unreachable since the listing
                 partitions = lags.of(seen)
         yield MirrorRow(seen, partitions)
 

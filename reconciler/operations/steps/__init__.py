@@ -1,1 +1,1 @@
-"""Steps that several use cases share: the workspace, what clusters say, approval, the run, its jobs."""
+"""Steps that several use cases share: workspace, observation, approval, run, jobs."""

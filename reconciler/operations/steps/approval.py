@@ -1,4 +1,4 @@
-"""Compare an approved plan with the plan made under the lease; resume an open run."""
+"""Compare an approved plan with the plan under the lease; resume an open run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 
 _SHOWN: Final = 5
-"""Number of actions in a message."""
 _UNDONE: Final = "Nothing was done. "
 _SAVE_AGAIN: Final = f"{_UNDONE}Look at the plan again and save it: reconciler plan --out FILE"
 _APPROVE_AGAIN: Final = "Nothing was done. Plan again, and have that approved: reconciler plan --format markdown"
@@ -65,7 +64,6 @@ class ApprovalCheck:
 
     difference: SameOrLess
     advance: StateAdvance | None = None
-    """Set if the state changed after the approval."""
 
 
 class ChangedPlanError(StalePlanError):
@@ -78,9 +76,9 @@ class ChangedPlanError(StalePlanError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalUse:
-    """Decides which runs of an approved plan used this approval, not an earlier one of the same plan.
+    """Decides which runs of an approved plan used this approval, not an earlier one.
 
-    Every known criterion counts. With only a digest, a run with the same pull request, or none, used it.
+    Every known criterion counts. With only a digest, runs with the same pull request or none used it.
     """
 
     since_ms: int | None = None
@@ -90,14 +88,14 @@ class ApprovalUse:
     pull_request: str | None = None
 
     def is_by(self, run: RunFile) -> bool:
-        """Report whether a run of the same plan used this approval."""
+        """Return whether a run of the same plan used this approval."""
         if self.since_ms is None and self.since_serial is None:
             return run.pull_request == self.pull_request
         is_later = self.since_ms is not None and _parse_started(run.started) >= self.since_ms
         return is_later or (self.since_serial is not None and run.base_serial >= self.since_serial)
 
     def is_after(self, run: RunFile) -> bool:
-        """Report whether a run is so much older than the approval that earlier ones cannot have used it."""
+        """Return whether a run is so old that no earlier one can have used this approval."""
         known = []
         if self.since_ms is not None:
             known.append(_parse_started(run.started) < self.since_ms - _CLOCK_SKEW_MS)
@@ -115,12 +113,12 @@ class ApprovalUse:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """An approved plan. `is_strict`: also reject less, or another state or commit."""
+    """An approved plan. `is_strict`: also reject a smaller plan, or another state or commit."""
 
     plan: Plan
     is_strict: bool = False
     use: ApprovalUse | None = None
-    """`None`: it was approved just now."""
+    """`None`: approved just now."""
 
     def check_place(self, work: Work) -> None:
         """Reject a plan of another workspace, environment, version or state; if `is_strict` also of another commit."""
@@ -139,8 +137,7 @@ class ApprovedPlan:
         """Compare the plan under the lease with the approved one.
 
         Raises:
-            ChangedPlanError: It exceeds the approval; with `is_strict` also if it is less, or the state
-            changed.
+            ChangedPlanError: It exceeds the approval; with `is_strict` also if it or the state differs.
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
@@ -164,11 +161,7 @@ class ApprovedPlan:
         return held
 
     def check_unused(self, now: Plan, basis: Basis, store: ObjectStore) -> None:
-        """Reject a plan that was applied already and changed by later runs. An unchanged state proves that it was not.
-
-        Raises:
-            StalePlanError: It was applied already.
-        """
+        """Raise `StalePlanError` if a plan was applied and later runs changed its work."""
         is_of_file = self.use is not None and self.use.since_ms is None
         if is_of_file and _base_of(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return
@@ -187,7 +180,7 @@ class ApprovedDigest:
         """Compare the plan under the lease with the approved digest, or with the plan of a run that it began.
 
         Raises:
-            StalePlanError: It is another plan, or was applied already and changed since.
+            StalePlanError: It is another plan, or was applied and changed since.
             ChangedPlanError: It exceeds what a run of the approved plan left.
         """
         if now.is_empty:
@@ -211,17 +204,12 @@ class ApprovedDigest:
 
 
 def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[RunFile, ...]:
-    """Return the runs of an approved digest, or of a rest of it, newest first."""
     runs = read_runs(store, at_most=_MAX_RUNS, is_too_old=use.is_after)
     return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 
 def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: Basis, store: ObjectStore) -> None:
-    """Reject actions that a run under this approval did and later runs changed.
-
-    Raises:
-        StalePlanError: A repeated old job would revert newer changes.
-    """
+    """A repeated old job would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.is_by, runs):
@@ -238,7 +226,6 @@ def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: B
 
 
 def _changed_since(action: Action, record: Record, ours: AbstractSet[str]) -> Address | None:
-    """Return an address that was changed since our runs applied an action."""
     for address, left in after_action(action, None, record, "").items():
         last = record.get(address)
         if (last is None) is not (left is None) or (last is not None and last.run not in ours):
@@ -253,7 +240,6 @@ def _describe_run(file: RunFile) -> Iterator[str]:
 
 
 def _parse_started(started: str) -> int:
-    """Return the start of a run in milliseconds since 1970; 0 if unknown."""
     try:
         return round(datetime.fromisoformat(started).timestamp() * 1000)
     except ValueError:
@@ -261,9 +247,9 @@ def _parse_started(started: str) -> int:
 
 
 _CLOCK_SKEW_MS: Final = 3_600_000
-"""Tolerated difference of the clocks of runner and forge."""
+"""Tolerated difference of the runner's and the forge's clock."""
 _MAX_RUNS: Final = 200
-"""Limit of runs searched for an approved plan."""
+"""Runs searched for an approved plan."""
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -281,11 +267,7 @@ def parse_digest(text: str) -> str:
 
 
 def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
-    """Reject a saved plan with another digest than the approved one.
-
-    Raises:
-        StalePlanError: The digest differs.
-    """
+    """Raise `StalePlanError` if a saved plan has another digest than the approved one."""
     if plan.digest != expected:
         message = f"{shown} holds the plan {plan.digest[:8]}, and {expected[:8]} was approved"
         raise StalePlanError(message, hint="Nothing was done. Give the file that was saved with the approved plan.")
@@ -294,12 +276,9 @@ def check_file_digest(plan: Plan, expected: str, shown: str) -> None:
 def check_approvers(
     plan: Plan, guards: Guards, names: Sequence[str], *, request: str | None = None, at_least: int = 0
 ) -> None:
-    """Reject a plan with too few distinct approvers.
+    """Raise `BlockedError` for too few distinct approvers.
 
     `request`: the pull request whose approvals count. `at_least`: the number that its plan required.
-
-    Raises:
-        BlockedError: There are too few.
     """
     required, because = required_approvals(plan.actions, guards)
     if at_least > required and not plan.is_empty:
@@ -318,7 +297,7 @@ def _base_of(plan: Plan) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class RestOfRun:
-    """Observations for planning the rest of a run; only of clusters that were read."""
+    """Observations of the clusters that were read, for the rest of a run."""
 
     inventory: Inventory
     capabilities: Mapping[str, Capabilities]
@@ -360,14 +339,14 @@ _MISSING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """The rest of an open run's plan, and ids of actions that are no longer needed."""
+    """The rest of an open run's plan, and ids of actions no longer needed."""
 
     plan: Plan
     not_needed: tuple[str, ...] = ()
 
 
 def find_open_run(site: Site) -> RunFile | None:
-    """Return the open run, or `None`. Takes no lock."""
+    """Return the open run, or `None`, without a lock."""
     lockfile_row = read_lockfile(site.state, owner=site.owner)
     opened = lockfile_row.lockfile.open_run if lockfile_row else None
     return require_run(site.state, opened.run) if opened else None
@@ -387,10 +366,10 @@ def resume_options(site: Site) -> Mapping[str, Any]:
 
 
 def find_rest(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
-    """Return the rest of the open run's plan that the current plan still contains.
+    """Return the rest of the open run's plan that is still planned.
 
     Raises:
-        ChangedPlanError: An action changed, or is neither planned any more nor done.
+        ChangedPlanError: An action changed, or is neither planned nor done.
     """
     before = {action.id: action for action in settled.run.actions}
     rest = limit_plan(now, before.values())
@@ -407,7 +386,7 @@ def find_rest(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
 
 
 def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
-    """Limit a plan to actions that were agreed before."""
+    """Limit a plan to agreed actions."""
     ids = {action.id for action in agreed}
     actions = tuple(action for action in now.actions if action.id in ids)
     return replace(now, actions=actions, digest=digest(actions))
@@ -416,7 +395,7 @@ def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
 def _find_changes(
     mine: Iterable[Action], before: Mapping[str, Action], settled: SettledJournal
 ) -> Iterator[Difference]:
-    """Yield actions that changed. Changes by the run itself are expected; blocks are reported separately."""
+    """Changes by the run itself are expected; blocks are reported separately."""
     for action in mine:
         agreed = before[action.id]
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
@@ -461,7 +440,7 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
 
 
 def _read_plan_bytes(path: Path) -> bytes:
-    """Return the bytes of a plan file, or only the first ones if it is not JSON."""
+    """Return only the first bytes if the file is not JSON."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:
@@ -473,7 +452,7 @@ def _read_plan_bytes(path: Path) -> bytes:
 
 
 def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
-    """Return the selection as JSON, with files relative to the workspace."""
+    """Return the selection as JSON, with paths relative to the workspace."""
     options = {
         "environment": select.environment,
         "var": list(select.variables),

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AclRow:
-    """An access rule that applies. `path` is its name in plans, `origin` the address that sets it."""
+    """An access rule that applies: `path` is its name in plans, `origin` the address that sets it."""
 
     path: str
     rule: NamespaceAcl
@@ -54,7 +54,7 @@ class AclRow:
 
 
 def effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
-    """Return all rules that apply to an address, in order of evaluation."""
+    """Return the rules that apply to an address, in order of evaluation."""
     rows: list[AclRow] = []
     for place in _acl_levels(address):
         observed_level = observed.get(place)
@@ -67,7 +67,7 @@ def effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
 
 
 def rules_of(resource: Resource) -> Mapping[str, tuple[str, ...]]:
-    """Return operations by path for a resource's own rules."""
+    """Return the operations of a resource's own rules by path."""
     return rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
 
@@ -80,7 +80,7 @@ def _acl_levels(address: Address) -> Iterator[Address]:
         yield address
 
 
-# Configs of a topic come from itself, the nearest namespace, the cluster, or the platform's default.
+# A topic's configs come from itself, the nearest namespace, the cluster, or the platform's default.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,11 @@ class ConfigRow:
     key: str
     value: str
     origin: str
-    """The topic, a namespace, `brokers` (their own default), or `default`."""
+    """The topic, a namespace, `brokers` (their default), or `default`."""
 
 
 def effective_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
-    """Return the effective configs of an observed topic, mirror or namespace, sorted by key."""
+    """Return the effective configs of a topic, mirror or namespace, by key."""
     if is_replica(observed.get(address)):
         return ()  # its source decides what it holds
     rows = {
@@ -111,7 +111,7 @@ def effective_configs(address: Address, observed: Inventory, capabilities: Capab
 
 
 def configs_on(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
-    """Return effective configs of an address; for a mirror including those copied from its source."""
+    """Return effective configs, for a mirror with those copied from its source."""
     rows = effective_configs(address, observed, provider.capabilities)
     mirror = observed.get(address)
     if mirror is None or not isinstance(mirror.resource, MirrorTopic):
@@ -129,7 +129,7 @@ def configs_on(provider: Provider, address: Address, observed: Inventory) -> tup
 def _config_layers(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> Iterator[tuple[Address, Mapping[str, str]]]:
-    """Yield configs that apply to an address by the address that sets them, farthest first."""
+    """The layer farthest from the address comes first."""
     of_all, seen = cluster_address(cluster_of(address) or ""), observed.get(address)
     cluster = observed.get(of_all)
     if cluster is not None and isinstance(cluster.resource, Cluster):
@@ -158,7 +158,7 @@ _POLICY: Final = "remote.log.disable.policy"
 
 @dataclass(frozen=True, slots=True)
 class TieringRow:
-    """An effective tiering value in stored form, and the rule that sets it."""
+    """An effective tiering value as stored, and its rule."""
 
     key: str
     value: str
@@ -168,7 +168,7 @@ class TieringRow:
 def effective_tiering(
     address: Address, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> tuple[TieringRow, ...]:
-    """Return the effective tiering of a topic; empty if tiering was never configured.
+    """Return the effective tiering of a topic; empty if never configured.
 
     `origins` of recorded configs name the policies that set them.
     """
@@ -205,7 +205,7 @@ def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> It
 
 
 def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
-    """Return why a topic is not tiered regardless of its own switches (F-R-001)."""
+    """A topic may not be tiered regardless of its own switches (F-R-001)."""
     name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
     if cluster is None or not isinstance(cluster.resource, Cluster):

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 
 class Base(NamedTuple):
-    """The base of a pull request, next to the pull request itself."""
+    """The base of a pull request, checked out separately."""
 
     root: Path
-    """Root of the repository."""
     files: Path
-    """Folder with the base's version of the files."""
+    """The base's version of the folder."""
 
     def of(self, path: Path) -> Path:
         """Return the base's version of a path in the repository."""
@@ -37,27 +36,27 @@ def no_commit(_folder: Path) -> str | None:
 
 
 def no_fork(_folder: Path, revision: str) -> str:
-    """Return the revision unchanged, without a repository."""
+    """Return the revision unchanged."""
     return revision
 
 
 def no_history(_folder: Path, _commit: str, _of: str) -> bool | None:
-    """Return `None`: without a repository, commits cannot be compared."""
+    """Return `None`: nothing to compare."""
     return None
 
 
 def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[str, ...]:
-    """Return no files: nothing changed."""
+    """Return no files."""
     return ()
 
 
 def no_base(_folder: Path) -> Base | None:
-    """Return `None`: not a pull request."""
+    """Return `None`: no pull request."""
     return None
 
 
 def no_limit(_folder: Path) -> Path | None:
-    """Return `None`: outside pull requests, files may be anywhere."""
+    """Return `None`: files may be anywhere."""
     return None
 
 
@@ -67,45 +66,45 @@ def quiet(_line: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """Clocks, ids, environment and working folder of a command; no other code reads them directly."""
+    """Clocks, ids, environment and working folder of a command; no other code reads them."""
 
     cwd: Path
     environ: Mapping[str, str]
     now_ms: Callable[[], int]
-    """Wall clock, for display and for timestamps of records."""
+    """Wall clock, for display and timestamps of records."""
     new_id: Callable[[], str]
     """Returns a UUID4 for lineages, clusters and topics."""
     new_run: Callable[[], str]
-    """Returns a UUIDv7 for runs, which sorts by time."""
+    """Returns a UUIDv7 for runs: sorts by time."""
     tool: str
     """Version of reconciler."""
     who: str
-    """The user in the lease: `anna@build-7`."""
+    """User in the lease: `anna@build-7`."""
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
     """Returns the commit at which a folder's branch left a revision."""
     is_ancestor: Callable[[Path, str, str], bool | None] = no_history
-    """Whether a commit of a folder's repository is an ancestor of another; `None`: git cannot compare them."""
+    """Whether a commit is an ancestor of another; `None`: git cannot tell."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
-    """Files below a folder, relative to it, and files next to it that changed since a revision."""
+    """Files below a folder, and files next to it, changed since a revision."""
     base_files: Callable[[Path], Base | None] = no_base
-    """The base of a pull request for a folder; `None`: not a pull request."""
+    """A pull request's base for a folder; `None`: no pull request."""
     read_limit: Callable[[Path], Path | None] = no_limit
     """In a pull request, the folder that files may not refer out of."""
     workspace: Path | None = None
-    """The folder of `reconciler.yaml`; `None`: the nearest one above `cwd`."""
+    """Folder of `reconciler.yaml`; `None`: the nearest above `cwd`."""
     principal: str | None = None
-    """Principal on embedded clusters; `None`: the super user."""
+    """On embedded clusters; `None`: the super user."""
     host: str = "*"
-    """Host of that principal; `*`: unknown."""
+    """The principal's host; `*`: unknown."""
     warn: Callable[[str], None] = quiet
     """Prints one line."""
     tell: Callable[[str], None] = quiet
-    """Shows the current step until the next one; callable from any thread."""
+    """Shows the current step; thread-safe."""
 
     def today(self) -> date:
-        """Return the day in UTC, on which allowances end."""
+        """Return the day in UTC, for the end of allowances."""
         return datetime.fromtimestamp(self.now_ms() / 1000, tz=UTC).date()
 
 
@@ -131,7 +130,7 @@ def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
-    """Find the workspace and load `reconciler.yaml` only, so that broken manifests do not hide the state."""
+    """Find the workspace and load only `reconciler.yaml`: broken manifests must not hide the state."""
     folder = workspace_folder(invocation)
     variables, within = variables_of(invocation, select), invocation.read_limit(folder)
     return load_workspace(folder, environment=select.environment, variables=variables, within=within)
@@ -161,7 +160,7 @@ _SHOWN_PATTERNS: Final = 3
 
 
 def located(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
-    """Add the files and lines of the affected fields to findings."""
+    """Add files and lines of fields to findings."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
     files = Findings(loaded.folder)
@@ -189,7 +188,7 @@ def finding_line(finding: PlanFinding) -> str:
 
 
 def errors_of(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
-    """Combine the errors of a plan; `can_exclude`: the command has `--exclude`."""
+    """Combine a plan's errors; `can_exclude`: the command has `--exclude`."""
     return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
 
 
@@ -204,7 +203,7 @@ def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
 
 
 def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
-    # A hint with an --allow of another command must not be mistaken for an option of this one.
+    # Another command's --allow in a hint must not be mistaken for an option of this one.
     lifts = "No --allow of this command lifts these." if _names_one(findings) else "No --allow lifts these."
     patterns = sorted({_exclude_pattern(finding) for finding in findings})
     if not can_exclude or not all(patterns):
@@ -214,7 +213,7 @@ def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
 
 
 def _exclude_pattern(finding: PlanFinding) -> str:
-    """Return the pattern that excludes a finding; empty: none."""
+    """Empty: no pattern excludes it."""
     return finding.address or "" if finding.excluded_by is None else finding.excluded_by
 
 

@@ -45,15 +45,16 @@ if TYPE_CHECKING:
 
 
 _STOP_WAIT_S: Final = 0.3
-"""How long a stopped command waits for Spark; its JVM ends with this process's stdin."""
+"""Spark's JVM ends with this process's stdin."""
 
 _EXECUTOR_WARNING_S: Final = 15
-"""Time without an executor before a warning."""
+"""Time without an executor before the warning."""
 
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
 
 # Spark and Arrow are heavy: commands without data actions must not import them.
+#
 # ruff: noqa: PLC0415
 
 
@@ -70,7 +71,7 @@ class SparkJobs:
         self._starting = threading.Lock()
         self._is_stopped = False
         self._start_results: SimpleQueue[RunningSpark | Exception | None] = SimpleQueue()
-        """Result of a start: Spark, an error, or `None` if stopped before."""
+        """Spark, an error, or `None` if stopped before."""
         self._to_cancel: SimpleQueue[RunningSpark | None] = SimpleQueue()
         """Sessions to cancel; `None` ends the thread."""
 
@@ -95,10 +96,10 @@ class SparkJobs:
         ending.join(_STOP_WAIT_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Check that jobs among `actions` can run here, before anything is begun.
+        """Raise an error if jobs among `actions` lack Spark, Java or libraries, before anything begins.
 
         Raises:
-            MissingSparkError: A job will start Spark, but Java or Spark is missing.
+            MissingSparkError: A job needs Spark; Java or Spark is missing.
             MissingRecordsError: Libraries for records are missing.
         """
         actions = tuple(actions)
@@ -107,7 +108,7 @@ class SparkJobs:
                 self.engine()
             except ImportError as error:
                 raise MissingRecordsError.of(error) or error from error
-        # A job estimated as small that turns out large fails by itself (`Engine.spark`).
+        # A job that turns out larger than estimated fails by itself (`Engine.spark`).
         copying = (action for action in actions if isinstance(action, RunJob) and not action.is_migration)
         if any(self._is_for_spark(action.estimate) for action in copying):
             from reconciler.jobs.session import check_ready
@@ -115,14 +116,14 @@ class SparkJobs:
             check_ready(self._spec, environ=self._environ)
 
     def _is_for_spark(self, estimate: Estimate) -> bool:
-        """Report whether a job will start Spark; a measured empty job does not."""
+        """A measured empty job does not."""
         is_empty = estimate.bytes == 0 and estimate.engine != ""
         return estimate.bytes >= self._spec.below and not is_empty
 
     def run(
         self, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None] = go_on
     ) -> JobResult:
-        """Run a job, or drive a transition between two clusters; return what was moved.
+        """Run a job, or drive a transition; return what was moved.
 
         Raises:
             RetryableError: A mirror does not catch up, or a cluster does not answer.
@@ -161,13 +162,13 @@ class SparkJobs:
                 assert_never(action)
 
     def engine(self) -> Engine:
-        """Return an engine for one job of this command."""
+        """Return an engine for one job."""
         from reconciler.jobs.stage import Engine
 
         return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
 
     def ran(self, engine: Engine) -> Ran:
-        """Return where tasks of a job ran so far."""
+        """Return where a job's tasks ran so far."""
         used = engine.used
         if used.spark_tasks:
             return Ran(self._spec.name, used.spark_tasks, used.starting_s)
@@ -214,7 +215,7 @@ class SparkJobs:
         copy: Callable[[MirrorSeen, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = go_on,
     ) -> Driver:
-        """Return the driver of mirror transitions that need both clusters."""
+        """Return the driver of transitions that need both clusters."""
 
         def go() -> None:
             if self._is_stopped:
@@ -224,7 +225,7 @@ class SparkJobs:
         return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
-        """Copy a mirror up to its source's current end, and verify the copied records."""
+        """The copied records are verified."""
         name, source, sink = job.id, job.source, job.sink
         above, below = self._provider(source), self._provider(sink)
         from reconciler.records.log import TransactionalSink
@@ -251,7 +252,7 @@ class SparkJobs:
         return self.engine()
 
     def tasks(self) -> tuple[int, int]:
-        """Return the number of upkeep tasks so far, in Spark and in this process."""
+        """Return the number of upkeep tasks so far, in Spark and here."""
         return self.shared.used.spark_tasks, self.shared.used.in_process
 
     def ran_since(self, before: tuple[int, int]) -> Ran:
@@ -275,7 +276,7 @@ class SparkJobs:
         engine = self.shared
         stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
-            engine.spark(stored_bytes)  # first: without PySpark the import would fail
+            engine.spark(stored_bytes)  # without PySpark the import would fail
             from reconciler.jobs.compaction import spread
 
             yield from spread(engine, work, do)
@@ -284,8 +285,8 @@ class SparkJobs:
             yield from do_here(work, do)
 
     def stop(self) -> None:
-        """Stop the running job soon. Callable from any thread and from signal handlers."""
-        # A handler may interrupt the same code, so it must not use locks or events, or start threads.
+        """Stop the running job soon. Thread-safe and signal-safe."""
+        # A handler may interrupt this code: no locks, events or new threads.
         self._is_stopped = True
         self._start_results.put(None)
         spark = self._spark
@@ -294,15 +295,11 @@ class SparkJobs:
 
     @property
     def is_stopped(self) -> bool:
-        """Report whether a stop was requested."""
+        """Whether a stop was requested."""
         return self._is_stopped
 
     def session(self) -> RunningSpark:
-        """Return Spark, starting it on first use.
-
-        Raises:
-            IncompleteError: It was stopped.
-        """
+        """Return Spark, started on first use. Raises `IncompleteError` if stopped."""
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()
@@ -319,7 +316,7 @@ class SparkJobs:
             spark.cancel()
 
     def _warn_without_executors(self, spark: RunningSpark) -> None:
-        """Warn if Spark has no executors, for which it would wait silently."""
+        """Spark would wait for executors silently."""
         if self._is_over.wait(_EXECUTOR_WARNING_S):
             return
         with suppress(Exception):  # Spark may stop during the check
@@ -338,10 +335,10 @@ class SparkJobs:
             except Exception as error:  # noqa: BLE001 - raised where it is waited for
                 self._start_results.put(error)
 
-        # A start takes seconds and cannot be cancelled, so a stop does not wait for it. A late JVM ends with this
-        # process's stdin.
+        # A start takes seconds and cannot be cancelled, so a stop does not wait. A late JVM ends with this process's
+        # stdin.
         news: RunningSpark | Exception | None = None
-        if not self._is_stopped:  # of several waiting threads only the first receives the stop
+        if not self._is_stopped:  # only one waiting thread receives the stop
             threading.Thread(target=start, name="spark", daemon=True).start()
             news = self._start_results.get()
         match news:

@@ -1,7 +1,7 @@
 """One pass over a link: mirrors, configs, groups and access rules.
 
-The caller copies records between `sync_links` and `bring_groups`, because group offsets must not pass their mirrors.
-Passes may run concurrently in several processes: each step is atomic.
+The caller copies records between `sync_links` and `bring_groups`: group offsets must not pass their mirrors. Each step
+is atomic, so several processes may run passes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ IN_USE: Final = "CONSUMER_GROUP_IN_USE_ERROR"
 
 
 def sync_groups(sides: LinkView, pace: Pace) -> TaskDone:
-    """Sync the groups of all mirrors of a link: those with commits since the last sync."""
+    """Sync the groups with commits since the last sync."""
     mirrors, spec = sides.live, sides.spec
     above, below = links_by_jobs(sides.source).syncs, links_by_jobs(sides.destination).syncs
     versions, refused = _read_versions(above, spec)
@@ -86,7 +86,7 @@ def _read_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, 
 
 
 def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
-    """Report whether a link syncs the offsets of a group."""
+    """Return whether a link syncs a group's offsets."""
     sync = spec.consumer_offset_sync
     return sync is not None and sync.enabled and takes_name(sync.filters, group)
 
@@ -99,9 +99,9 @@ def write_offsets(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskDone:
-    """Write group offsets to the cluster of some mirrors, and record the settled groups.
+    """Write group offsets to the cluster of some mirrors, and record settled groups.
 
-    `refused`: errors of groups that could not be read.
+    `refused`: errors of unreadable groups.
     """
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
@@ -135,7 +135,7 @@ def _rename_topics(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffs
 
 
 def _destination_group(spec: MirrorLinkSpec, group: str) -> str:
-    """Return the name of a group at the destination, with the link's prefix if that applies to groups."""
+    """With the link's prefix if that applies to groups."""
     sync = spec.consumer_offset_sync
     if sync is None or not sync.prefix_groups:
         return group
@@ -156,7 +156,7 @@ def _own_offsets_error(topics: Collection[str]) -> UserError:
 
 @dataclass
 class GroupsRead:
-    """Offsets of groups by cluster, read once for each version."""
+    """Offsets of groups by cluster, read once per version."""
 
     _known: dict[tuple[str, str], tuple[str, GroupOffsets]] = field(default_factory=dict)
 
@@ -177,7 +177,7 @@ TAKEN: Final = "TOPIC_EXISTS_ERROR"
 
 
 def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
-    """Create missing mirrors, and report names that other topics have.
+    """Create missing mirrors, and report taken names.
 
     With a prefix, topics that are mirrors are skipped: opposite links would create mirrors forever.
     """
@@ -209,10 +209,6 @@ def _mirror_name(sides: LinkView, source: str) -> str:
 
 
 def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
-    """Return topics that block mirrors, by source of the mirror.
-
-    A mirror of the same source does not block, nor does the other side of a swapped pair.
-    """
     if not sources:
         return {}
     below, above = sides.link.declared.metadata.cluster, sides.spec.source
@@ -243,7 +239,7 @@ def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskDone
 
 
 def sync_rules(sides: LinkView) -> TaskDone:
-    """Sync the source's access rules to mirrors and namespaces of the destination."""
+    """Sync the source's access rules to mirrors and namespaces."""
     sync, name = sides.spec.acl_sync, sides.link.name
     below = links_by_jobs(sides.destination).syncs
     if sync is None or not sync.enabled or sides.spec.prefix:  # with a prefix, rules would apply to other topics
@@ -263,7 +259,7 @@ PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
 def follow(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
-    """Update partitions and configs of mirrors to those of their sources."""
+    """Sync partitions and configs of mirrors from their sources."""
     healthy = {
         mirror.name: offered[mirror.source].topic
         for mirror in sides.live
@@ -273,7 +269,7 @@ def follow(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
 
 
 def note_sources(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
-    """Record lost and recovered sources; return errors of mirrors that are FAILED now."""
+    """Record lost and recovered sources; return the errors of newly FAILED mirrors."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
     for mirror in sides.live:
@@ -314,7 +310,7 @@ def _find_trouble(sides: LinkView, mirror: MirrorSeen, seen: OfferedTopic | None
 
 
 LINK = "link"
-"""Key of an error of the link itself in an outcome."""
+"""Key of the link's own error."""
 
 
 @dataclass(frozen=True)
@@ -326,10 +322,10 @@ class LinkPass:
     pace: Pace
     now_ms: Callable[[], int]
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Other workspaces that own links, by name; work that needs their view is left to them."""
+    """Other workspaces that own links, which do the work that needs their view."""
 
     def view(self, link: LinkSeen, mirrors: Iterable[MirrorSeen]) -> LinkView | None:
-        """Return a link with both clusters and its mirrors; `None` if its source is unknown."""
+        """Return a link with both clusters and its mirrors; `None` for an unknown source."""
         source = link.declared.spec.source
         if source not in self.providers:
             return None
@@ -340,7 +336,7 @@ class LinkPass:
 def sync_links(
     link_pass: LinkPass, driver: Driver | None = None, is_wanted: Callable[[str], bool] = lambda _name: True
 ) -> Iterator[LinkOutcome]:
-    """Sync the wanted links of a destination except their groups, and yield the results.
+    """Sync the wanted links except their groups, and yield the results.
 
     Links with due groups need `bring_groups` after records are copied.
 
@@ -354,7 +350,7 @@ def sync_links(
         if not is_wanted(link.name):
             continue
         if mirrors is None:
-            # read before the mirrors, so that the next pass notices concurrent changes
+            # read before the mirrors: the next pass then notices concurrent changes
             version = (
                 links.syncs.version() if any(every_link.status is not LinkStatus.PAUSED for every_link in every) else ""
             )
@@ -370,7 +366,7 @@ def sync_links(
 
 
 def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
-    """Sync the groups of some links to their mirrors' current offsets, and yield the results.
+    """Sync groups to their mirrors' current offsets, and yield the results.
 
     Raises:
         RetryableError: The destination does not answer.
@@ -383,7 +379,7 @@ def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOu
         sides = link_pass.view(link, mirrors) if link.name in names else None
         if sides is None:
             continue
-        if link.status is not LinkStatus.ACTIVE:  # the link stopped being ACTIVE since: retry in the next pass
+        if link.status is not LinkStatus.ACTIVE:  # no longer ACTIVE: retry in the next pass
             pace.make_due(link.id, CONSUMER_OFFSET_SYNC)
             continue
         task_done = _run_task(sides, pace, CONSUMER_OFFSET_SYNC, partial(sync_groups, sides, pace))
@@ -396,7 +392,7 @@ def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOu
 def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None = None) -> LinkOutcome:
     """Sync one link except its groups; a failed task does not stop the others.
 
-    `version`: that of the destination before reading it. Transitions continue even if the link is paused.
+    `version` is the destination's before the read. Transitions continue on a paused link.
 
     Raises:
         RetryableError: The destination does not answer.
@@ -428,10 +424,10 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
 
 @dataclass
 class _Tasks:
-    """The tasks of a link in one pass; `destination_version` was read before the destination.
+    """`destination_version` was read before the destination.
 
-    Work that depends only on the versions of both clusters is done once for each pair, so that thousands of healthy
-    mirrors are not checked every few seconds.
+    Work that depends only on both clusters' versions is done once per pair: thousands of healthy mirrors are not
+    checked every few seconds.
     """
 
     sides: LinkView
@@ -467,7 +463,7 @@ class _Tasks:
         return self._must_make(version) or self._must_follow(version)
 
     def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
-        """Run due tasks in order of dependency; return errors of mirrors that FAILED, and results by task."""
+        """Return errors of mirrors that FAILED, and results by task."""
         failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskDone] = {}
         offered, version = source.offered or {}, source.version
@@ -490,7 +486,7 @@ class _Tasks:
         return failed, done
 
     def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskDone:
-        """Create mirrors. Taken names do not cause a repetition, and are reported once."""
+        """Taken names are reported once, and cause no repetition."""
         task_done, link = (
             self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
             self.sides.link.id,
@@ -508,7 +504,7 @@ class _Tasks:
 
     @property
     def left(self) -> str:
-        """Fields of the link whose work is left to its owner."""
+        """Fields of the link whose work its owner does."""
         spec = self.sides.spec
         switches = {
             "autoCreate": spec.auto_create is not None and spec.auto_create.enabled,
@@ -518,10 +514,7 @@ class _Tasks:
         return "" if self._shares_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
     def _shares_names(self) -> bool:
-        """Report whether filters and rules mean the same here as for the owner.
-
-        Flat names depend on the declared namespaces.
-        """
+        """Filters and rules must mean the same as for the owner: flat names depend on declared namespaces."""
         ends = (self.sides.source, self.sides.destination)
         return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
@@ -529,11 +522,11 @@ class _Tasks:
         return not self.pace.is_settled(self.sides.link.id, TOPIC_CONFIGS_SYNC, (version, self.destination_version))
 
     def _settle(self, task: str, version: str, *, is_done: bool) -> None:
-        if is_done:  # if this pass committed something, the next one checks again
+        if is_done:  # after a commit the next pass checks again
             self.pace.settle(self.sides.link.id, task, (version, self.destination_version))
 
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
-        """Report whether the link uses a task; clear its trouble otherwise."""
+        """Clears the trouble of an unused task."""
         if not is_enabled:
             note_task(self.sides, task, TaskDone())
         return is_enabled
@@ -548,7 +541,7 @@ class _Tasks:
 
 
 def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
-    """Run a task and record the result; a failed one becomes due again."""
+    """A failed task becomes due again."""
     try:
         task_done = do()
     except ReconcilerError as error:
@@ -592,7 +585,7 @@ class FinalSync:
     _groups: GroupsRead = field(default_factory=GroupsRead)
 
     def __call__(self, mirror: MirrorSeen) -> None:
-        """Sync configs and groups of a mirror to its source.
+        """Sync configs and groups of a mirror.
 
         Raises:
             NotAuthorizedError: The link may not read the source.

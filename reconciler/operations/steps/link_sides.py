@@ -1,6 +1,6 @@
 """A link with both clusters: its source, troubles and due tasks.
 
-What a process remembers is not stored: a new one checks again.
+A process's memory is not stored: a new process checks again.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def provider_named(providers: Mapping[str, Provider], cluster: str) -> Provider:
 
 @dataclass
 class SettledGroups:
-    """Versions at the source of a link's groups that need no sync until they commit again."""
+    """Source versions of a link's groups that need no sync until they commit again."""
 
     of: Hashable = None
-    """Mirrors and taken groups for which this holds."""
+    """Mirrors and taken groups for which this is valid."""
     versions: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Pace:
-    """What one process remembers of links."""
+    """One process's memory of links."""
 
     _last_run_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _groups: dict[str, SettledGroups] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Pace:
     _messages: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def is_due(self, link_id: str, task: str, interval_ms: int, now_ms: int) -> bool:
-        """Report whether a task is due now, and record it. A clock set back does not stop it."""
+        """Return whether a task is due, and record it. A clock set back does not stop it."""
         last = self._last_run_ms.get((link_id, task))
         is_due = last is None or now_ms < last or (interval_ms != UNLIMITED and now_ms - last >= interval_ms)
         if is_due:
@@ -79,7 +79,7 @@ class Pace:
         self._last_run_ms.pop((link_id, task), None)
 
     def is_settled(self, link_id: str, task: str, world: Hashable) -> bool:
-        """Report whether a task has nothing to do for these versions of both clusters."""
+        """Return whether a task is done for these versions of both clusters."""
         return self._settled_worlds.get((link_id, task)) == world
 
     def settle(self, link_id: str, task: str, world: Hashable) -> None:
@@ -87,7 +87,7 @@ class Pace:
         self._settled_worlds[link_id, task] = world
 
     def is_news(self, link_id: str, task: str, message: str) -> bool:
-        """Report whether the message of a task changed, and store it; empty: no error."""
+        """Return whether a task's message changed, and store it; empty: no error."""
         is_news = self._messages.get((link_id, task), "") != message
         self._messages[link_id, task] = message
         return is_news
@@ -103,12 +103,12 @@ class Pace:
 _M = MirrorStatus
 
 LIVE = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _M.LINK_FAILED})
-"""States in which a mirror follows its source, or would if neither it nor its link were paused."""
+"""States in which a mirror follows its source, or would without a pause."""
 
 
 @dataclass(frozen=True)
 class LinkView:
-    """A link as seen by its destination at `now_ms`."""
+    """A link as its destination sees it at `now_ms`."""
 
     link: LinkSeen
     mirrors: tuple[MirrorSeen, ...]
@@ -116,11 +116,11 @@ class LinkView:
     source: Provider
     now_ms: int
     owner: ResourceOwner | None = None
-    """Other workspace that owns the link and records its troubles; `None`: none."""
+    """Other workspace that owns the link and records its troubles."""
 
     @cached_property
     def source_identity(self) -> ClusterIdentity | ReconcilerError | None:
-        """Identity of the source cluster, or the error; queried once. `None`: it does not exist."""
+        """Identity of the source cluster, or the error; queried once. `None`: no such cluster."""
         try:
             return self.source.identify()
         except ReconcilerError as error:
@@ -133,17 +133,17 @@ class LinkView:
 
     @property
     def principal(self) -> str:
-        """Principal with which it reads the source."""
+        """Principal that reads the source."""
         return principal_of(self.link.name)
 
     @property
     def live(self) -> tuple[MirrorSeen, ...]:
-        """Mirrors that follow the source, without those in a transition."""
+        """Mirrors that follow the source, without transitions."""
         return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE and mirror.operation is None)
 
 
 def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[MirrorSeen]) -> None:
-    """Teach clusters the full names of mirrors and their sources."""
+    """Teach clusters the full names of mirrors and sources."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:
         named.setdefault(mirror.cluster, []).append(address_of("topic", mirror.cluster, mirror.name))
@@ -160,26 +160,26 @@ def principal_of(link: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LinkOutcome:
-    """Result of a pass over a link. The caller copies records."""
+    """Result of a pass over a link, without the copy."""
 
     cluster: str
     link: str
     status: LinkStatus
-    """Whether the source was reached; nothing was done otherwise."""
+    """Whether the source was reached; otherwise nothing was done."""
     done: Mapping[str, int] = field(default_factory=dict)
     """Number of changes by due task: mirrors, groups, or places with changed ACLs."""
     failed: tuple[str, ...] = ()
-    """Mirrors that are FAILED now."""
+    """Newly FAILED mirrors."""
     drove: tuple[str, ...] = ()
     """Mirrors whose transition ended."""
     errors: Mapping[str, ReconcilerError] = field(default_factory=dict)
-    """Errors by task, `link`, or the full name of a mirror in a transition."""
+    """By task, `link`, or full name of a mirror in transition."""
     are_groups_due: bool = False
-    """Whether group offsets are due after records are copied."""
+    """Whether to sync groups after the copy."""
     left: str = ""
-    """Work left to the owning workspace, or why all of it is."""
+    """Work left to the owner, or why all of it is."""
     is_left: bool = False
-    """Whether everything is left, including the copy."""
+    """Whether everything is left, with the copy."""
 
 
 _CODES: Final[tuple[tuple[type[ReconcilerError], str], ...]] = (
@@ -198,18 +198,18 @@ class TaskDone:
     error: ReconcilerError | None = None
     code: str | None = None
     note: str | None = None
-    """Stored text of the error, if longer than its message."""
+    """Stored text of the error, if longer."""
 
 
 def code_of(error: ReconcilerError) -> str:
-    """Return the code of an error as `mirror errors` shows it."""
+    """Return an error's code, as in `mirror errors`."""
     if isinstance(error, SourceChangedError):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), "INTERNAL_ERROR")
 
 
 def task_result(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
-    """Return a result with the first of several errors and their number."""
+    """Return a result with the first error and the number of errors."""
     if not errors:
         return TaskDone(count)
     name, error = min(errors.items())
@@ -219,7 +219,7 @@ def task_result(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
 
 
 def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
-    """Record or clear the trouble of a task, if it changed; retryable errors are not recorded."""
+    """Record or clear a task's trouble if it changed; retryable errors are not recorded."""
     if isinstance(done.error, RetryableError) or sides.owner is not None:
         return
     known, trouble = sides.link.tasks.get(task), None
@@ -230,8 +230,8 @@ def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
         links_by_jobs(sides.destination).task_trouble(sides.link.name, task, trouble)
 
 
-# A link whose source does not answer is UNAVAILABLE until it does. Errors that a person must fix, such as credentials
-# or another cluster at the source, make it FAILED.
+# A link whose source does not answer is UNAVAILABLE. An error for a person to fix, such as bad credentials or another
+# source cluster, makes it FAILED.
 
 
 TIMEOUT: Final = "TIMEOUT_ERROR"
@@ -249,9 +249,9 @@ class LinkSource:
 
 
 def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
-    """Check the source of a link and read what it offers if its version `needs` it; return the error otherwise.
+    """Check a link's source, and read its offers if its version `needs` it; or return the error.
 
-    Updates the status of the link.
+    Updates the link's status.
     """
     try:
         source = _probe_source(sides, needs)
@@ -265,7 +265,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
 
 
 def explain_left(sides: LinkView) -> str:
-    """Return why a link of another workspace is left to it; empty if its source is the same cluster here.
+    """Return why a link is left to its owner; empty if its source is the same cluster here.
 
     Cluster names are local to a workspace.
     """
@@ -282,7 +282,7 @@ def explain_left(sides: LinkView) -> str:
 
 
 def status_for_error(error: ReconcilerError) -> LinkStatus:
-    """Return the status of a link whose source has this error."""
+    """Return a link's status for an error of its source."""
     if isinstance(error, RetryableError) and not isinstance(error, MendFirstError):
         return LinkStatus.UNAVAILABLE
     return LinkStatus.FAILED
@@ -293,7 +293,7 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     identity = sides.source_identity
     if isinstance(identity, ReconcilerError):
         raise identity
-    if identity is None:  # its root may not be mounted, and may return
+    if identity is None:  # its root may be unmounted, and return
         raise RetryableError(f"there is no cluster {name} where it should be", hint="Check that its root is there.")
     if known is not None and identity.cluster_id != known:
         message = f"at the place of {name} is cluster {identity.cluster_id}; the link was made to {known}"
@@ -305,7 +305,7 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
 
 
 def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
-    """Return what the source offers; missing sources of mirrors are queried by name, as they may be hidden."""
+    """Missing sources of mirrors are queried by name: they may be hidden."""
     above = links_by_jobs(sides.source).syncs
     offered = above.offered(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - offered.keys())
@@ -322,7 +322,7 @@ def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Tr
 
 
 def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
-    """Store status and trouble only if changed: an unreachable source is written once."""
+    """Unchanged values are not stored: an unreachable source is written once."""
     known = sides.link.trouble
     if sides.owner is not None:
         return
@@ -343,7 +343,7 @@ def _comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"
 WAITED_FOR: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
-"""Troubles that end when the source exists and is readable again."""
+"""End when the source exists and is readable again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ class Judgement:
 
 
 def judge_trouble(known: Trouble | None, trouble: Trouble, *, retry_ms: int, now_ms: int) -> Judgement:
-    """Judge a trouble against the known one; the same code is recorded once."""
+    """Judge a trouble against the known one; a code is recorded once."""
     is_known = known is not None and known.code == trouble.code
     since_ms = known.since_ms if known is not None and is_known else now_ms
     if trouble.code == RECORDS_REFUSED:

@@ -30,6 +30,7 @@ FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHR
 """States in which a mirror copies from its source."""
 
 # Arrow is heavy: commands without data actions must not import it.
+#
 # ruff: noqa: PLC0415
 
 
@@ -39,11 +40,10 @@ class MirrorToCopy:
 
     mirror: MirrorSeen
     only: Collection[int] | None = None
-    """Partitions to read; `None`: all."""
     until: Mapping[int, int] | None = None
-    """End offsets; `None`: those of the source."""
+    """`None`: the source's ends."""
     is_followed: bool = False
-    """Whether partitions and configs are known to equal the source's."""
+    """Whether partitions and configs surely equal the source's."""
     progress: Callable[[JobProgress], None] | None = None
 
 
@@ -60,7 +60,7 @@ class Copier:
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
     ) -> Copy:
-        """Copy one mirror up to its source's current ends, or up to `until`.
+        """Copy one mirror up to its source's current ends, or `until`.
 
         Raises:
             SourceChangedError: The source is another log; nothing was copied.
@@ -72,7 +72,7 @@ class Copier:
         return outcome.copy
 
     def copy_all(self, wanted: Sequence[MirrorToCopy]) -> list[Outcome]:
-        """Copy mirrors in parallel and return their outcomes, then delete what their sources deleted (F-C-054)."""
+        """Copy mirrors in parallel, then delete what their sources deleted (F-C-054)."""
         from reconciler.jobs.copy import Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
 
@@ -83,14 +83,14 @@ class Copier:
         return list(side_by_side(self._delete_starts, list(zip(wanted, outcomes, strict=True)), name="starts"))
 
     def _delete_starts(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
-        """Delete from a mirror what its source deleted; add an error to the outcome."""
+        """Add an error to the outcome."""
         mirror, outcome = done[0].mirror, done[1]
         start_offsets = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
         if outcome.error is not None or not any(start_offsets.values()):
             return outcome
         try:
             links_by_jobs(provider_named(self.providers, mirror.cluster)).follow_starts(mirror.name, start_offsets)
-        except NotAuthorizedError as error:  # not a trouble of the source: copying continues
+        except NotAuthorizedError as error:  # no trouble of the source: copying continues
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
             return replace(outcome, error=error)
@@ -128,7 +128,7 @@ class Copier:
         )
 
     def _begin(self, provider: Provider, mirror: MirrorSeen, log: TopicLog) -> None:
-        """Start a new mirror where its link specifies; a started one stays."""
+        """A started mirror stays where it is."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
@@ -136,9 +136,9 @@ class Copier:
 
 
 def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
-    """Report whether a mirror is still to be copied, not paused or stopped since the copy began.
+    """Return whether a mirror was neither paused nor stopped since the copy began.
 
-    A mirror paused earlier is copied on explicit request, for a promotion.
+    A mirror paused earlier is copied for a promotion.
     """
     now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
@@ -151,7 +151,7 @@ def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
 
 
 def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
-    """Return the start offsets of a new mirror that does not start with its source."""
+    """Return the start offsets of a mirror that does not start with its source."""
     from reconciler.records.schema import ms_of
 
     bounds = log.bounds()
@@ -161,11 +161,11 @@ def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
     return {number: bounds[number].stable if offset is None else offset for number, offset in since.items()}
 
 
-# Rounds record troubles of mirrors and links, and their end, for `mirror errors`.
+# Rounds record the begin and end of troubles for `mirror errors`.
 
 
 def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
-    """Return the trouble of a mirror for an error; `None` if it may pass. `is_gone`: the source does not exist."""
+    """Return a mirror's trouble for an error; `None` if it may pass. `is_gone`: the source does not exist."""
     match error:
         case SourceChangedError():
             return Trouble(error.code, error.message, now_ms)
@@ -182,19 +182,19 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
 
 
 def note_refused(links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
-    """Record a refused copy. Other errors are judged by rounds, which know how long they last."""
+    """Record a refused copy. Rounds judge other errors: they know the duration."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.trouble(mirror.name, trouble)
 
 
 def is_denied(mirror: MirrorSeen) -> bool:
-    """Report whether the link may not read the source: nothing is copied until a pass finds that it may."""
+    """Return whether the link may not read the source, so nothing is copied for now."""
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
 def note_mirror(links: LinksByJobs, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int) -> None:
-    """Record or clear the trouble of a mirror; it FAILS at once if not recoverable, else after the time-out."""
+    """Record or clear a mirror's trouble; an unrecoverable one FAILS it at once, others after the time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
             links.trouble(mirror.name, None)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from reconciler.resources.mirrors import MirrorSeen
 
 # Arrow is heavy: a command without data actions never imports it.
+#
 # ruff: noqa: PLC0415
 
 
@@ -59,10 +60,10 @@ class CopyTotals:
     records: int = 0
     bytes: int = 0
     offsets: int = 0
-    """Includes offsets without records."""
+    """With offsets that have no records."""
 
     def copy(self, mirror: MirrorSeen, ends: Mapping[int, int] | None = None) -> None:
-        """Copy a mirror up to these ends, or its source's current ones.
+        """Copy a mirror up to these ends, or its source's.
 
         Raises:
             IncompleteError: It was stopped; published records stay.
@@ -93,14 +94,14 @@ def progress_event(name: str, progress: JobProgress) -> Progress:
 def check_equal(
     name: str, source: TopicLog, copy: TopicLog, engine: Engine, *, since: Mapping[int, int] | None = None
 ) -> None:
-    """Reject a copy that differs from its source in common offsets. Compare compacted partitions from `since` on."""
+    """Reject a copy that differs in common offsets. Compacted partitions are compared from `since` on."""
     from reconciler.jobs.verify import verify
 
     _check_differences(name, verify(engine, source, copy, since=since))
 
 
 def check_renumbered(name: str, logs: tuple[TopicLog, TopicLog], into: TransactionalSink, engine: Engine) -> None:
-    """Reject a copy (the second log) whose records differ in order from its source's. Reads everything."""
+    """Reject a copy (the second log) with another order of records. Reads everything."""
     from reconciler.jobs.ordered import verify_renumbered
 
     source, copy = logs
@@ -156,12 +157,10 @@ class _MountRun:
     action: Transition | RunJob
     mounting: Mounting
     phase: Phase = "whole"
-    """Last phase to run."""
     by_hand: bool = False
-    """Whether a command requests it, instead of a Mounting."""
 
     def _begin(self, direction: Direction, location: str, topic_id: str | None = None) -> MountJob:
-        """Store a new move before anything is written."""
+        """Store a new move before anything else is written."""
         mounts, mounting = self.means.by_jobs, self.mounting
         move = MountJob(
             direction=direction,
@@ -185,7 +184,7 @@ class _MountRun:
 class Unmount(_MountRun):
     """Archives a topic, compares it, and deletes it.
 
-    Most records are archived while producers continue; then they are shut out for the rest. On an error they are let in
+    Most records are archived while producers write; then producers are shut out for the rest. An error lets them in
     again, unless the lease is lost. Each step is stored on the cluster before it begins, so any process can continue.
     """
 
@@ -193,7 +192,7 @@ class Unmount(_MountRun):
         """Run or continue the unmount.
 
         Raises:
-            StalePlanError: The topic was recreated since the beginning.
+            StalePlanError: The topic was recreated.
             RetryableError: A producer cannot be shut out, or a store or broker does not answer.
             IncompleteError: It was stopped; the next apply continues.
         """
@@ -254,7 +253,7 @@ class Unmount(_MountRun):
         return JobResult(records, stored, physical_name=move.location)
 
     def _open_archive(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
-        """Begin the archive unless begun; return the stored move."""
+        """Begin the archive once."""
         from reconciler.archives.archive import begin
         from reconciler.archives.storage import create_storage
 
@@ -269,7 +268,6 @@ class Unmount(_MountRun):
         return self._store(replace(move, state=_S.EXECUTING))
 
     def _archive_all(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, ArchiveResult]:
-        """Archive a topic completely; afterwards it is closed and may be deleted."""
         from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
         from reconciler.records.log import came_since
@@ -292,7 +290,7 @@ class Unmount(_MountRun):
         return move, done
 
     def _remove(self, move: MountJob) -> None:
-        """Delete a topic. Only a refusal lets producers in again: after other errors it may still be deleted."""
+        """Only a refusal lets producers in again: after other errors the topic may still be deleted."""
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
         except UserError as error:
@@ -300,10 +298,7 @@ class Unmount(_MountRun):
             raise
 
     def _let_in(self, move: MountJob, error: Exception) -> None:
-        """Let producers in again, and report if that fails.
-
-        Their new records are not archived, so a later disappearance no longer counts as our deletion.
-        """
+        """New records are not archived, so a later disappearance no longer counts as our deletion."""
         try:
             stored_move = self.means.by_jobs.kept(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
@@ -367,7 +362,7 @@ class Mount(_MountRun):
     """Claims a topic, creates it empty, fills and compares it.
 
     The claim swaps a register shared by all platforms before the first record, so no topic is mounted twice. Nothing
-    expires before the comparison; configs and group offsets are set after it.
+    expires before the comparison; configs and group offsets follow it.
     """
 
     def run(self) -> JobResult:
@@ -421,7 +416,7 @@ class Mount(_MountRun):
         return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
-        """Create the topic once; reject a topic of the same name with another id."""
+        """Reject a topic of the same name with another id."""
         if move.state is _S.PREPARING:
             self.means.may_go_on()
             made = self.means.by_jobs.make(move.topic, manifest)
@@ -432,7 +427,7 @@ class Mount(_MountRun):
     def _check_same(self, move: MountJob) -> None:
         live_topic = self.means.by_jobs.topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
-            if move.state is _S.CUT_OVER:  # from this state on it could not be cancelled
+            if move.state is _S.CUT_OVER:  # from here on it could not be cancelled
                 self._store(replace(move, state=_S.EXECUTING))
             what = "was deleted" if live_topic is None else "was deleted and created again"
             message = f"topic {move.topic} {what} while it was filled"
@@ -461,7 +456,7 @@ class Mount(_MountRun):
         return {key: str(value) for key, value in retention.items()} if isinstance(retention, Mapping) else {}
 
     def _set_group_offsets(self, move: MountJob, manifest: TopicManifest) -> None:
-        """Set group offsets to the next records, translated by the offset map."""
+        """Offsets are translated by the offset map."""
         from reconciler.jobs.archive import translated
 
         maps, groups = self.means.by_jobs.maps(move), groups_of(self.means.provider)
@@ -479,7 +474,7 @@ class Mount(_MountRun):
 
 
 def check_begun(mounting: Mounting, phase: Phase) -> None:
-    """Reject finishing a migration that was not begun, or has ended."""
+    """Reject finishing a migration that has not begun, or has ended."""
     if phase == "finish":
         message = f"topic {mounting.topic_name}: no migration of it is in progress"
         raise UserError(
@@ -488,7 +483,7 @@ def check_begun(mounting: Mounting, phase: Phase) -> None:
 
 
 def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
-    """Run a migration of a command up to its phase."""
+    """Run a command's migration up to its phase."""
     topics = job.parameters["topics"]
     phase = job.parameters["phase"]
     if not isinstance(topics, Mapping) or phase not in get_args(Phase):
@@ -515,10 +510,10 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
 
 @dataclass(frozen=True)
 class Relocation:
-    """Moves a topic on a cluster that cannot rename topics, in two jobs: fill and compare, then group offsets.
+    """Moves a topic on a cluster without renames, in two jobs: fill and compare, then group offsets.
 
-    The deletion of the old topic follows; it is refused if the topic received records since. If only the deletion is
-    left, the new topic is in use and stays unchanged.
+    The deletion of the old topic is refused if it received records since. If only the deletion remains, the new topic
+    is in use and stays unchanged.
     """
 
     provider: Provider
@@ -548,10 +543,10 @@ class Relocation:
     def switch_groups(self) -> JobResult:
         """Close the old topic, copy the rest, and set each group's offsets.
 
-        On an error producers are let in again, unless the lease is lost.
+        An error lets producers in again, unless the lease is lost. Raises as `fill`.
 
         Raises:
-            RetryableError: A producer cannot be shut out, or a transaction stays open. Also as of `fill`.
+            RetryableError: A producer cannot be shut out, or a transaction stays open.
         """
         move = self._move()
         ends = self._copies.left(move)

@@ -71,16 +71,15 @@ class ClusterAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClusters:
-    """Observations of all clusters that were read."""
+    """Observations of the clusters that were read."""
 
     inventory: Inventory
-    """Resources visible to the caller."""
     capabilities: Mapping[str, Capabilities]
     identities: Mapping[str, ClusterIdentity | None]
     hidden: Mapping[Address, NotAuthorizedError]
-    """Hidden resources, and why."""
+    """Resources hidden from the caller, and why."""
     lost: Mapping[str, RetryableError | UserError] = field(default_factory=dict)
-    """Errors of clusters that could not be read and may be missing."""
+    """Errors of clusters that may be missing."""
 
     @property
     def topics(self) -> int:
@@ -101,7 +100,7 @@ def observe(
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
     tell: Callable[[str], None] = quiet,
 ) -> ObservedClusters:
-    """Read `clusters` in parallel. Those in `may_lack`, called with the inventory, may fail.
+    """Read `clusters` in parallel; those in `may_lack`, called with the inventory, may fail.
 
     `can_exclude`: the error hints at `--exclude`. `tell` receives the progress.
 
@@ -135,10 +134,10 @@ def measure(
     may_lack: Collection[str] = (),
     tell: Callable[[str], None] = quiet,
 ) -> Measures:
-    """Measure topics and who reads them; unmeasurable ones are absent.
+    """Measure topics and their readers; unmeasurable topics are absent.
 
-    `wanted`: topics, with times at which to split their size by age. `committed`: topics for which to read group
-    offsets. `may_lack`: clusters that may be missing. `tell` receives the progress.
+    `wanted`: topics, with times that split their size by age. `committed`: topics whose group offsets are read.
+    `may_lack`: clusters that may fail. `tell` receives the progress.
     """
     by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
     for address, cuts in wanted.items():
@@ -199,16 +198,13 @@ def measure_on(
 
 
 _OPTIONAL_S: Final = 2.5
-"""A failover queries its sources twice, so it takes five seconds at most."""
+"""A failover queries its sources twice: five seconds at most."""
 
 
 def ask_clusters(
     ask: Callable[[str], Seen], clusters: Iterable[str], optional: Collection[str]
 ) -> tuple[dict[str, Seen], dict[str, ReconcilerError]]:
-    """Query clusters in parallel; return answers and errors by name.
-
-    `optional`: clusters with a time-out of `_OPTIONAL_S`.
-    """
+    """Query clusters in parallel; return answers and errors by name. Those in `optional` have a short time-out."""
     workers, until = Workers(AT_ONCE, name="clusters"), monotonic() + _OPTIONAL_S
     futures = {name: workers.submit(partial(ask, name)) for name in clusters}
     answers: dict[str, Seen] = {}
@@ -226,7 +222,7 @@ def ask_clusters(
 
 
 def why_lost(cluster: str, error: ReconcilerError) -> str:
-    """Return why a cluster was not read, as the end of a sentence about it."""
+    """Return why a cluster was not read, as the end of a sentence."""
     rest = error.message.removeprefix(f"cluster {cluster} ")
     return rest if rest != error.message else f"does not answer: {rest}"
 
@@ -242,7 +238,7 @@ def absent_cluster(cluster: Cluster) -> ReconcilerError:
 
 
 def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
-    """Return the next offset of each group of a topic; `None` if unknown."""
+    """Return each group's next offset in a topic; `None` if unknown."""
     try:
         groups = groups_of(provider).of_topic(full_name)
     except UserError:
@@ -257,7 +253,7 @@ def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]
 
 
 def _read_groups(provider: Provider) -> Mapping[str, Sequence[str]] | None:
-    """Return the groups that read each topic; `None` if unknown, which a plan reports."""
+    """`None` if unknown, which a plan reports."""
     try:
         return groups_of(provider).reading()
     except UserError:
@@ -268,7 +264,7 @@ def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Rec
     provider = providers[name]
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
-        # a missing recorded cluster is unreachable: recreating it could overwrite its data
+        # recreating a missing recorded cluster could overwrite its data
         raise missing_error()
     return ClusterAnswer(
         provider.capabilities, identity, provider.observe(Scope(recorded=_recorded_on(recorded, name)))
@@ -280,7 +276,7 @@ def _recorded_on(recorded: Record, cluster: str) -> frozenset[Address]:
 
 
 def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
-    """Return the error for a recorded cluster that is missing at its location."""
+    """Return the error for a recorded cluster missing at its location."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.relative_root(name)
     if root is not None:
@@ -290,7 +286,7 @@ def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
-    """Return one error that names all clusters; a `UserError` if any is one."""
+    """A `UserError` if any cluster's error is one."""
     named = unreachable(lost, can_exclude=can_exclude)
     for error in lost.values():
         if isinstance(error, UserError):
@@ -317,7 +313,7 @@ def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True
 def burst() -> Iterator[None]:
     """Disable garbage collection while many long-lived objects are created.
 
-    Collections would free nothing: reading and planning 10,000 topics takes half as long again with them.
+    Reading and planning 10,000 topics takes half as long again with it.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -333,7 +329,7 @@ def followed_groups(
 ) -> Mapping[str, Sequence[str]]:
     """Return group names of source clusters whose links filter groups.
 
-    They are only used for warnings, so clusters with errors are left out.
+    Only for warnings, so clusters with errors are left out.
     """
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _follows_by_name(link)}
@@ -354,7 +350,7 @@ def _group_names(provider: Provider) -> Sequence[str] | None:
 
 
 def leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
-    """Yield tiered topics that a plan unmounts or deletes; their ownership decides about their records."""
+    """Yield tiered topics that a plan unmounts or deletes: their ownership decides about their records."""
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
         mounted_by(mounting)
@@ -369,14 +365,14 @@ def leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> It
 
 
 def is_lost(seen: Observed, cluster_id: str, registered: Mountable | None) -> bool:
-    """Report whether the register gives a topic to another cluster; normal during a migration."""
+    """Return whether the register gives a topic to another cluster; normal during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
     return registered.state == "detached" or registered.owner != cluster_id
 
 
 def mark_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
-    """Mark lost topics, whose records in object storage belong to another cluster."""
+    """Mark lost topics, whose remote records belong to another cluster."""
     result = dict(inventory)
     for address in lost:
         legacy = result[address].topic.legacy
@@ -461,10 +457,10 @@ class _StorageIndex:
             return False
         last, observed = self._record.get(mounting.address), seen.inventory.get(topic)
         is_learnt = last is None or (is_unmounted(last) and last.physical_name is None)
-        if mounting.spec.state == "unmounted":  # an existing topic: was it recreated since the last apply?
+        if mounting.spec.state == "unmounted":  # was an existing topic recreated since the last apply?
             known = [recorded for recorded in (last, self._record.get(topic)) if recorded is not None]
             is_asked = is_learnt if observed is None else any(is_another(recorded, observed) for recorded in known)
-        else:  # an existing topic must not be mistaken for the one to mount
+        else:  # do not mount over an existing topic
             is_asked = observed is None or (last is None and "/" not in (mounting.spec.source or ""))
         return is_asked and self._can_look(mounting.cluster)
 
@@ -499,7 +495,7 @@ class _StorageIndex:
         )
 
     def _old_address(self, mounting: Mounting) -> Address | None:
-        """Return the former address of a mounting, by `movedFrom` of itself or its namespace."""
+        """By `movedFrom` of the mounting or its namespace."""
         spec = mounting.spec
         declared_old = (
             address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
@@ -508,7 +504,6 @@ class _StorageIndex:
         return next((name for name in names if name in self._record), None)
 
     def _find_unmounting(self, mounting: Mounting) -> Address | None:
-        """Return the mounting that will unmount the topic another mounting wants."""
         name = wanted_name(mounting)
         unmounting = sorted(self._unmounting.items())
         return next(
@@ -518,7 +513,7 @@ class _StorageIndex:
     def _add_recoveries(
         self, mounts: Mapping[Address, MountSource | UserError], mountings: Mapping[Address, Mounting]
     ) -> dict[Address, MountSource | UserError]:
-        """Add stored facts to sources to mount, unless this plan detaches them first."""
+        """Unless this plan detaches them first."""
         filled = dict(mounts)
         wanted: dict[str, dict[Address, str | None]] = {}
         for address, source in mounts.items():
@@ -550,27 +545,27 @@ class _StorageIndex:
         if gone:
             lasts = (last.resource for last in self._record.values())
             unmounted = (last for last in lasts if isinstance(last, Mounting) and last.spec.state == "unmounted")
-            spoken |= {mounted_by(last) for last in unmounted}  # recorded as unmounted, by whichever process
+            spoken |= {mounted_by(last) for last in unmounted}  # recorded as unmounted, by any process
         for address in gone:
             cluster = cluster_of(address) or ""
             if not self._can_look(cluster):
                 continue
             identity, listed = self._seen.identities.get(cluster), self._list_registers(cluster)
             if identity is None or isinstance(listed, UserError):
-                continue  # only mountings need this information
+                continue  # only mountings need this
             lies = self._find_location(address, identity.cluster_id, listed)
             if lies is not None and (address not in spoken or isinstance(lies, MountedElsewhere)):
                 yield address, lies
 
     def _is_missing(self, address: Address) -> bool:
-        """Report whether a recorded topic is missing, or replaced by another one."""
+        """A replaced topic counts as missing."""
         observed, last = self._seen.inventory.get(address), self._record.get(address)
         return observed is None or (last is not None and is_another(last, observed))
 
     def _find_location(
         self, address: Address, cluster_id: str, listed: Sequence[Mountable]
     ) -> str | MountedElsewhere | None:
-        """Return the current location of a topic that its cluster created or last detached, under any name."""
+        """By creation or last detach, under any name."""
         name = full_name_of(address)
         mine = (register for register in listed if (register.owner, register.name) == (cluster_id, name))
         location = next((register.location for register in mine if register.state == "detached"), None)
@@ -600,7 +595,7 @@ class _StorageIndex:
             (candidate for candidate in candidates if candidate.cluster in owners), None
         )  # other clusters may have begun to mount it
         if attached is None:
-            # a topic missing on a cluster that was read was deleted
+            # a topic missing on a readable cluster was deleted
             return None if owners else MountedElsewhere(last.location, None, last.owner or "", last.name)
         topic = address_of("topic", attached.cluster, attached.name)
         known = [item.resource for item in self._record.values()] + [item.resource for item in self._desired.values()]
@@ -617,7 +612,7 @@ class _StorageIndex:
                 yield address
 
     def _is_lost(self, address: Address, viewer: str) -> bool:
-        """Report whether another cluster owns a topic, by the storage as `viewer` sees it."""
+        """By the storage as `viewer` sees it."""
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
         if item.topic.legacy is None or identity is None:
             return False
@@ -690,7 +685,7 @@ class _StorageIndex:
 
 
 def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
-    """Find what new topics recover from, on clusters that support it.
+    """Find recoveries for new topics, on clusters that support it.
 
     Raises:
         RetryableError: An object storage cannot be reached.
@@ -727,7 +722,7 @@ def _new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str, Mapp
 
 
 def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
-    """Check that the cluster `name` may be written to.
+    """Reject a write to another or missing cluster than the recorded one.
 
     Raises:
         RetryableError: It is recorded, but missing.
@@ -742,7 +737,7 @@ def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> 
 
 
 def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, consequence: str = "") -> None:
-    """Check the id of the cluster that answers; `None` accepts any."""
+    """Reject a cluster that answers with an unexpected id; `None` accepts any."""
     for wanted in expected:
         if wanted not in {None, answers}:
             raise UserError(
@@ -752,7 +747,7 @@ def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, 
 
 
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
-    """Read overviews of `clusters` in parallel; empty for clusters that do not exist yet. `recorded`: expected ids.
+    """Read overviews in parallel; empty for clusters that do not exist yet. `recorded`: expected ids.
 
     Raises:
         RetryableError: Clusters cannot be reached, or recorded ones are missing.
@@ -766,7 +761,7 @@ def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Addres
 
 
 def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
-    """Check that the cluster `name` answers and is the recorded one; `recorded`: expected ids, if known.
+    """Require that a cluster answers and is the recorded one; `recorded`: expected ids, if known.
 
     Raises:
         RetryableError: It cannot be reached, or is recorded but missing.
@@ -778,7 +773,7 @@ def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] 
 
 
 def recorded_clusters(site: Site) -> Mapping[Address, str | None]:
-    """Return ids of recorded clusters; an unreadable state is only a warning."""
+    """Return recorded cluster ids; an unreadable state is only a warning."""
     try:
         return read_incarnations(site.state, owner=site.owner, kind="cluster")
     except ReconcilerError as error:
@@ -791,7 +786,7 @@ def _read_overview(site: Site, name: str, recorded: Mapping[Address, str | None]
 
 
 def check_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) -> bool:
-    """Report whether a cluster exists; reject another or missing recorded one."""
+    """Return whether a cluster exists; reject another, or a missing recorded one."""
     identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:
         refuse_stranger(name, identity.cluster_id, (site.clusters[name].spec.cluster_id, recorded.get(address)))

@@ -1,4 +1,4 @@
-"""Plan the orders of a command over what is recorded and observed, and carry them out."""
+"""Plan a command's orders over recorded and observed resources, and carry them out."""
 
 from __future__ import annotations
 
@@ -129,12 +129,12 @@ def plan_orders(
 
 
 def _is_for_links(orders: Sequence[Order]) -> bool:
-    """Report whether links are created, which requires the ids of both clusters."""
+    """Creating links requires the ids of both clusters."""
     return any(isinstance(order, CreateLinkOrder) for order in orders)
 
 
 def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[str]) -> tuple[Draft, Measures]:
-    """Measure both sides of mirrors; a source that does not answer in time counts as lost."""
+    """A source that does not answer in time counts as lost."""
     situation, cut = draft.situation, topics_cut(draft.actions)
     by_cluster: dict[str, list[Address]] = {}
     for address in cuts:
@@ -158,7 +158,7 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
 def _measure_side(
     provider: Provider, topics: Sequence[Address], cut: Collection[Address], unreadable: dict[Address, UserError]
 ) -> Measures:
-    """Measure topics of one cluster together, or each alone if one cannot be read; these go to `unreadable`."""
+    """Measure topics together, or each alone if one is unreadable; those go to `unreadable`."""
 
     def measure_topics(wanted: Sequence[Address]) -> Measures:
         return measure_on(provider, dict.fromkeys(wanted, ()), cut, with_groups=False, may_lack=False)
@@ -220,10 +220,10 @@ _GUARD_HINTS: Final[Mapping[str, str]] = {
     "nested": "Delete those first, or all of it: --recursive",
     "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
 }
-"""Hints for guards that no `--allow` lifts; `{}`: the address."""
+"""No `--allow` lifts these guards; `{}`: the address."""
 
 _WITH_STATES: Final = frozenset({"mirror", "link"})
-"""Kinds whose state after an order is shown."""
+"""Kinds whose later state is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,19 +234,19 @@ class OrderResult:
     noun: str
     plan: Plan
     addresses: tuple[Address, ...]
-    """Resources in the order in which they were named."""
+    """In the order of the arguments."""
     failed: Mapping[Address, ReconcilerError]
     """Why orders were refused or failed."""
     states: Mapping[Address, str] = field(default_factory=dict)
-    """Final states of mirrors and links, or locations of (un)mounted topics, if known."""
+    """Final states of mirrors and links, or locations of topics, if known."""
     is_dry_run: bool = False
     """Nothing was changed."""
     is_shown: bool = False
-    """Whether the plan was shown before it was carried out."""
+    """Whether the plan was shown first."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
-        """Error to end with if an order failed."""
+        """Error if an order failed."""
         errors = [self.failed.get(address) for address in self.addresses]
         return verdict_on_each(self.command, errors, self.noun, is_rehearsal=self.is_dry_run)
 
@@ -258,7 +258,7 @@ class OrderResult:
 
     @property
     def resources(self) -> tuple[OrderedResource, ...]:
-        """The named resources, in the order in which they were named."""
+        """The named resources, in the order of the arguments."""
         untouched = {*self.unchanged, *self.failed}
         return tuple(
             OrderedResource(address, address not in untouched, self.states.get(address), self.failed.get(address))
@@ -268,31 +268,31 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderedResource:
-    """A resource that a command named, after the command."""
+    """A named resource after the command."""
 
     address: Address
     is_changed: bool
     state: str | None
-    """Of a mirror or link; the location of a mounted or unmounted topic. Null: not known, or none."""
+    """Of a mirror or link; location of a mounted or unmounted topic. Null: unknown, or none."""
     error: ReconcilerError | None
-    """Null: the resource is as the command wants it."""
+    """Null: the resource is as ordered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRun:
-    """The orders of one command, each about one resource; a failed one does not stop the others."""
+    """A command's orders, one per resource; a failure does not stop the others."""
 
     emergency: Emergency
     site: Site
     noun: str
-    """Plural noun of the ordered resources."""
+    """Plural noun of the resources."""
     orders: Mapping[Address, Order]
     refused: Mapping[Address, ReconcilerError] = field(default_factory=dict)
     """Resources refused without a plan."""
     allow: Sequence[str] = ()
     """Guards to lift, as `VERB:ADDR`."""
     confirm: Callable[[Plan], bool] | None = None
-    """Called once with the plan before anything is changed; `None`: no confirmation."""
+    """Called once with the plan before any change; `None`: no confirmation."""
     is_dry_run: bool = False
     names_parts: bool = False
     """Whether the result names changed resources, instead of the named one."""
@@ -358,7 +358,7 @@ class OrderRun:
 
         def check(cluster: str) -> ReconcilerError | None:
             try:
-                self.site.providers[cluster]  # rejects an unknown name
+                self.site.providers[cluster]
                 self.emergency.check_answers(self.site, cluster)
             except ReconcilerError as error:
                 return error
@@ -392,10 +392,7 @@ class OrderRun:
         *,
         is_again: bool = False,
     ) -> Plan:
-        """Plan orders that have not failed, and add refused ones to `failed`.
-
-        Unreadable clusters are added to `unread` and not queried again. Costs of mirrors are measured once.
-        """
+        """Add refused orders to `failed`, and unreadable clusters to `unread`, which are not queried again."""
         orders = {address: order for address, order in self.orders.items() if address not in failed}
         read = observe_orders(self.site, orders, unread, has_costs=not is_again)
         unread.update(read.unread)
@@ -444,7 +441,7 @@ def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> 
 
 
 def _changed_by(named: Address, order: Order) -> tuple[Address, ...]:
-    """Return the resource of an order, and the other half of a new link."""
+    """A new link changes both halves."""
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
         return (named, half_at(order.resource))
     return (named,)
@@ -464,7 +461,7 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
 
 
 def _live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
-    """Return mirrors that follow a source, on clusters that answer; `optional` ones in a short time."""
+    """Clusters in `optional` have a short time-out."""
 
     def read(cluster: str) -> Sequence[MirrorSeen]:
         try:
@@ -494,9 +491,9 @@ class ReadClusters:
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
-    """Errors of clusters that could not be read."""
+    """Errors of unreadable clusters."""
     optional: frozenset[str]
-    """Clusters that no order requires; queried with a short time-out."""
+    """No order requires these; short time-out."""
     detached: Mapping[Address, str] = field(default_factory=dict)
     """Locations of unmounted topics whose names are ordered."""
 
@@ -506,7 +503,7 @@ def observe_orders(
 ) -> ReadClusters:
     """Observe what orders need, with one request to each cluster at a time.
 
-    Clusters in `known_unread` are skipped; without `has_costs` also sources of failovers.
+    Skips clusters in `known_unread`; without `has_costs` also sources of failovers.
     """
     unread, orders = dict(known_unread), list(named.values())
     deleted = {order.link for order in orders if isinstance(order, DeleteLinkOrder)}
@@ -543,13 +540,13 @@ def observe_orders(
 
 
 def _removes_topics(order: Order) -> bool:
-    """Report whether an order removes or renames topics that mirrors may follow."""
+    """Mirrors may follow removed or renamed topics."""
     is_taking = isinstance(order, DeleteTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
 
 def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
-    """Return locations of unmounted topics with the names of new topics, from storages that answer."""
+    """Only storages that answer count."""
     names: dict[str, list[str]] = {}
     for order in orders:
         if isinstance(order, CreateTopicOrder | CreateMirrorOrder):
@@ -586,7 +583,7 @@ def _required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
 
 
 def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
-    """Yield what an order needs to observe, given what was observed before."""
+    """Depends on earlier observations."""
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
@@ -645,7 +642,7 @@ def _links_on(cluster: str) -> Address:
 def _replaced_sources(
     site: Site, orders: Sequence[Order], observed: Inventory
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Yield sources that are another cluster than the one links were created for."""
+    """The source is another cluster than at the link's creation."""
     mirrors = (order.mirror for order in orders if isinstance(order, RoleOrder))
     for cluster in sorted({cluster_of(address) or "" for address in mirrors}):
         if cluster_address(cluster) not in observed:
@@ -698,7 +695,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
 
 
 def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
-    """Return an action with its shown costs: a restore must not lose more."""
+    """Keep the shown costs: a restore must not lose more."""
     before = shown.get(action.id)
     if isinstance(action, Transition) and isinstance(before, Transition) and action.machine == MIRROR.name:
         return replace(action, estimate=before.estimate, risk=before.risk, parameters=before.parameters)
@@ -706,7 +703,7 @@ def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:
 
 
 def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield resources whose order would lose more than was shown. Other changes since are accepted."""
+    """Yield resources that would lose more than was shown; accept other changes."""
     for action in again.actions:
         is_restore = isinstance(action, Transition) and action.verb == RESTORE
         before = shown.get(action.id)
@@ -727,7 +724,7 @@ def _hint_for(guard: str, address: Address) -> str:
 
 
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
-    """Yield errors of refused orders. For a whole order, the hint lifts all blocks at once."""
+    """For a whole order, the hint lifts all blocks at once."""
     allows = at_once([action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow])
     for action in plan.blocked:
         if action.blocked is not None:

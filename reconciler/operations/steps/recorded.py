@@ -40,7 +40,7 @@ def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinish
 
 
 def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
-    """Return a line about an interrupted run whose files cannot be read."""
+    """Return a line about an interrupted run with unreadable files."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
     return f"run {opened} was left open, and what it did cannot be told: {why}"
 
@@ -73,7 +73,7 @@ def _describe_parting(unfinished: UnfinishedRun) -> str:
 
 
 def _describe_next(unfinished: UnfinishedRun) -> str:
-    """Describe how to continue; only a plan of files can be resumed."""
+    """Only a plan of files can be resumed."""
     if unfinished.file.options is None:
         return f"`reconciler apply` settles it; then `{unfinished.file.command}` can be given again"
     return "`reconciler apply` settles it and continues from the files, `reconciler apply --resume` finishes its plan"
@@ -89,7 +89,7 @@ def warn_of_outdated(site: Site, lockfile: Lockfile | None, rows: Sequence[Snaps
 
 
 def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> Iterator[PlanFinding]:
-    """Yield findings about other states with this lineage that clusters name: one of the two is a copy."""
+    """Yield findings about other states with this lineage that clusters name: one is a copy."""
     if lockfile is None:
         return
     me = site.me(lockfile.lineage)
@@ -118,42 +118,42 @@ def read_state(site: Site) -> Snapshot | None:
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state, which must not be replaced by an empty one."""
+    """Reject a missing state, which no empty one may replace."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
         raise UserError(message, hint=hint)
 
 
-# A reader sees what the next apply will have settled: journal entries, and doubtful actions found done on clusters.
+# A reader sees what the next apply will have settled: journal entries, and doubtful actions done on clusters.
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedState:
-    """The state and the run that has not closed."""
+    """The state and its open run."""
 
     snapshot: Snapshot | None = None
     unfinished: UnfinishedRun | None = None
     in_doubt: tuple[Action, ...] = field(default=())
-    """Actions that the run began without recording a result."""
+    """Actions begun without a recorded result."""
     unreadable: UserError | None = None
     """Why the run's files cannot be read."""
 
     @property
     def has_open_run(self) -> bool:
-        """Report whether a run is open, readable or not."""
+        """Whether a run is open, readable or not."""
         lockfile = self.snapshot.lockfile if self.snapshot else None
         return lockfile is not None and lockfile.open_run is not None
 
     @property
     def record(self) -> Record:
-        """Return the record including the journal of an open run."""
+        """Return the record with an open run's journal."""
         if self.unfinished is not None:
             return self.unfinished.folded().record
         return self.snapshot.record if self.snapshot else {}
 
     def settled(self, seen: ObservedClusters) -> Record:
-        """Return the record including doubtful actions that are found done on clusters."""
+        """Return the record with doubtful actions that are done on clusters."""
         if self.unfinished is None:
             return self.record
         ended = []
@@ -169,7 +169,7 @@ class RecordedState:
 
 
 def read_recorded(site: Site) -> RecordedState:
-    """Read the state and warn of an open run. Two reads, plus those of the run's files."""
+    """Read the state and warn of an open run. Two reads, plus the run's files."""
     with burst():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
@@ -186,7 +186,7 @@ def read_recorded(site: Site) -> RecordedState:
     return RecordedState(snapshot, unfinished, unfinished.folded().in_doubt if unfinished else ())
 
 
-# A run spools entries that it cannot write to its state in `.reconciler/spool/<run>.json` of the workspace.
+# A run spools entries that it cannot write to its state in `.reconciler/spool/<run>.json`.
 
 
 SPOOL: Final = "reconciler.spool/1"
@@ -196,12 +196,12 @@ class LocalSpool:
     """Spool in a folder of this machine."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        """Create no folder until the first entry. `warn` receives a line for each unusable file."""
+        """Creates no folder before the first entry. `warn` receives a line per unusable file."""
         self._folder = folder / ".reconciler" / "spool"
         self._warn = warn
 
     def keep(self, run: str, entries: Sequence[Entry]) -> str:
-        """Write entries of a run, and return the path of the file."""
+        """Write a run's entries; return the path."""
         path = self._path(run)
         content = [entry.model_dump(mode="json") for entry in entries]
         body = {"format": SPOOL, "run": run, "sha256": _digest(content), "entries": content}
@@ -215,7 +215,7 @@ class LocalSpool:
         return str(path)
 
     def kept(self, run: str) -> Sequence[Entry]:
-        """Return the entries of a run. An unusable file is renamed and counts as empty."""
+        """Return a run's entries; an unusable file is renamed and counts as empty."""
         path = self._path(run)
         try:
             return _parse_entries(path.read_bytes(), run)
@@ -232,7 +232,7 @@ class LocalSpool:
         return sorted(path.stem for path in self._folder.glob("[!.]*.json"))
 
     def forget(self, run: str) -> None:
-        """Delete the file of a run and empty folders; warn if that fails."""
+        """Delete a run's file and empty folders; warn if that fails."""
         path = self._path(run)
         try:
             path.unlink(missing_ok=True)
@@ -258,7 +258,7 @@ class LocalSpool:
 
 
 def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
-    """Parse a file; the `ValueError` describes the problem for users."""
+    """The `ValueError` describes the problem for users."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:

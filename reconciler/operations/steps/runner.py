@@ -57,9 +57,8 @@ def run_under_lease(
 ) -> RunOutcome:
     """Run what `decide` returns for the state under the lease; `result` is `None` if there was nothing to do.
 
-    If `decide` raises, nothing was done and the lease is released. Without `keeps_state` the run uses an empty
-    state
-    in memory: it waits for no store, recovers nothing and writes no owner marks.
+    If `decide` raises, nothing was done and the lease is released. Without `keeps_state` the run uses an empty state in
+    memory: it waits for no store, recovers nothing and writes no owner marks.
 
     Raises:
         IncompleteError: Doubtful actions of an earlier run cannot be settled, or the state cannot be written.
@@ -92,11 +91,10 @@ class OwnerMarks:
         self._basis: Basis | None = None
         self._is_planned = False
         self._written: dict[str, frozenset[str]] = {}
-        """Owned keys written to each cluster that the run changes."""
         self._warned: set[str] = set()
 
     def wrap_decide(self, decide: Decide) -> Decide:
-        """Wrap `decide` to also take ownership of what the plan changes.
+        """Wrap `decide` to take ownership of what the plan changes.
 
         Raises:
             StalePlanError: Another workspace took a resource after the plan.
@@ -116,7 +114,7 @@ class OwnerMarks:
             self._written = {name: frozenset() if name in new else _owned_keys(record, name) for name in clusters}
             if todo.plan is not None:
                 taken = {**{name: {} for name in new}, **_keys_to_take(todo)}
-                try:  # new clusters last: a refusal by another cluster must precede a creation
+                try:  # new clusters last: another cluster's refusal must precede a creation
                     for cluster, keys in sorted(taken.items(), key=lambda item: (item[0] in new, item[0])):
                         self._take_keys(cluster, keys, record, makes=cluster in new)
                 except ReconcilerError:
@@ -188,7 +186,7 @@ def _owned_keys(record: Record, cluster: str) -> frozenset[str]:
 
 
 def _keys_to_take(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
-    """Return the keys that a plan changes by cluster, with the owner from whom each may be taken."""
+    """By cluster, with the owner from whom each key may be taken."""
     taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
     for action in todo.actions:
         match action:
@@ -204,7 +202,7 @@ def _keys_to_take(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
 
 
 def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
-    """Run a coroutine. Its task returns `None`, because asyncio would log a large result twice."""
+    """The task returns `None`: asyncio would log a large result twice."""
     results: list[RunOutcome] = []
 
     async def drive() -> None:
@@ -221,7 +219,7 @@ def _memory_state() -> ObjectStore:
 
 
 _LONG_LEASE: Final = Terms(lease_s=365 * 86_400)
-"""No process waits for the lease of a state in memory; it must outlive a suspended process."""
+"""No process waits for this lease; it must outlive a suspended process."""
 
 
 def _build_caller(site: Site, terms: Terms) -> Caller:
@@ -246,11 +244,11 @@ def _build_caller(site: Site, terms: Terms) -> Caller:
 
 
 _POLL_S: Final = 0.2
-"""Limit of one wait: Python runs a signal handler only after a wait that began just after the signal."""
+"""Python runs a signal handler only after a wait that began just after the signal."""
 
 
 class Stop:
-    """A stop request; callable from signal handlers and any thread.
+    """A stop request; thread-safe and signal-safe.
 
     Uses a queue, whose `put` may interrupt its own `get`: an event's lock would deadlock.
     """
@@ -262,7 +260,7 @@ class Stop:
 
     @property
     def is_requested(self) -> bool:
-        """Report whether a stop was requested."""
+        """Whether a stop was requested."""
         return self._is_requested
 
     def request(self) -> bool:
@@ -287,7 +285,7 @@ class Stop:
 
     @contextmanager
     def ends(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` on a request during the block; at once if requested before."""
+        """Call `end` on a request during the block, or at once after an earlier one."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -299,7 +297,7 @@ class Stop:
 
 @contextmanager
 def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """End jobs that only read on a request. Spark is stopped instead of raising, which would print a long trace."""
+    """End jobs that only read on a request. Spark is stopped: an exception would print a long trace."""
     failed: Exception | None = None
     with stop.ends(jobs.stop):
         try:
@@ -314,9 +312,9 @@ def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteOptions:
-    """Access to clusters through the files of a workspace, a state, or `--cluster`.
+    """Access to clusters through a workspace's files, a state, or `--cluster`.
 
-    Migrations are stored on the cluster, not in a state, so no lease is needed: another process may hold it.
+    Migrations are stored on the cluster, so no lease is needed.
     """
 
     invocation: Invocation
@@ -325,10 +323,10 @@ class SiteOptions:
     no_state: bool = False
     """Skip the state and its check of cluster ids."""
     at: Sequence[str] | None = None
-    """Clusters by `--cluster`, instead of files and a state; `None`: the command has no such option."""
+    """Clusters by `--cluster`; `None`: the command has no such option."""
 
     def site(self, *, is_reader: bool = False) -> Site:
-        """Open the workspace, state or clusters, without contacting a cluster."""
+        """Open workspace, state or clusters, without contacting a cluster."""
         if self.at:
             return open_at(self.invocation, self.at)
         if self.state_url is not None:
@@ -347,7 +345,7 @@ class SiteOptions:
         return {} if self.no_state else recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
-        """Check that a cluster answers and is the recorded one.
+        """Require that a cluster answers and is the recorded one.
 
         Raises:
             RetryableError: It cannot be reached, or its recorded root is empty.
@@ -355,7 +353,7 @@ class SiteOptions:
         check_answers(site, cluster, self.recorded(site))
 
     def check_writable(self, site: Site, cluster: str) -> None:
-        """Check that a cluster may be written to.
+        """Require that a cluster may be written to.
 
         Raises:
             RetryableError: Its recorded root is empty.
@@ -393,7 +391,7 @@ class Emergency(SiteOptions):
     def run_actions(
         self, site: Site, clusters: AbstractSet[str], decide: Callable[[Snapshot | None], Sequence[Action]]
     ) -> Mapping[str, ReconcilerError]:
-        """Run what `decide` returns for the state (`None`: without one); return errors by action id."""
+        """Run what `decide` returns for the state, if there is one; return errors by action id."""
 
         def decide_now(basis: Basis) -> ToDo:
             actions = () if basis.is_again else tuple(decide(None if self.no_state else basis.snapshot))
@@ -443,7 +441,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def verdict_on_each(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return the final error if some of several orders failed; `errors` has one entry per order.
+    """Return the final error if some orders failed; `errors` has an entry per order.
 
     `what` is the plural noun.
     """

@@ -54,25 +54,25 @@ if TYPE_CHECKING:
 
 
 def mirror_at(links: Links, full_name: str) -> MirrorSeen | None:
-    """Return the mirror that a topic is or was; `None` if it never was one."""
+    """Return the mirror that a topic is or was, or `None`."""
     return next(iter(links.mirrors(name=full_name)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedMirrors:
-    """Stopped mirrors of an original source, from which it may be restored."""
+    """Stopped mirrors from which an original source may be restored."""
 
     providers: Mapping[str, Provider]
     cluster: str
     full_name: str
     mirrors: tuple[MirrorSeen, ...]
     unanswered: tuple[ReconcilerError, ...] = ()
-    """Errors of clusters that may have further mirrors."""
+    """Errors of clusters that may have further ones."""
     links: tuple[str, ...] = ()
     """Links named by the caller; empty: any."""
 
     def only(self) -> MirrorSeen:
-        """Return the only mirror from which the topic can be restored.
+        """Return the only such mirror.
 
         Raises:
             RetryableError: The cluster that may have it does not answer.
@@ -118,9 +118,9 @@ class StoppedMirrors:
 def stopped_mirrors(
     providers: Mapping[str, Provider], cluster: str, full_name: str, link_names: Collection[str] | None = None
 ) -> StoppedMirrors:
-    """Return the mirrors from which a topic may be restored, limited to links of these names.
+    """Return the mirrors from which a topic may be restored, limited to `link_names`.
 
-    Only clusters at bidirectional links are queried; without a result also the others, for a better error.
+    Queries clusters at bidirectional links; without a result also the others, for a better error.
     """
     links = links_of(provider_named(providers, cluster)).links()
     linked = [
@@ -155,7 +155,7 @@ def stopped_mirrors(
 
 
 def is_both_ways(link: LinkSeen) -> bool:
-    """Report whether mirrors can swap roles over a link, as seen from this half."""
+    """Return whether mirrors can swap roles over a link, as seen from this half."""
     spec = link.declared.spec
     return spec.mode == "bidirectional" and not spec.prefix
 
@@ -191,16 +191,15 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def _never_followed(provider: Provider, own: MirrorSeen) -> bool:
-    """Report whether a restore was ended by a failover before anything was copied."""
+    """A failover ended the restore before anything was copied."""
     positions = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
 def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
-    """Return the offset at which to cut each partition of an original source: the last that both sides share.
+    """Return the offset at which to cut each partition of an original source: the last common one.
 
-    With an offset map, the last common records are compared. Records of other producers in the mirror end what is
-    shared.
+    With an offset map, the last common records are compared. Records of other producers end the common part.
     """
     provider, topic = provider_named(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
@@ -225,7 +224,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
 def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
     """Add records that only restored topics have to the measures, if offsets do not show them.
 
-    Topics that cannot be compared become unmeasured.
+    Incomparable topics become unmeasured.
     """
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
@@ -258,7 +257,7 @@ def source_of(mirror: MirrorSeen) -> Address:
 
 
 def check_own_records(links: LinksByJobs, mirror: MirrorSeen) -> None:
-    """Reject a mirror with records of other producers, which its source would never receive."""
+    """Reject a mirror with records of other producers, which its source would never get."""
     foreign = links.foreign([mirror.name]).get(mirror.name, ())
     if foreign:
         where = first_few([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
@@ -282,7 +281,7 @@ def check_source(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
 
 
 def check_source_ends(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
-    """Reject the reversal of a mirror whose source is a mirror."""
+    """Reject a reversal whose source is a mirror."""
     source_mirror = mirror_at(links_of(provider_named(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
         message = f"mirror {mirror.name} cannot be reversed: its source is itself a mirror ({source_mirror.status})"
@@ -297,7 +296,7 @@ def check_shut(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
 
 
 def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
-    """Return a mirror, unless it was stopped by another verb."""
+    """Return a mirror, unless another verb stopped it."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
         message = (
             f"mirror {mirror.name} of cluster {mirror.cluster} was stopped in the meantime, by {mirror.stopped_by}"
@@ -324,7 +323,7 @@ def broken_reversal_error(mirror: MirrorSeen, peer: MirrorSeen) -> UserError:
 
 
 # A transition repeats its first unfinished step until done. Each step is durable on its cluster before the next, so any
-# process can continue after a crash, and concurrent ones notice each other. Both sides are never writable at once.
+# process can continue, and concurrent ones notice each other. Both sides are never writable at once.
 
 
 _M = MirrorStatus
@@ -337,16 +336,16 @@ class TakenBackError(UserError):
 UNDER_WAY: Final = frozenset(
     {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}
 )
-"""States of transitions in progress."""
+"""Transitions in progress."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """Drives transitions of mirrors. Can be repeated after any failure."""
+    """Drives transitions of mirrors. Repeatable after any failure."""
 
     providers: Mapping[str, Provider]
     copy: Callable[[MirrorSeen, Mapping[int, int] | None], object]
-    """Copies a mirror up to these ends, or its source's current ones."""
+    """Copies a mirror up to these ends, or its source's."""
     sync: Callable[[MirrorSeen], object]
     """Syncs configs and groups of a mirror for the last time."""
     new_id: Callable[[], str]
@@ -354,7 +353,7 @@ class Driver:
     """Called before each step; raises to stop."""
 
     def promote(self, cluster: str, full_name: str) -> MirrorSeen:
-        """Promote a mirror once it has all records of its source; continues a promotion in progress.
+        """Promote a mirror once it has all records of its source; continues a promotion.
 
         Raises:
             IncompleteError: It cannot reach its source's ends now.
@@ -364,12 +363,12 @@ class Driver:
         mirror = links.mirror(full_name)
         if not _is_begun(mirror, {PROMOTE}):
             if PROMOTE in MIRROR.legal(mirror.status):
-                check_source(self.providers, mirror)  # without a source, nothing is begun
+                check_source(self.providers, mirror)  # begin nothing without a source
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
         return check_outcome(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> MirrorSeen:
-        """Swap the roles of a mirror and its source without loss; return the new mirror on the other side.
+        """Swap the roles of a mirror and its source without loss; return the new mirror.
 
         Raises:
             RetryableError: A cluster does not answer.
@@ -382,7 +381,7 @@ class Driver:
                 self._check_sides(f"mirror {full_name} cannot be reversed", mirror)
                 check_source_ends(self.providers, mirror)
                 check_source(self.providers, mirror)
-                # Copy most records before producers are stopped; if that fails, they are never stopped.
+                # Copy most records before producers are stopped; a failure then stops none.
                 self.may_go_on()
                 self.copy(mirror, None)
                 check_own_records(links, mirror)
@@ -403,13 +402,10 @@ class Driver:
         wanted: MirrorTopic | None = None,
         approved: tuple[Stretch, ...] | None = None,
     ) -> tuple[MirrorSeen, Mapping[int, TruncatedPartition]]:
-        """Turn the original source of a stopped mirror into its mirror, cutting records written here since.
+        """Turn the original source of a stopped mirror into its mirror, cutting records written since.
 
-        Return the mirror and the cut of each partition. `diverged`: handling of records that only this topic
-        has, if
-        the platform does not cut them. `wanted`: the declared mirror, which selects the link. `approved`: limit
-        of the
-        cut.
+        Return the mirror and each partition's cut. `diverged`: what to do with records that only this topic has, if the
+        platform does not cut them. `wanted`: the declared mirror, which selects the link. `approved`: limit of the cut.
 
         Raises:
             StalePlanError: More would be cut than approved.
@@ -434,7 +430,6 @@ class Driver:
     def _choose_peer(
         self, cluster: str, full_name: str, current: MirrorSeen | None, wanted: MirrorTopic | None
     ) -> MirrorSeen:
-        """Return the mirror to restore from: that of a restore in progress, or the wanted one."""
         if current is not None and _is_begun(current, {RESTORE}):
             if wanted is not None and (current.link, current.source_cluster) != (wanted.link, wanted.source_cluster):
                 raise _other_restore_error(current, wanted)
@@ -452,7 +447,7 @@ class Driver:
     def _check_approved(
         self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
-        """Return where to cut a topic; rejects a cut that exceeds the approval."""
+        """Reject a cut that exceeds the approval."""
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
         if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
@@ -461,7 +456,7 @@ class Driver:
         return at
 
     def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
-        """Return where each partition of an original source is to be cut."""
+        """Return where to cut each partition of an original source."""
         return cuts(self.providers, cluster, full_name, peer)
 
     def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> MirrorSeen:
@@ -550,23 +545,16 @@ class Driver:
         source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> None:
-        """Reject the swap if a side received records since the rest was copied.
-
-        Raises:
-            ReconcilerError: The source did: a closed mirror cannot copy them.
-        """
+        """Reject the swap if a side received records since the copy; a closed mirror cannot copy them."""
         self._shut_source(mirror, operation)
         self._copy_all(links, mirror, self._source_ends(mirror))  # transactions may have ended since
         links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
 
     def _take_back(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, error: UserError) -> None:
-        """Resume a mirror whose reversal cannot continue because its source mirrors another topic or was failed over.
+        """Resume a mirror whose source mirrors another topic or was failed over, and raise `TakenBackError`.
 
         Otherwise it would be reversed much later, when its source accepts records again.
-
-        Raises:
-            TakenBackError: The mirror was resumed.
         """
         source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
         if source_mirror is None or (
@@ -594,7 +582,7 @@ class Driver:
         links.advance(mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
     def _become_mirror(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
-        """Continue after the old mirror has stopped; until then, drive the old mirror."""
+        """Drive the old mirror until it has stopped."""
         peer = self._source_mirror_of(mirror)
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
@@ -613,7 +601,7 @@ class Driver:
         links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)  # closes all partitions
         try:
             ends = self._check_approved(mirror.cluster, mirror.name, peer, operation.approved)
-        except StalePlanError:  # producers wrote before the topic closed: reopen it as if nothing had begun
+        except StalePlanError:  # producers wrote before the topic closed: reopen it
             links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
         mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
@@ -622,7 +610,7 @@ class Driver:
     def _restore(
         self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, cut: dict[int, TruncatedPartition]
     ) -> MirrorSeen:
-        # Close again: a late process may have reopened the topic.
+        # A late process may have reopened the topic.
         links.join(mirror.name, self._source_mirror_of(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         source = mirror.source_topic_id or ""
@@ -685,7 +673,7 @@ class Driver:
         return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
     def _record_trouble(self, links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
-        """Record the error of a transition for `mirror errors`, unless this process was stopped or lost the lease."""
+        """Record an error for `mirror errors`, unless this process was stopped or lost the lease."""
         try:
             self.may_go_on()
         except ReconcilerError:
@@ -717,7 +705,7 @@ Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-an
 
 
 def drive(driver: Driver, action: Transition) -> MirrorSeen:
-    """Drive the transition of an action, and return the mirror at its address.
+    """Drive an action's transition; return the mirror at its address.
 
     Raises:
         IncompleteError: It is in progress and cannot continue now.
@@ -752,7 +740,7 @@ def drive(driver: Driver, action: Transition) -> MirrorSeen:
 
 
 def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
-    """Report whether it is done: a lost answer, or another run was faster."""
+    """After a lost answer, or if another run was faster."""
     mirror = links_of(driver.providers[cluster]).mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
@@ -771,7 +759,7 @@ _CONTINUE_HINT: Final = "Continue with: reconciler run --once --only mirror"
 
 
 def explain_halted(providers: Mapping[str, Provider], address: Address) -> IncompleteError | None:
-    """Return the error for an interrupted transition; `None` if not interrupted, or unknown."""
+    """Return the error for an interrupted transition, or `None`."""
     try:
         links = links_of(providers[cluster_of(address) or ""]).by_jobs
         mirror = None if links is None else mirror_at(links, full_name_of(address))
@@ -826,22 +814,21 @@ def explain_all_halted(
     return tuple(error for action in transitions if (error := explain_halted(providers, action.address)) is not None)
 
 
-# A promotion cannot be undone, so the mirror is copied until its lag is zero. If the lag does not shrink, nothing
-# changed.
+# A promotion is final, so the mirror is copied until its lag is zero. If the lag does not shrink, nothing changed.
 
 
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
-"""Pause between attempts while the source grows or has an open transaction."""
+"""While the source grows or has an open transaction."""
 SAME_AGAIN: Final = "Run the same command again; an apply: --resume"
-"""Hint to continue; only an apply can be resumed."""
+"""Only an apply can be resumed."""
 _SLICE_S: Final = 0.1
-"""Pauses are cut into slices to notice a stop: signal handlers cannot set events."""
+"""Signal handlers cannot set events, so pauses are sliced to notice a stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Lag of one partition; `stable` is the start of an open transaction, if any."""
+    """Lag of one partition; `stable` is the start of an open transaction."""
 
     partition: int
     lag: int

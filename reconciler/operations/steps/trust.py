@@ -1,8 +1,8 @@
 """Check where secrets may be sent before a cluster is opened.
 
 A manifest names a secret and its address, so its author could send any secret anywhere. Hence the workspace must allow
-the reference, the address must be known or allowed by a person, and the connection encrypted unless the Cluster waives
-it. For a pull request, only its base decides what is allowed and known.
+the reference, a person or the past the address, and the connection is encrypted unless the Cluster waives it. For a
+pull request, only its base decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SentSecret(NamedTuple):
-    """A secret, and the addresses it is sent to."""
+    """A secret, and the addresses that receive it."""
 
     field: str
     reference: str
@@ -46,12 +46,12 @@ class _TrustedFacts:
     endpoints: frozenset[str] = frozenset()
     """Endpoints of object storage."""
     places: frozenset[str] = frozenset()
-    """URLs of object storage and state as written."""
+    """Of object storage and state, as written."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Checks the secrets and locations of a workspace's clusters before they are opened."""
+    """Checks the secrets and locations of clusters before they are opened."""
 
     invocation: Invocation
     select: Select
@@ -61,7 +61,7 @@ class Trust:
     """Recorded clusters by name; empty if unknown."""
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse a cluster that would receive a secret it must not. Contacts nothing.
+        """Reject a cluster that would receive a secret it must not. Contacts nothing.
 
         Raises:
             BlockedError: A secret would be sent to a new address; `--allow connect:ADDR` allows it.
@@ -76,11 +76,7 @@ class Trust:
         self._check_files(about, cluster)
 
     def check_state(self) -> None:
-        """Refuse a pull request that moves the state to a location unknown to its base.
-
-        Raises:
-            BlockedError: The location is new.
-        """
+        """Raise `BlockedError` if a pull request moves the state to a location unknown to its base."""
         self._check_location("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
 
     @cached_property
@@ -93,7 +89,7 @@ class Trust:
 
     @cached_property
     def base_guards(self) -> Guards | None:
-        """Guards of the base; `None`: not a pull request, or a new workspace."""
+        """Guards of the base; `None`: no pull request, or a new workspace."""
         if self._base is None:
             return None
         folder = self._base.of(self.loaded.folder)
@@ -131,7 +127,7 @@ class Trust:
         )
 
     def _base_version(self, file: Path) -> Path:
-        """Return the base's version of a variables file; files outside the repository cannot be changed by it."""
+        """A pull request cannot change files outside the repository."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
@@ -164,7 +160,7 @@ class Trust:
         return UserError(message, hint=f"{hint}, on the base branch." if self._is_pull_request else f"{hint}.")
 
     def _check_files(self, about: str, cluster: Cluster) -> None:
-        """Refuse files outside the workspace that only a pull request names."""
+        """Files outside the workspace must not only be named by a pull request."""
         named = tuple(_files_of(cluster))
         if not named or not self._is_pull_request:
             return
@@ -177,7 +173,7 @@ class Trust:
                 raise UserError(message, hint="Nothing was read. A pull request may only name files of the workspace.")
 
     def _check_location(self, about: str, address: str, location: LocationSpec) -> None:
-        """Refuse endpoints and folders outside that only a pull request names."""
+        """Endpoints and folders outside must not only be named by a pull request."""
         if self._base is None:
             return
         scheme, _, name = location.url.partition("://")
@@ -190,7 +186,7 @@ class Trust:
             raise BlockedError(message, hint=hint)
 
     def _check_place(self, root: Path, about: str, name: str, url: str) -> None:
-        """Refuse unknown folders outside the repository, and folders that link out of it."""
+        """Also reject folders that link out of the repository."""
         place = self.loaded.folder.resolve() / name
         if not Path(os.path.normpath(place)).is_relative_to(root):
             if url in self._trusted_facts.places:
@@ -211,7 +207,7 @@ class Trust:
 
 
 def refuse_plaintext(cluster: Cluster, about: str) -> None:
-    """Refuse a cluster that would receive a password or token in clear text."""
+    """Reject sending a password or token in clear text."""
     for field, message in plaintext_of(cluster):
         raise UserError(f"{about}: {field} {message}", hint=HINT)
 
@@ -227,13 +223,12 @@ def secrets_of(cluster: Cluster) -> Iterator[SentSecret]:
 
 
 def _storage_of(cluster: Cluster) -> frozenset[str]:
-    """Return the addresses that receive keys of object storage; only for embedded clusters."""
     storage = cluster.spec.object_storage if cluster.spec.root is not None else None
     return frozenset() if storage is None else frozenset({storage.endpoint or storage.url})
 
 
 def addresses_of(cluster: Cluster) -> frozenset[str]:
-    """Return all addresses to which a cluster may send secrets."""
+    """Return all addresses that may receive a cluster's secrets."""
     sent = frozenset(address for sent in secrets_of(cluster) for address in sent.to)
     return sent | cluster.spec.connection.targets() | _storage_of(cluster)
 
@@ -253,7 +248,7 @@ def _files_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def _find_link(folder: Path) -> Path | None:
-    """Return a symbolic link at any depth below a folder: it may lead anywhere."""
+    """A symbolic link may lead anywhere."""
     for inside, folders, files in os.walk(folder):
         link = next((name for name in (*folders, *files) if (Path(inside) / name).is_symlink()), None)
         if link is not None:
@@ -262,7 +257,7 @@ def _find_link(folder: Path) -> Path | None:
 
 
 def _allows(pattern: str, reference: str) -> bool:
-    """Report whether an entry of `spec.references.allow` covers a reference, after resolving links and `..`."""
+    """Links and `..` are resolved first."""
     kind, _, wanted = pattern.partition(":")
     source, _, name = reference[2:-1].partition(":")
     if kind != source:

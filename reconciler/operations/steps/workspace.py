@@ -77,7 +77,7 @@ def excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> froze
     return frozenset(
         cluster
         for cluster in clusters
-        # names have no NUL, so only a pattern for all names matches this
+        # no name has a NUL, so only a pattern for all names matches
         if all(any(matches(pattern, f"{kind}/{cluster}/\0") for pattern in patterns) for kind in _ON_CLUSTER)
     )
 
@@ -98,7 +98,7 @@ class Providers(Mapping[str, Provider]):
     def __init__(
         self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
     ) -> None:
-        """`check` may reject a cluster before it is opened."""
+        """`check` may reject a cluster first."""
         self._clusters = clusters
         self._check = check
         self._edge = edge
@@ -135,7 +135,7 @@ class Providers(Mapping[str, Provider]):
 
 @dataclass(frozen=True)
 class Site:
-    """Clusters, state and owner of a command; nothing was contacted yet."""
+    """Clusters, state and owner of a command, before any contact."""
 
     invocation: Invocation
     edge: Edge
@@ -153,7 +153,7 @@ class Site:
 
     @property
     def desired(self) -> Desired:
-        """Resources of the files; empty if none were read."""
+        """Resources of the files, if any were read."""
         return {}
 
     @property
@@ -167,23 +167,23 @@ class Site:
         return Providers(self.clusters, self.edge, self.check_trusted)
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Accept every cluster, because it was named on the command line."""
+        """Accept every cluster of the command line."""
 
     def _check_state(self) -> None:
         pass
 
     def me(self, lineage: str) -> ResourceOwner:
-        """Return this workspace as an owner; `lineage` is that of the state."""
+        """Return this workspace as an owner."""
         return ResourceOwner.of(self.owner.workspace, self.owner.environment, lineage, self.state_settings.url)
 
     def relative_root(self, name: str) -> str | None:
-        """Return the root of an embedded cluster if it is relative to a folder that the state does not record."""
+        """Return an embedded cluster's root if it is relative to an unknown folder."""
         root = self.clusters[name].spec.root
         url = "" if root is None else root.url
         return url if url.startswith("file://") and not url.startswith("file:///") else None
 
     def warn_about_local_state(self) -> None:
-        """Warn a pipeline that its local state is lost with the machine."""
+        """Warn a pipeline that its local state disappears with the machine."""
         if self.edge.environ.get("CI") and self.state_settings.scheme == "file":
             self.invocation.warn(
                 f"the state is a local folder ({self.state_settings.url}): the next pipeline run will not see it"
@@ -197,7 +197,7 @@ class Work(Site):
     select: Select
     loaded: LoadedWorkspace
     back_to: int | None = None
-    """Serial of the state that replaces the files in a rollback."""
+    """Serial of the state that a rollback returns to."""
 
     @cached_property
     def trust(self) -> Trust:
@@ -207,13 +207,13 @@ class Work(Site):
 
     @cached_property
     def guards(self) -> Guards:
-        """Effective guards; a pull request requires no fewer approvers than its base."""
+        """Effective guards; a pull request requires at least its base's approvers."""
         with suppress(UserError):  # the plan reports the error and shows the guards as they are
             return with_base(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
     def lowered_guards(self) -> tuple[PlanFinding, ...]:
-        """Return findings about guards that a pull request lowers, or that cannot be compared."""
+        """Return findings about guards that a pull request lowers, or that are incomparable."""
         try:
             base = self.trust.base_guards
         except UserError as error:
@@ -225,14 +225,14 @@ class Work(Site):
         """Return `None`: roots are relative to this workspace."""
 
     def check_trusted(self, cluster: Cluster) -> None:
-        """Check that the secrets of a cluster may be sent where the files specify."""
+        """Check that a cluster's secrets may be sent where the files specify."""
         self.trust.check(cluster)
 
     def _check_state(self) -> None:
         self.trust.check_state()
 
     def _recorded(self) -> Mapping[str, Cluster]:
-        """Return recorded clusters; empty if the state cannot be read."""
+        """Empty if the state cannot be read."""
         try:
             snapshot = read_snapshot(self.state, owner=self.owner)
         except ReconcilerError:
@@ -253,14 +253,14 @@ class Work(Site):
 
     @cached_property
     def to_read(self) -> tuple[str, ...]:
-        """Names of the clusters to read, without those excluded completely."""
+        """Names of clusters to read, without completely excluded ones."""
         skipped = excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
 @dataclass(frozen=True)
 class StateSite(Site):
-    """The state of a workspace, of whose files only `reconciler.yaml` was read."""
+    """A workspace's state; only `reconciler.yaml` was read."""
 
     trust: Trust
 
@@ -269,10 +269,10 @@ class StateSite(Site):
 
 
 def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Work:
-    """Load the workspace without contacting a cluster or store. `is_reader` makes state and clusters read-only."""
+    """Load the workspace without any contact. `is_reader` makes state and clusters read-only."""
     loaded = load_files(invocation, select)
     if select.changed_since is not None:
-        # Resolve to a commit for saved plans and runs: after a merge, the branch has no changes.
+        # A saved plan or run needs a commit: after a merge, the branch has no changes.
         select = replace(select, changed_since=invocation.fork_point(loaded.folder, select.changed_since))
     declared = (item.resource for item in loaded.desired.values())
     return Work(
@@ -288,7 +288,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
 
 
 def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
-    """Open only the state of a workspace, whose manifests may be broken. `is_reader` makes it read-only."""
+    """Open only the state; manifests may be broken. `is_reader` makes it read-only."""
     workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
     alone = LoadedWorkspace(
         workspace=workspace,
@@ -334,7 +334,7 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
 
 
 def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
-    """Open clusters without a workspace or state, from `NAME=URL` of embedded ones or manifest files."""
+    """Open clusters without a workspace or state: embedded ones as `NAME=URL`, others as manifest files."""
     clusters: dict[str, Cluster] = {}
     for text in places:
         is_place = "=" in text and not text.endswith((".yaml", ".yml"))
@@ -397,7 +397,7 @@ def edge_of(
 
 
 def _mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
-    """Yield the source topics of mirrors, whose full names a platform with flat names must know."""
+    """A platform with flat names must know the sources' full names."""
     for item in items:
         match item.resource:
             case MirrorLink(spec=spec):
@@ -409,7 +409,7 @@ def _mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Ad
 
 
 def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
-    """Return store settings of a declared location; relative folders start at `folder`."""
+    """Return a location's store settings; relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
     ).resolved(folder)
@@ -429,11 +429,11 @@ def provider_of(site: Site, address: Address) -> Provider:
 
 
 def clusters_meant(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the clusters that addresses and patterns can name, sorted; others are not contacted."""
+    """Return the clusters that the arguments can name, sorted; others are not contacted."""
     meant: set[str] = set()
     for text in texts:
         cluster = cluster_of(Address(text)) or "*"
         meant |= set(site.clusters) if "*" in cluster else {cluster}
     for name in sorted(meant):
-        site.providers[name]  # rejects an unknown name
+        site.providers[name]
     return tuple(sorted(meant))
