@@ -1,4 +1,4 @@
-"""Resources that producers, consumers and transactions need of a cluster."""
+"""What producers, consumers and transactions need of a cluster."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ClusterContext:
     storage: ObjectStore | None = None
     """Object storage of its remote tier."""
     cache_folder: str | None = None
-    """Default cache folder for remote reads; an absolute path."""
+    """Absolute path of the default cache folder for remote reads."""
     heads: RecentHeads = field(default_factory=RecentHeads)
-    """Shared by its writers: concurrent appends to one partition are one swap."""
+    """Shared by its writers, so that concurrent appends to a partition take one swap."""
 
     @property
     def remote(self) -> RemoteTier | None:
@@ -43,7 +43,7 @@ class ClusterContext:
         """Return a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it, whether it exists or not.
+            NotAuthorizedError: The caller may not describe it, existing or not.
         """
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)

@@ -1,4 +1,4 @@
-"""Object keys of an embedded cluster. No other module builds one."""
+"""Object keys of an embedded cluster; no other module builds them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PIECES_OF_PAGE: Final = 4
 _SHORT_NONCE: Final = 8
 _LONG_NONCE: Final = 16
 _LONGEST_ENCODED: Final = 249
-"""Longest name that fits, with `.json`, into a file name; any name of 249 legal characters does."""
+"""Bytes that fit, with `.json`, into a file name; any name of 249 legal characters does."""
 
 
 def catalog_key(serial: int) -> str:
-    """Return a fresh key of a snapshot, or of a commit too large for the head."""
+    """Return a new key of a snapshot, or of a commit too large for the head."""
     return f"catalog/{serial:012}-{nonce()[:_SHORT_NONCE]}.json.gz"
 
 
 def serial_of_catalog_key(key: str) -> int | None:
-    """Return the serial of a snapshot or commit from its key, or `None`."""
+    """Return the serial in the key of a snapshot or commit, or `None`."""
     digits = key.removeprefix("catalog/").partition("-")[0]
     return int(digits) if digits.isdecimal() else None
 
@@ -42,18 +42,18 @@ def heads_prefix(topic_id: str) -> str:
 
 
 def head_key(topic_id: str, partition: int) -> str:
-    """Return the key of a partition's register."""
+    """Return the key of a partition's head."""
     return f"{heads_prefix(topic_id)}{partition:05}.json"
 
 
 def partition_of_head(key: str) -> tuple[str, int]:
-    """Return topic id and partition of a head's key."""
+    """Return the topic id and partition of a head's key."""
     _, topic_id, name = key.split("/")
     return topic_id, int(name.removesuffix(".json"))
 
 
 def is_head_key(key: str) -> bool:
-    """Whether a key is a partition's register; people and tools leave other objects there."""
+    """Whether a key is a head's; people and tools may leave other objects under the prefix."""
     try:
         return key == head_key(*partition_of_head(key))
     except ValueError:
@@ -61,24 +61,24 @@ def is_head_key(key: str) -> bool:
 
 
 def topic_of_head(key: str) -> str:
-    """Return the topic id in the prefix of a key."""
+    """Return the topic id in a key's prefix."""
     return key.removeprefix(HEADS).partition("/")[0]
 
 
 def page_key(topic_id: str, partition: int) -> str:
-    """Return a fresh key of a page."""
+    """Return a new key of a page."""
     return f"{PAGES}{topic_id}/{partition:05}/{nonce()}.json"
 
 
 def partition_of_page(key: str) -> tuple[str, int] | None:
-    """Return topic id and partition of a page's key, or `None`."""
+    """Return the topic id and partition of a page's key, or `None`."""
     pieces = key.split("/")
     is_page = key.startswith(PAGES) and len(pieces) == _PIECES_OF_PAGE and pieces[2].isdecimal()
     return (pieces[1], int(pieces[2])) if is_page else None
 
 
 def part_key(full_name: str, partition: int) -> str:
-    """Return a fresh key of a part: tiers are folders (KIP-37)."""
+    """Return a new key of a part; namespace tiers become folders (KIP-37)."""
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
     return f"{PARTS}{folders}{name}_{partition}/{nonce()[:_LONG_NONCE]}.parquet"
@@ -114,7 +114,7 @@ def transactional_id_of_key(key: str) -> str | None:
 
 
 def check_producer_id(producer_id: str) -> None:
-    """Reject an invalid producer id; it is stored in every entry."""
+    """Reject an invalid producer id."""
     _encode_name("producer id", producer_id)
 
 
@@ -135,7 +135,7 @@ def runner_key(job: str) -> str:
 
 
 def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | None:
-    """Return the name in a key, or `None` if it is not in canonical form."""
+    """Return the name in a key, or `None` if its encoding is not canonical."""
     try:
         name = unquote(key.removeprefix(prefix).removesuffix(".json"), errors="strict")
         return name if key_of(name) == key else None
@@ -144,5 +144,5 @@ def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | N
 
 
 def fresh_producer_id() -> str:
-    """Return a new producer id. It must never repeat: appends under one id are deduplicated."""
+    """Return a new producer id; it must never repeat, since appends under one id are deduplicated."""
     return nonce()[:_LONG_NONCE]

@@ -30,13 +30,13 @@ class ClusterFile:
 
 
 def read_cluster_id(store: ObjectStore) -> str | None:
-    """Return the id of the cluster in a store, or `None` if the store is empty."""
+    """Return the id of a store's cluster, or `None` if the store is empty."""
     file = read_cluster_file(store)
     return None if file is None else file.id
 
 
 def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
-    """Return a root's cluster file, by one GET, or `None` if the store is empty."""
+    """Return the cluster file with one GET, or `None` if the store is empty."""
     stored = store.get(CLUSTER)
     if stored is not None and not is_truncated_json(stored.body):
         return _parse(store, stored.body)
@@ -59,7 +59,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Create a cluster in an empty root, and return its id; an existing cluster keeps its own."""
+    """Create a cluster in an empty root and return its id, or return that of an existing cluster."""
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id
@@ -100,8 +100,7 @@ def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
 def check_arrived(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
     """Reject objects that another process wrote to a copy of the cluster's folder.
 
-    Checks only the first and last of `keys`, in writing order: an unshared folder lacks all objects from some
-    moment on.
+    Checks only the first and last of `keys`, in the order of writing: an unshared folder lacks all from some point on.
     """
     if by == this_process():
         return

@@ -1,8 +1,7 @@
 """Catalog commits: a register with a snapshot and a tail.
 
 `catalog/head.json` holds `serial, id, revision, snapshot {id, key, sha256} | null, tail [commit, …]`. A commit above 16
-KiB is stored as an object and referenced as `{serial, id, key, sha256}`. A full tail of 64 commits is replaced by a
-snapshot in one swap.
+KiB is an object, referenced as `{serial, id, key, sha256}`. A full tail of 64 commits becomes a snapshot in one swap.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.effects import note
 
-# Detection of a lost catalog: a new cluster has no catalog and no objects that imply one.
+# A lost catalog is recognised by objects that a new cluster does not have.
 
 
 _MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
-"""Prefixes that stay empty until the first topic exists."""
+"""Empty until the first topic exists."""
 
 
 def lost_catalog(store: ObjectStore, trace: str) -> UserError:
-    """Return the error for a lost catalog; `trace` is the evidence that it existed."""
+    """Return the error for a lost catalog; `trace` is evidence that it existed."""
     return UserError(f"{store.url}: {lost_text(trace)}", hint=RESTORE_HINT)
 
 
@@ -58,7 +57,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # A large first commit that failed before its swap leaves serial 1.
+        # Serial 1 may be a large first commit that failed before its swap.
         if (serial_of_catalog_key(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
@@ -89,11 +88,7 @@ def catalog_register(store: ObjectStore) -> Register:
 
 
 def named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
-    """Return the keys of the objects that the register names.
-
-    Raises:
-        UserError: The register is damaged.
-    """
+    """Return the keys of the objects that the register names."""
     try:
         check_shape(held.value["tail"], [COMMIT])
     except TypeError as error:
@@ -107,7 +102,7 @@ def _do_nothing() -> None:
 
 
 class CatalogRegister:
-    """Reads and commits the catalog of one cluster. Safe to share between threads."""
+    """Reads and commits the catalog of one cluster. Thread-safe."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -115,31 +110,26 @@ class CatalogRegister:
         self._cached = Catalog()
 
     def __reduce__(self) -> tuple[type[CatalogRegister], tuple[ObjectStore]]:
-        """Pickle the store only, without the cache."""
+        """Pickle without the cache."""
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the current catalog: one GET, plus objects not yet cached.
-
-        Raises:
-            UserError: The catalog is damaged or lost.
-        """
-        # A newer snapshot may have replaced the named objects, and a sweep deleted them.
+        """Return the current catalog: one GET, plus objects not yet cached."""
+        # A newer snapshot may have replaced the objects, and a sweep deleted them.
         return retry_missing(lambda: self._read_catalog(self._register.read()))
 
     def known(self) -> Catalog:
-        """Return the cached catalog; read it first if the cache is empty."""
+        """Return the cached catalog; read it if there is none."""
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
         """Let `decide` change a draft, commit it in one swap, and return the resulting catalog.
 
-        `decide` raises to refuse. It runs again, at most 20 times, if another commit won the race. An unchanged draft
-        commits nothing. `may_go_on` runs right before every swap and may raise.
+        `decide` raises to refuse. It runs again, at most 20 times, after a lost race. An unchanged draft commits
+        nothing. `may_go_on` runs right before every swap and may raise.
 
         Raises:
             LostRaceError: Every attempt lost the race.
-            UserError: The catalog is damaged or lost; nothing was written.
         """
         commit_id = fresh_mark()
         written: list[str] = []
@@ -162,7 +152,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # Any attempt may have succeeded: one without a response may have arrived late.
+        # Any attempt may have succeeded: an unanswered one may have arrived late.
         named = set(named_by(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
@@ -170,7 +160,6 @@ class CatalogRegister:
         return self._remember(after) if is_known else self._read_catalog(held)
 
     def _next(self, held: RegisterSnapshot | None, draft: Draft, after: Catalog, written: list[str]) -> Json:
-        """Return the register's next value, after writing the objects that it references."""
         tail: list[Json] = [] if held is None else held.value["tail"]
         snapshot: Json | None = None if held is None else held.value["snapshot"]
         frame: Json = {"serial": after.serial, "id": after.id, "revision": after.revision}
@@ -195,11 +184,7 @@ class CatalogRegister:
         return self._remember(decoded(self._store, CATALOG, catalog.value, self._fold))
 
     def _read_again(self) -> RegisterSnapshot | None:
-        """Read again if the register is missing; `None`: the cluster is new.
-
-        Raises:
-            UserError: The catalog is lost; continuing would overwrite an existing cluster.
-        """
+        """Read again if the register is missing; `None`: the cluster is new."""
         if self._cached.serial:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
@@ -211,7 +196,6 @@ class CatalogRegister:
         return held
 
     def _fold(self, value: Json) -> Catalog:
-        """Apply new commits to the cached catalog, or to the snapshot if the cache is older."""
         tail: list[Json] = value["tail"]
         cached, snapshot = self._cached, value["snapshot"]
         known = [commit["id"] for commit in tail]
@@ -228,7 +212,6 @@ class CatalogRegister:
         return catalog
 
     def _read_commit(self, commit: Json) -> Json:
-        """Return a commit with its tables, read from its object if it has one."""
         check_shape(commit, COMMIT)
         return get_gzipped(self._store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
@@ -238,17 +221,14 @@ class CatalogRegister:
         return catalog
 
 
-# Group commits: commits of many threads share one swap instead of racing.
-
-
 class GroupedCatalog(CatalogRegister):
     """A catalog for threads that commit often: commits that arrive during a swap share the next one.
 
-    Each commit succeeds or fails independently of its group.
+    Each succeeds or fails independently of the others.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister) -> None:
-        """Commit through `catalog`, which holds the cache."""
+        """`catalog` holds the cache."""
         super().__init__(store)
         self._through = catalog
         self._turn = threading.Lock()
@@ -256,7 +236,7 @@ class GroupedCatalog(CatalogRegister):
 
     @property
     def waiting(self) -> int:
-        """Number of commits that wait for the next swap."""
+        """Commits that wait for the next swap."""
         return len(self._waiting)
 
     def read(self) -> Catalog:
@@ -268,7 +248,7 @@ class GroupedCatalog(CatalogRegister):
         return self._through.known()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = lambda: None) -> Catalog:
-        """Commit alone or with a group, like `CatalogRegister.commit`."""
+        """Commit like `CatalogRegister.commit`, alone or with a group."""
         ours = _Commit(decide, may_go_on)
         self._waiting.append(ours)
         with self._turn:
@@ -306,18 +286,16 @@ class GroupedCatalog(CatalogRegister):
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """The commit of one thread, and its result."""
-
     decide: Callable[[Draft], object]
     may_go_on: Callable[[], None]
     after: Catalog | None = None
     error: BaseException | None = None
     is_stopped: bool = False
-    """Whether `may_go_on` failed: the group continues without it."""
+    """`may_go_on` failed: the group continues without this commit."""
 
 
 class _CommitStoppedError(Exception):
-    """A commit was stopped after it changed the draft, so the others must decide again."""
+    """A commit stopped after it changed the draft, so the others must decide again."""
 
 
 def _decide_all(group: list[_Commit], draft: Draft) -> None:

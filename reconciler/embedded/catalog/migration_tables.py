@@ -1,7 +1,7 @@
 """Migrations in the catalog: mounts and unmounts.
 
-A swap changes the state of a migration and of its topics together. An outbound topic is closed from `executing` on and
-removed at the end. An inbound topic exists, closed, from `prepared` on and is opened at the end.
+One swap changes a migration and its topics. An outbound topic is closed from `executing` on and removed at the end; an
+inbound topic exists, closed, from `prepared` on and is opened at the end.
 """
 
 from __future__ import annotations
@@ -55,11 +55,7 @@ def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
 
 
 def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
-    """Return a migration.
-
-    Raises:
-        UserError: It does not exist; finished migrations remove themselves.
-    """
+    """Return a migration."""
     migration_entry = catalog.migrations.get(str(migration))
     if migration_entry is None:
         message = f"migration {migration}: Data migration does not exist"
@@ -70,11 +66,7 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
 
 
 def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to unmount topics (full name → Mounting that requests it); return the migration's id.
-
-    Raises:
-        UserError: There are no topics, or one is missing, not tiered, a mirror, or already migrating.
-    """
+    """Plan to unmount topics (full name → Mounting that requests it); return the migration's id."""
     if not topics:
         raise _no_topics_error()
     migrants = [leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
@@ -82,12 +74,7 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: Migra
 
 
 def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to mount topics under free names and new ids; return the migration's id.
-
-    Raises:
-        InvalidNamespaceError: A namespace does not exist.
-        UserError: There are no topics, a name is taken, or a location is a duplicate, being mounted, or still in use.
-    """
+    """Plan to mount topics under free names and new ids; return the migration's id."""
     if not migrants:
         raise _no_topics_error()
     _check_tiered(draft, migrants[0].name)
@@ -97,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # Checked last for speed: a plan may begin thousands of mounts, each of which scans all others.
+        # Last, for speed: a plan may begin thousands of mounts, each of which scans all others.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -122,14 +109,11 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Refuse locations of topics that still exist here or are being deleted.
-
-    Two topics at one location would write to the same manifests and delete each other's objects.
-    """
+    """Refuse locations in use: two topics at one would delete each other's objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # Checked first for speed: thousands of mounts may each scan thousands of topics.
+            continue  # First, for speed: thousands of mounts may each scan thousands of topics.
         location = str(location_of(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -147,11 +131,7 @@ def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: st
 
 
 def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
-    """Apply a verb of the lifecycle; return the migration's new entry.
-
-    Raises:
-        UserError: The migration does not exist, or its state does not allow the verb.
-    """
+    """Apply a verb of the lifecycle; return the migration's new entry."""
     current = migration_with(draft, migration)
     table = lifecycle_of(current)
     state = MigrationState(current.state)
@@ -164,14 +144,14 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _hold(draft, current, None)  # It never began, so no other step releases its topics.
+            _hold(draft, current, None)  # No other step releases the topics of a migration that never began.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter(draft, migration, current, after)
 
 
 def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Move on after a state's work; return `False` without a change if another process was faster."""
+    """Enter the next state after a state's work; `False`, without a change, if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
@@ -183,17 +163,12 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
 
 
 def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
-    """Remove a migration's topics that now belong to another cluster; remote objects stay."""
+    """Remove topics that now belong to another cluster; remote objects stay."""
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 
 def check_coming(draft: Catalog | Draft, full_name: str) -> None:
-    """Refuse to mount under a name that is taken, or on a cluster that cannot read object storage.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-        UserError: The topic cannot be mounted.
-    """
+    """Refuse to mount under a taken name, or on a cluster that cannot read object storage."""
     _check_tiered(draft, full_name)
     if full_name in draft.topics:
         message = f"topic {full_name} exists: The topic has already been created"
@@ -212,11 +187,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
 
 
 def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
-    """Return the entry of a topic to unmount.
-
-    Raises:
-        UserError: The topic is missing, not tiered, a mirror, or already migrating.
-    """
+    """Return the entry of a topic to unmount."""
     try:
         topic = topic_named(draft, full_name)
     except UserError as error:
@@ -265,7 +236,6 @@ def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], reque
 
 
 def _enter(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
-    """Set a state and apply its effect on the topics."""
     after = replace(migration, state=str(state))
     draft.put_migration(number, after)
     match migration.direction, state:
@@ -290,7 +260,7 @@ def _hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> No
 
 
 def _remove(draft: Draft, migration: MigrationEntry) -> None:
-    """Remove topics from the cluster, but not their remote objects (F-R-125)."""
+    """Remove topics, but not their remote objects (F-R-125)."""
     for full_name in _topic_names(draft, migration):
         topic_id = draft.topics[full_name].id
         draft.put_topic(full_name, None)
@@ -309,12 +279,9 @@ def _no_topics_error() -> UserError:
     return UserError(message, hint="Name at least one topic.")
 
 
-# Mounted topics.
-
-
 @dataclass(frozen=True, slots=True)
 class MountedTopic:
-    """The properties of a topic to mount, from object storage."""
+    """A topic to mount, as object storage describes it."""
 
     location: TopicLocation
     partitions: int
@@ -329,10 +296,6 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
     """Create a mount's topics (by location), closed, with their original configs, location and epoch.
 
     Configs that the new namespace would change are set on the topic, so that mounting changes nothing.
-
-    Raises:
-        InvalidNamespaceError: A namespace does not exist.
-        UserError: A name is taken, or a quota would be exceeded.
     """
     for migrant in migration_with(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]
@@ -359,7 +322,6 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
 
 
 def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
-    """Return the tiering of a mounted topic; its remote data is retained if tiering was off."""
     origins = {key: (value, "topic") for key, value in effective.items()}
     if not switches_in(origins).is_off:
         return TieringEntry(str(TieringState.ENABLED), epoch)

@@ -32,16 +32,12 @@ if TYPE_CHECKING:
 
 
 def link_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEntry] | None:
-    """Return a mirror's link and its name; `None` if it was deleted."""
+    """Return a mirror's link with its name; `None` if it was deleted."""
     return next(((name, link) for name, link in catalog.links.items() if link.id == mirror.link_id), None)
 
 
 def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
-    """Return a topic with a mirror entry, stopped or not.
-
-    Raises:
-        UserError: The topic does not exist or was never a mirror.
-    """
+    """Return a topic with its mirror entry, stopped or not."""
     topic = topic_named(catalog, full_name)
     if topic.mirror is None:
         raise NotFoundError(f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list")
@@ -49,21 +45,13 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
 
 
 def ask_mirror(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
-    """Start the operation of a verb, and return the mirror's new entry.
-
-    Raises:
-        UserError: The topic is no mirror, or its state does not allow the verb.
-    """
+    """Start a verb's operation; return the mirror's new entry."""
     _, mirror = mirror_named(draft, full_name)
     return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, request))
 
 
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
-    """Make an ordinary topic the mirror of its own mirror; idempotent for an operation.
-
-    Raises:
-        UserError: The topic is a mirror or read replica, the link is missing, or the operation has ended.
-    """
+    """Make an ordinary topic the mirror of its own mirror; idempotent for an operation."""
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
     status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
@@ -76,27 +64,19 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
 
 
 def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
-    """Replace a mirror's entry, and return it.
-
-    Raises:
-        UserError: The topic is no mirror; or as `decide` raises.
-    """
+    """Replace and return a mirror's entry."""
     _, mirror = mirror_named(draft, full_name)
     return _put(draft, full_name, decide(mirror))
 
 
 def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
-    """Return a mirror and its operation in progress.
-
-    Raises:
-        UserError: No operation or another one is in progress.
-    """
+    """Return a mirror and its operation in progress."""
     _, mirror = mirror_named(catalog, full_name)
     return mirror, mirrors.under_way(full_name, mirror, operation)
 
 
 def drop_records(draft: Draft, link: LinkEntry) -> None:
-    """Turn the stopped mirrors of a deleted link into ordinary topics (F-C-091)."""
+    """Make the stopped mirrors of a deleted link ordinary topics (F-C-091)."""
     for name, topic in list(draft.topics.items()):
         if topic.mirror is not None and topic.mirror.link_id == link.id and topic.mirror.is_stopped:
             draft.put_topic(name, replace(topic, mirror=None))
@@ -112,7 +92,6 @@ def check_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry)
     """Refuse to delete a mirror in transition, or one that its link would create again.
 
     Raises:
-        UserError: It is being promoted, reversed or restored.
         BlockedError: The link's auto-create filters match it.
     """
     if topic.mirror is not None:

@@ -40,11 +40,7 @@ from reconciler.resources.mirrors import (
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
-    """Create a link; does nothing if an equal one exists.
-
-    Raises:
-        UserError: It exists and differs, its list of synced configs is incomplete, or it lacks filters.
-    """
+    """Create a link; does nothing if an equal one exists."""
     existing = draft.links.get(name)
     after = created_link(name, existing, entry)
     if after is not existing:
@@ -52,16 +48,12 @@ def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
 
 
 def alter_link(draft: Draft, name: str, declared: Json) -> None:
-    """Replace a link's declaration; its id, source and mirrors stay.
-
-    Raises:
-        UserError: The link does not exist, its list of synced configs is incomplete, or it lacks filters.
-    """
+    """Replace a link's declaration; its id, source and mirrors stay."""
     draft.put_link(name, altered_link(name, link_named(draft, name), declared))
 
 
 def delete_link(draft: Draft, name: str) -> bool:
-    """Delete a link and make its stopped mirrors ordinary topics; return whether it existed.
+    """Delete a link; its stopped mirrors become ordinary topics. Return whether it existed.
 
     Raises:
         BlockedError: It has mirrors that are not stopped.
@@ -76,7 +68,7 @@ def delete_link(draft: Draft, name: str) -> bool:
 
 
 def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEntry]:
-    """Return a link's mirrors, sorted by full name."""
+    """Return a link's mirrors, by full name, sorted."""
     return {
         name: topic.mirror
         for name, topic in sorted(catalog.topics.items())
@@ -86,7 +78,7 @@ def mirrors_of(catalog: Catalog | Draft, link: LinkEntry) -> dict[str, MirrorEnt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorShape:
-    """Declaration of a new mirror: link, the source's full name, own configs."""
+    """Declaration of a new mirror; `source` is a full name."""
 
     link: str
     source: str
@@ -97,13 +89,10 @@ class MirrorShape:
 def create_mirror(
     draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str, now_ms: int = 0
 ) -> None:
-    """Create a mirror with the partitions and synced configs of its source.
+    """Create a mirror with its source's partitions and synced configs.
 
     Raises:
-        InvalidNamespaceError: The namespace does not exist.
         QuotaExceededError: A namespace quota would be exceeded.
-        UserError: The link is missing, the source cannot be mirrored, the name is wrong, taken or reserved for a mount,
-            or an own config is synced.
     """
     link = link_named(draft, shape.link)
     check_mirrored(full_name, shape.source, (shape.link, link))
@@ -131,7 +120,6 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
     Raises:
         SourceChangedError: The source was deleted and created again.
         QuotaExceededError: A namespace quota for partitions would be exceeded.
-        UserError: The topic is no mirror, or its source has fewer partitions.
     """
     entry = topic_named(draft, full_name)
     mirror = entry.follows
@@ -159,7 +147,7 @@ def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
 
 
 def complete_first_copy(draft: Draft, topic_id: str) -> None:
-    """Record that a mirror has reached the end that its source had at creation; ignores other topics."""
+    """Record that a mirror has reached its source's end at creation; ignores other topics."""
     for name, entry in draft.topics.items():
         if entry.id == topic_id and entry.mirror is not None:
             draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))

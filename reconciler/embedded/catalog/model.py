@@ -1,6 +1,6 @@
-"""Catalog entries: namespaces, topics, links and migrations.
+"""Catalog entries.
 
-An absent key has its default. Adding a key raises the catalog's format, since an older writer would drop it.
+An absent key has its default. A new key raises the catalog's format, since an older writer would drop it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEntry:
-    """The cluster's properties and the id of its object storage (from `storage.json`, independent of the URL)."""
+    """Properties of the cluster, and the id in its object storage's `storage.json`."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_id: str | None = None
@@ -40,8 +40,8 @@ class ClusterEntry:
 class AclEntry:
     """An access rule of a topic, or of everything in a namespace.
 
-    `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or `prefix*`, relative to the namespace)
-    apply to namespaces only.
+    Only namespaces have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or `prefix*`,
+    relative to the namespace).
     """
 
     principal: str
@@ -77,7 +77,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntry:
-    """Limits of a namespace and all below it; `None`: no limit."""
+    """Limits of a namespace with everything below; `None`: no limit."""
 
     topics: int | None = None
     partitions: int | None = None
@@ -95,13 +95,13 @@ class QuotaEntry:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceEntry:
-    """A namespace, the settings that its contents inherit, and its limits."""
+    """A namespace: what its contents inherit, and its limits."""
 
     configs: Mapping[str, str] = field(default_factory=dict)
     acls: tuple[AclEntry, ...] = ()
     quotas: QuotaEntry | None = None
     kms_key_id: str | None = None
-    """Encryption key of objects written below; the nearest tier's key wins."""
+    """Encryption key of objects written below; the nearest tier's wins."""
 
     def to_json(self) -> Json:
         """Return the JSON document."""
@@ -132,7 +132,7 @@ class NamespaceEntry:
 class TieringEntry:
     """The tiering state of a topic (`reconciler/lifecycles.py`).
 
-    Every transition raises `epoch`. `policy` says whether the last disabling retained or deleted remote data.
+    Every transition raises `epoch`. `policy`: whether the last disabling retained or deleted remote data.
     """
 
     state: str
@@ -151,7 +151,7 @@ class TieringEntry:
 
 @dataclass(frozen=True, slots=True)
 class HoldEntry:
-    """The migration that holds a topic. `is_closed`: the topic can be neither read nor written."""
+    """The migration that holds a topic; `is_closed` also stops reads and writes."""
 
     migration: int
     is_closed: bool = False
@@ -168,7 +168,7 @@ class HoldEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """The source of a read replica: its location in object storage, and a problem with it."""
+    """A read replica's source: its location in object storage, and a problem with it."""
 
     location: str
     trouble: Trouble | None = None
@@ -189,10 +189,10 @@ class ReplicaEntry:
 class TopicEntry:
     """A topic: its id, initial revision and own configs.
 
-    `origin`: the original name and cluster id, if changed; the location `<topic>/<cluster uuid>/<revision>` never
-    changes. `initial`: configs set from cluster defaults at creation; its tiers and own configs override them.
-    `recovering`: the location that the topic is being copied from; it is closed until done. `hold`: a mount or unmount
-    in progress. `replica`: a read-only view of another topic's objects.
+    `origin`: its first name and cluster id, if changed; the location `<topic>/<cluster uuid>/<revision>` never changes.
+    `initial`: configs from cluster defaults at creation; tiers and own configs override them. `recovering`: the
+    location that the topic is copied from; it is closed until done. `hold`: a mount or unmount in progress. `replica`:
+    a read-only view of another topic's objects.
     """
 
     id: str
@@ -211,7 +211,7 @@ class TopicEntry:
 
     @property
     def follows(self) -> MirrorEntry | None:
-        """The mirror entry, unless the topic is ordinary or its mirroring has stopped."""
+        """The mirror entry, unless mirroring has stopped."""
         return None if self.mirror is None or self.mirror.is_stopped else self.mirror
 
     def to_json(self) -> Json:
@@ -263,9 +263,9 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic marked for deletion: its name is free, but its objects still exist.
+    """A topic marked for deletion: its name is free, its objects still exist.
 
-    `location`: the remote objects to delete, `<topic>/<cluster uuid>/<revision>`.
+    `location`: remote objects to delete, `<topic>/<cluster uuid>/<revision>`.
     """
 
     name: str
@@ -283,7 +283,7 @@ class DeletionEntry:
 
 @dataclass(frozen=True, slots=True)
 class RewriteEntry:
-    """A topic whose objects must be rewritten under its current namespace's key."""
+    """A topic whose objects must be rewritten under its namespace's key."""
 
     name: str
 
@@ -297,15 +297,9 @@ class RewriteEntry:
         return cls(document["name"])
 
 
-# Migrations.
-
-
 @dataclass(frozen=True, slots=True)
 class MigrantEntry:
-    """A topic of a migration: its name, id and remote location.
-
-    `mounting`: the full name of the Mounting resource that requested it.
-    """
+    """A topic of a migration; `mounting` is the Mounting resource that requested it."""
 
     name: str
     topic_id: str
@@ -327,8 +321,8 @@ class MigrantEntry:
 class MigrationEntry:
     """Topics moving into (`outbound`) or out of (`inbound`) object storage: `reconciler/lifecycles.py`.
 
-    `claim` uniquely marks what the migration writes elsewhere. Unless `is_automatic`, each of the states planned,
-    prepared and executed waits for a request.
+    `claim` uniquely marks what the migration writes elsewhere. Unless `is_automatic`, the states planned, prepared and
+    executed each wait for a request.
     """
 
     direction: str
@@ -365,7 +359,7 @@ class MigrationEntry:
         )
 
 
-# Shapes of the register. Snapshots are verified by sha256 instead.
+# Shapes of the register; snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}
@@ -456,7 +450,7 @@ COMMIT: Final = {
     "key?": str,
     "sha256?": str,
 }
-"""A commit in the tail: inline, or a reference to its object."""
+"""A commit of the tail, inline or with the key of its object."""
 
 HEAD: Final = {
     "serial": int,
@@ -465,4 +459,4 @@ HEAD: Final = {
     "snapshot": (None, {"id": str, "key": str, "sha256": str}),
     "tail": list,
 }
-"""The register. Commits of its tail are validated when they are read."""
+"""The register; commits of its tail are checked when they are read."""

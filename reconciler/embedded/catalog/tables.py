@@ -1,4 +1,4 @@
-"""The catalog as a value: lookups, quotas, and topics held by migrations.
+"""The catalog as a value.
 
 A commit stores the new entry of each changed key (`null`: removed), so applying commits is assignment.
 """
@@ -25,14 +25,12 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import did_you_mean, nearest
 
-# Quotas: topics and partitions below a namespace, checked in the commit that adds them.
-#
-# Bytes are not checked here: planning measures them.
+# Quotas count topics and partitions, in the commit that adds them; planning measures bytes.
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Number of topics and partitions below a namespace."""
+    """Topics and partitions below a namespace."""
 
     topics: int = 0
     partitions: int = 0
@@ -50,7 +48,7 @@ class Usage:
 
 
 class Usages:
-    """Usage per namespace of a draft, counted on first use and updated with each change."""
+    """Usage per namespace of a draft; counted on first use, updated with each change."""
 
     def __init__(self) -> None:
         self._below: dict[str, Usage] = {}
@@ -65,7 +63,7 @@ class Usages:
         return usage
 
     def replaced(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
-        """Update the counts after a topic was created, changed or removed."""
+        """Update the counts after a change of one topic."""
         if self._below:
             for tier in tiers_of(split_name(full_name)[0]):
                 if tier in self._below:
@@ -82,8 +80,7 @@ def check_quotas(
 ) -> None:
     """Refuse a change that would exceed a quota of the topic's namespaces.
 
-    `usage_below` returns a namespace's usage before the commit. Namespaces that contain `leaving` already count the
-    topic.
+    `usage_below` returns the usage before the commit. Namespaces that contain `leaving` already count the topic.
 
     Raises:
         QuotaExceededError: Names the quota, the current and the new usage.
@@ -108,7 +105,7 @@ def _quota_usages(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[
 
 
 class OwnerEntry(str):
-    """Lineage of the state that owns a resource; a plain JSON string to save space."""
+    """Lineage of the state that owns a resource; a plain JSON string saves space."""
 
     __slots__ = ()
 
@@ -147,12 +144,12 @@ E = TypeVar(
 )
 
 _THE_CLUSTER: Final = "cluster"
-"""The only key of the table `clusters`."""
+"""Only key of the table `clusters`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The cluster's contents after `serial` commits; `id` names the last commit."""
+    """The cluster's contents after `serial` commits; `id` names the last one."""
 
     serial: int = 0
     id: str = ""
@@ -241,10 +238,9 @@ def _after(table: Mapping[str, E], changes: dict[str, Json | None] | None, kind:
 
 
 class Draft:
-    """A mutable copy of a catalog that records its changes for a commit."""
+    """A mutable copy of a catalog that records its changes."""
 
     def __init__(self, base: Catalog) -> None:
-        """Start from `base`, which is not modified."""
         self.base = base
         self.revision = base.revision
         self.namespaces = dict(base.namespaces)
@@ -269,12 +265,12 @@ class Draft:
         return self._usages.below(namespace, self.topics)
 
     def next_revision(self) -> int:
-        """Return a new unique number: a topic's initial revision or a migration's id."""
+        """Return a new unique number: an initial revision or a migration's id."""
         self.revision += 1
         return self.revision
 
     def put_cluster(self, entry: ClusterEntry) -> None:
-        """Set the cluster-wide settings; unchanged settings are not written."""
+        """Set the cluster-wide settings, unless unchanged."""
         if entry != self.cluster:
             self._put("clusters", self.clusters, _THE_CLUSTER, entry)
 
@@ -326,7 +322,7 @@ class Draft:
         self._changes.setdefault(name, {})[key] = entry
 
     def attempt(self, decide: Callable[[Draft], object]) -> None:
-        """Run `decide`, and undo only its own changes if it raises."""
+        """Run `decide`; undo its own changes if it raises."""
         before = {name: dict(held) if isinstance(held, dict) else held for name, held in vars(self).items()}
         before |= {"_changes": {name: dict(changes) for name, changes in self._changes.items()}}
         try:
@@ -337,7 +333,7 @@ class Draft:
 
     @property
     def is_changed(self) -> bool:
-        """Tell whether there are changes to commit."""
+        """Whether there are changes to commit."""
         return bool(self._changes)
 
     def counts(self) -> dict[str, int]:
@@ -345,7 +341,7 @@ class Draft:
         return {name: len(changes) for name, changes in self._changes.items()}
 
     def tables(self) -> Json:
-        """Return the changes as JSON tables of a commit."""
+        """Return the changes as a commit's JSON tables."""
         return {
             name: {key: None if entry is None else entry.to_json() for key, entry in changes.items()}
             for name, changes in self._changes.items()
@@ -369,16 +365,8 @@ class Draft:
         )
 
 
-# Lookups by name.
-
-
 def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
-    """Return a topic; the error suggests similar names, of all topics or of `known`.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-        UserError: The topic does not exist.
-    """
+    """Return a topic; the error suggests similar names of all topics or of `known`."""
     entry = catalog.topics.get(full_name)
     if entry is not None:
         return entry
@@ -388,7 +376,7 @@ def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[s
 
 
 def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
-    """Return a topic by id, even if it was renamed from `full_name`; `None` if it was deleted."""
+    """Return a topic by id, even if it was renamed from `full_name`; `None` if deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return entry
@@ -396,7 +384,7 @@ def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry
 
 
 def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
-    """Return the current name of a topic; its last name `full_name` if it was deleted."""
+    """Return a topic's current name; `full_name`, its last, if deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return full_name
@@ -404,16 +392,12 @@ def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
 
 
 def names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
-    """Return current topic names by id; deleted topics are absent."""
+    """Return topic names by id; deleted topics are absent."""
     return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
 
 
 def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
-    """Return a link.
-
-    Raises:
-        UserError: It does not exist.
-    """
+    """Return a link, or raise `NotFoundError`."""
     entry = catalog.links.get(name)
     if entry is None:
         raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
@@ -421,12 +405,7 @@ def link_named(catalog: Catalog | Draft, name: str) -> LinkEntry:
 
 
 def check_free(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a name that a new topic cannot have.
-
-    Raises:
-        UserError: The name is invalid or taken.
-        InvalidNamespaceError: The namespace does not exist; none is created implicitly.
-    """
+    """Refuse a name that a new topic cannot have."""
     try:
         check_full_name(full_name)
     except ValueError as error:
@@ -437,11 +416,7 @@ def check_free(catalog: Catalog | Draft, full_name: str) -> None:
 
 
 def check_namespace_of(catalog: Catalog | Draft, full_name: str) -> None:
-    """Refuse a topic whose namespace does not exist.
-
-    Raises:
-        InvalidNamespaceError: It does not exist.
-    """
+    """Refuse a topic whose namespace does not exist."""
     namespace, _ = split_name(full_name)
     if namespace and namespace not in catalog.namespaces:
         raise unknown_namespace(namespace)
@@ -454,40 +429,34 @@ def unknown_namespace(name: str) -> InvalidNamespaceError:
     )
 
 
-# Topics held by a migration: their shape and configs are frozen, and from the cut on they are closed.
-#
-# Kafka has no error for this: records are refused with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION
-# (Redpanda: "resource is being migrated").
+# A migration freezes a topic's shape and configs, and closes it from the cut on. Kafka has no error for this: records
+# are refused with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION (Redpanda: "resource is being migrated").
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
 _SEE: Final = "See its owner, its progress and what may be done: reconciler mount status"
-"""Names no id: ids are per cluster, and what stops a migration depends on its state."""
+"""Names no id: ids are per cluster, and how a migration is stopped depends on its state."""
 SEAL: Final = "migration:"
-"""Prefix of a sealed head's writer, followed by the migration's id."""
+"""Prefix of a sealed head's writer; the migration's id follows."""
 
 
 def sealed_by(migration: int) -> str:
-    """Return the writer of heads sealed by a migration."""
+    """Return the writer of heads that a migration sealed."""
     return f"{SEAL}{migration}"
 
 
 def is_closed(topic: TopicEntry) -> bool:
-    """Tell whether only a migration may access the topic's records."""
+    """Whether only a migration may access the topic's records."""
     return topic.hold is not None and topic.hold.is_closed
 
 
 def is_served(topic: TopicEntry) -> bool:
-    """Tell whether a topic can be read and written."""
+    """Whether a topic can be read and written."""
     return topic.recovering is None and not is_closed(topic)
 
 
 def check_served(full_name: str, topic: TopicEntry) -> None:
-    """Refuse reads and writes of a topic that is being recovered, mounted or unmounted.
-
-    Raises:
-        UserError: It is.
-    """
+    """Refuse reads and writes of a topic that is being recovered, mounted or unmounted."""
     if topic.recovering is not None:
         message = (
             f"topic {full_name} is being recovered from {topic.recovering}: its records cannot be written or read yet"
@@ -502,22 +471,14 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
 
 
 def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse the operation `what` on a read replica, whose contents belong to its source.
-
-    Raises:
-        UserError: The topic is a read replica.
-    """
+    """Refuse the operation `what` on a read replica, whose contents belong to its source."""
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
         raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
 
 
 def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse the operation `what` on a topic that is being mounted or unmounted.
-
-    Raises:
-        UserError: It is.
-    """
+    """Refuse the operation `what` on a topic that is being mounted or unmounted."""
     if topic.hold is not None:
         message = (
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
@@ -527,14 +488,10 @@ def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
 
 
 def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
-    """Refuse a name reserved by a planned mount, unless for the topic with this id.
-
-    Raises:
-        UserError: The name is reserved.
-    """
+    """Refuse a name reserved by a planned mount, except for the topic with this id."""
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # Name first for speed: a plan may create thousands of topics, each of which scans all mounts.
+            # Name first, for speed: a plan may create thousands of topics, each of which scans all mounts.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:

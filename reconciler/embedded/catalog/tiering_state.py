@@ -1,7 +1,6 @@
-"""The tiering state of topics, and cluster-wide settings.
+"""Tiering states of topics (KIP-950), and cluster-wide settings.
 
-The state machine of KIP-950 follows the configs: one commit changes a topic's switches and its state together
-(`retier`).
+One commit changes a topic's switches and its state together (`retier`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _TRUE: Final = "true"
 
 
 def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> TopicTiering | None:
-    """Return the current tiering of a topic; `None` if it was never tiered."""
+    """Return a topic's current tiering; `None` if it was never tiered."""
     topic = catalog.topics[full_name]
     if topic.tiering is None:
         return None
@@ -59,7 +58,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Top
 
 
 def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
-    """Tell whether records below the topic's local start cannot be read, so that it begins there (F-R-040)."""
+    """Whether records below the topic's local start cannot be read, so that it begins there (F-R-040)."""
     topic = catalog.topics.get(full_name)
     if topic is not None and topic.replica is not None:
         return property_of(catalog.cluster.properties, ENABLED) != _TRUE
@@ -93,17 +92,17 @@ def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> Topi
 
 
 def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location that a topic is read from: its source's for a read replica."""
+    """Return the location that a topic is read from; a read replica's is its source's."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
     return location_of(full_name, topic, cluster_id)
 
 
 def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
-    """Return the remote location to delete together with a topic; `None`: its objects stay and can be recovered.
+    """Return the remote location to delete with a topic; `None`: its objects stay and can be recovered.
 
     They are deleted if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling its
-    tiering was to delete them, or if they are incomplete copies of a recovery.
+    tiering was to delete them, or if a recovery has copied them only in part.
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -120,13 +119,10 @@ def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -
 
 
 def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Move the tiering state of topics to what their configs require; each transition raises the epoch (F-K-056).
+    """Move topics' tiering states to what their configs require; each transition raises the epoch (F-K-056).
 
-    If one is refused, none moves, and `or_else` undoes the caller's changes, since others of the commit stay. Read
-    replicas have no tiering of their own.
-
-    Raises:
-        UserError: Tiering is being disabled and cannot change until that is done (F-K-054, F-K-055).
+    If one is refused, none moves, and `or_else` undoes the caller's changes, since others of the commit stay. Skips
+    read replicas.
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
@@ -145,11 +141,7 @@ def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], obj
 
 
 def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
-    """Refuse a change of tiering configs while a topic is recovered or its tiering is disabled (F-K-054).
-
-    Raises:
-        UserError: Such a config would change.
-    """
+    """Refuse changes of tiering configs during a recovery or while tiering is disabled (F-K-054)."""
     state = None if topic.tiering is None else topic.tiering.state
     changed = sorted(SWITCHES.intersection(changes))
     if topic.recovering is not None and changed:
@@ -169,9 +161,9 @@ def disabling(catalog: Catalog | Draft) -> list[str]:
 
 
 def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Finish the disabling of `epoch` after all manifests were processed (F-K-062); ignore it after a later transition.
+    """Finish the disabling of `epoch` after all manifests were processed (F-K-062); ignored after a later transition.
 
-    Only one of two concurrent callers raises the epoch (F-K-056).
+    Of two concurrent callers only one raises the epoch (F-K-056).
     """
     for full_name in disabling(draft):
         topic = draft.topics[full_name]
@@ -190,7 +182,7 @@ def _next_tiering(
         return None if is_off else TieringEntry(str(TIERING.initial), 1)
     state = TieringState(before.state)
     if is_off != (state is TieringState.ENABLED):
-        return before  # The state already matches the switches.
+        return before  # Already in step with the switches.
     verb = "disable-tiering" if is_off else "enable-tiering"
     try:
         after = TIERING.step(state, verb)
@@ -204,15 +196,8 @@ def _next_tiering(
     return TieringEntry(str(after), before.epoch + 1, policy)
 
 
-# Cluster-wide settings: properties and object storage.
-
-
 def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
-    """Set cluster properties; `None` or `default` resets one (F-R-014).
-
-    Raises:
-        UserError: A name or value is invalid; an empty value does not reset.
-    """
+    """Set cluster properties; `None` or `default` resets one (F-R-014)."""
     merged: dict[str, str | None] = dict(draft.cluster.properties)
     for name, value in changes.items():
         merged[name] = None if value is None or value == DEFAULT else _check_property(name, value)
@@ -225,11 +210,7 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
 
 
 def bind_storage(draft: Draft, storage_id: str) -> None:
-    """Bind the cluster to an object storage, once.
-
-    Raises:
-        UserError: It is bound to another storage that holds topics (F-R-013).
-    """
+    """Bind the cluster to an object storage, once."""
     bound = draft.cluster.storage_id
     if bound == storage_id:
         return

@@ -28,7 +28,7 @@ CONFIGS: Final[Mapping[str, ConfigKey]] = EMBEDDED_CONFIGS
 class EffectiveConfig:
     """A config value of a topic.
 
-    `origin` is `topic`, the namespace it is inherited from, `cluster` (its properties) or `default`.
+    `origin`: `topic`, a namespace, `cluster` (its properties) or `default`.
     """
 
     value: str | None
@@ -36,7 +36,7 @@ class EffectiveConfig:
 
 
 def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
-    """Return every config of a topic, sorted by key: its own value, else the nearest tier's, else the default."""
+    """Return all configs of a topic, sorted by key: its own, the nearest tier's, or the default."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
     for key, (value, origin) in set_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
@@ -64,17 +64,13 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
 
 
 def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return configs in canonical form, sorted, without values `default`.
-
-    Raises:
-        UserError: A key or a value is invalid.
-    """
+    """Return configs in canonical form, sorted, without values `default`."""
     checked = ((key, checked_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
 
 def changed_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Return `before` with some keys set and some (`None`) removed."""
+    """Return `before` with keys set or (`None`) removed."""
     merged: dict[str, str | None] = {**before, **changes}
     remaining = {key: value for key, value in merged.items() if value is not None}
     return checked_configs(where, remaining)
@@ -98,15 +94,15 @@ _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
-    """Return the configs that a mirror takes from its source, sorted; empty if its link was deleted."""
+    """Return the configs that a mirror copies, sorted; empty if its link was deleted."""
     synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
 
 
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
-    """Tell whether a mirror's start follows its source's (F-C-054).
+    """Whether a mirror's start follows its source's (F-C-054).
 
-    True if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
+    It does if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
     """
     mirror = topic.follows
     return mirror is not None and {*synced_with(catalog, mirror)} >= _RETENTION
@@ -117,8 +113,7 @@ def taken_configs(
 ) -> Mapping[str, str | None]:
     """Return the configs that a mirror must set to match its source; `None` removes one.
 
-    If the source has a default that the mirror would not inherit, the default is set explicitly (F-C-050). Unknown
-    configs are skipped.
+    A default of the source that the mirror would not inherit is set explicitly (F-C-050). Skips unknown configs.
     """
     inherited = _inherited(catalog, full_name)
     taken: dict[str, str | None] = {}
@@ -141,24 +136,20 @@ def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
 
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
-    """Refuse to set configs that a mirror takes from its source.
-
-    Raises:
-        UserError: Names the synced configs.
-    """
+    """Refuse to set configs that a mirror copies from its source."""
     check_own(full_name, synced_with(catalog, mirror), keys)
 
 
-# Encryption keys: the nearest tier's key wins (SSE-KMS; foreseen by KIP-37).
+# The nearest tier's encryption key wins (SSE-KMS; foreseen by KIP-37).
 
 
 def key_of(catalog: Catalog | Draft, full_name: str) -> str | None:
-    """Return the encryption key of a topic's objects; `None`: the store's default."""
+    """Return the key of a topic's objects; `None`: the store's default."""
     return key_in(catalog, split_name(full_name)[0])
 
 
 def key_in(catalog: Catalog | Draft, namespace: str) -> str | None:
-    """Return the key of a namespace or of its nearest tier that has one."""
+    """Return the key of a namespace or its nearest tier with one."""
     for tier in reversed(tiers_of(namespace)):
         entry = catalog.namespaces.get(tier)
         if entry is not None and entry.kms_key_id is not None:
@@ -172,7 +163,7 @@ def keys_of(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, st
 
 
 def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark topics whose key differs from `before`, in the commit that changes it."""
+    """Mark topics whose key differs from `before`; call in the commit that changes it."""
     for name in full_names:
         topic_id = draft.topics[name].id
         if key_of(draft, name) != before[topic_id]:

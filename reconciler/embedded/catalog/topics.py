@@ -1,4 +1,4 @@
-"""Topics and namespaces in the catalog: create, alter, move, delete, recover."""
+"""Topics and namespaces in the catalog."""
 
 from __future__ import annotations
 
@@ -59,12 +59,7 @@ class TopicShape:
 
 
 def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: str) -> None:
-    """Create a topic; empty partitions cost nothing.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-        UserError: The name is taken, a value is invalid, or a quota would be exceeded.
-    """
+    """Create a topic; empty partitions cost nothing."""
     check_free(draft, full_name)
     check_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, shape.partitions)
@@ -83,7 +78,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
 
 
 def initial_configs(draft: Draft) -> dict[str, str]:
-    """Return the configs that cluster defaults give a new topic; existing topics are not affected later (F-R-004)."""
+    """Return the configs that cluster defaults give a new topic; they stay when defaults change (F-R-004)."""
     properties = draft.cluster.properties
     return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
@@ -96,11 +91,7 @@ def alter_topic(
     partitions: int | None = None,
     replication_factor: int | None = None,
 ) -> None:
-    """Set or (`None`) reset configs; add partitions.
-
-    Raises:
-        UserError: The topic does not exist, partitions would shrink or exceed the limit, or a config is invalid.
-    """
+    """Set or (`None`) reset configs; add partitions."""
     entry = topic_named(draft, full_name)
     if changes or partitions is not None or replication_factor is not None:
         check_no_replica(full_name, entry, "to change it")
@@ -126,14 +117,9 @@ def alter_topic(
 
 
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
-    """Rename a topic, also into another namespace; records, offsets, id and location stay (F-K-014).
+    """Rename a topic; records, offsets, id and location stay (F-K-014).
 
-    If the encryption key changes, its objects are marked for a rewrite.
-
-    Raises:
-        InvalidNamespaceError: The new namespace does not exist.
-        UserError: The topic does not exist, the new name is invalid, a quota would be exceeded, or tiering that is
-            being disabled would be enabled.
+    If its namespace's encryption key differs, its objects are marked for a rewrite.
     """
     entry = topic_named(draft, old)
     if old == new:
@@ -159,7 +145,6 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
     Raises:
         StalePlanError: The name now belongs to another topic than `topic_id`.
-        UserError: It is being mounted or unmounted, or promoted, reversed or restored as a mirror.
         BlockedError: It is a mirror that its link would create again.
     """
     entry = draft.topics.get(full_name)
@@ -179,11 +164,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
 
 def check_growth(full_name: str, before: int, after: int) -> None:
-    """Refuse fewer partitions.
-
-    Raises:
-        UserError: Partitions would shrink, or exceed the limit.
-    """
+    """Refuse fewer partitions, or more than the limit."""
     _check_partitions(full_name, after)
     if after < before:
         message = f"topic {full_name} has {before} partitions; {after} would be fewer"
@@ -196,7 +177,7 @@ def _check_partitions(full_name: str, partitions: int) -> None:
         raise UserError(message, hint=f"A topic has 1 to {MAX_PARTITIONS:,} partitions.")
 
 
-# Recovered topics: they exist from the first commit on, and stay closed until all is copied.
+# Recovered topics stay closed until all is copied.
 
 
 _ONLY_AT_CREATION: Final = "remote.recovery"
@@ -207,12 +188,8 @@ def recover_topic(
 ) -> None:
     """Create a topic to be filled from a location, where it had the configs `original`.
 
-    The declared and the inherited configs win over `original`. Without remote reads and writes, the topic's tiering is
-    disabled and its remote data retained.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-        UserError: The cluster has no object storage, or the topic is invalid.
+    Declared and inherited configs win over `original`. Without remote reads and writes, tiering is disabled and remote
+    data retained.
     """
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
@@ -226,25 +203,17 @@ def recover_topic(
 
 
 def recovered(draft: Draft, topic_id: str) -> None:
-    """Mark a topic's recovery as complete; does nothing if the topic is gone."""
+    """Mark a topic's recovery as complete; ignores a missing topic."""
     for full_name, topic in draft.topics.items():
         if topic.id == topic_id and topic.recovering is not None:
             draft.put_topic(full_name, replace(topic, recovering=None))
             return
 
 
-# Read replicas: topics whose records are read from another topic's object storage.
-
-
 def create_replica(
     draft: Draft, full_name: str, partitions: int, *, topic_id: str, location: str, acls: tuple[AclEntry, ...] = ()
 ) -> None:
-    """Create a read replica of a location with this number of partitions.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-        UserError: The cluster has no object storage, or the name is invalid or taken.
-    """
+    """Create a read replica of a location."""
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be a read replica: its cluster is bound to no object storage"
         raise UserError(message, hint="Declare the objectStorage of its source on the Cluster, and apply that first.")
@@ -257,9 +226,9 @@ def create_replica(
 
 
 def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
-    """Record the source's partitions and problem of a read replica; does nothing if it is gone.
+    """Record the source's partitions and problem of a read replica; ignores a missing one.
 
-    Partitions never decrease. A problem that persists keeps its start time.
+    Partitions never decrease. A persisting problem keeps its start time.
 
     Raises:
         QuotaExceededError: A namespace quota for partitions would be exceeded.
@@ -281,15 +250,11 @@ def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Troubl
         draft.put_topic(full_name, after)
 
 
-# Namespaces (KIP-37): hierarchical, never created implicitly.
+# Namespaces are hierarchical and never created implicitly (KIP-37).
 
 
 def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
-    """Create a namespace and its missing parents; does nothing if an equal one exists.
-
-    Raises:
-        UserError: The name or a config is invalid, or the namespace exists and differs.
-    """
+    """Create a namespace with missing parents; does nothing if an equal one exists."""
     try:
         tiers = tiers_of(check_namespace(name))
     except ValueError as error:
@@ -309,11 +274,7 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
 
 
 def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set or (`None`) remove configs; topics below that do not override them change too.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-    """
+    """Set or (`None`) remove configs; topics below inherit them."""
     entry = _namespace_named(draft, name)
     topics = topics_under(draft, name) if SWITCHES.intersection(changes) else []
     for topic in topics:
@@ -323,20 +284,12 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
-    """Set or (`None`) remove quotas; usage that exceeds them stays but cannot grow.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-    """
+    """Set or (`None`) remove quotas; usage above them stays but cannot grow."""
     draft.put_namespace(name, replace(_namespace_named(draft, name), quotas=_normalize_quotas(quotas)))
 
 
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
-    """Set or (`None`) remove a namespace's key, and mark the topics whose key changes for a rewrite.
-
-    Raises:
-        InvalidNamespaceError: The namespace does not exist.
-    """
+    """Set or (`None`) remove a namespace's key, and mark topics whose key changes for a rewrite."""
     entry, topics = _namespace_named(draft, name), topics_under(draft, name)
     before = keys_of(draft, topics)
     draft.put_namespace(name, replace(entry, kms_key_id=kms_key_id))
@@ -363,13 +316,13 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
 
 
 def namespaces_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return the namespaces below one, sorted; all of them for the default namespace."""
+    """Return the namespaces below one, sorted; for the default namespace, all."""
     prefix = f"{name}:" if name else ""
     return sorted(namespace for namespace in catalog.namespaces if namespace.startswith(prefix))
 
 
 def topics_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return the topics in a namespace and below it, sorted."""
+    """Return the topics in and below a namespace, sorted."""
     prefix = f"{name}:" if name else ""
     return sorted(topic for topic in catalog.topics if topic.startswith(prefix))
 
@@ -382,7 +335,6 @@ def _namespace_named(draft: Draft, name: str) -> NamespaceEntry:
 
 
 def _normalize_quotas(quotas: QuotaEntry | None) -> QuotaEntry | None:
-    """Return `None` for quotas without a limit."""
     return None if quotas == QuotaEntry() else quotas
 
 

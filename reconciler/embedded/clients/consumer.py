@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """Reads one partition from `position` on, and prefetches. Not thread-safe."""
+    """Reads and prefetches one partition. Not thread-safe."""
 
     def __init__(self, log: EmbeddedLog, partition: int, position: int, *, is_strict: bool = False) -> None:
-        """Start at `position`. `is_strict`: fail if the log no longer has it, instead of moving."""
+        """`is_strict`: fail if the log no longer has the position, instead of moving."""
         self.log = log
         self.partition = partition
         self._is_strict = is_strict
@@ -44,7 +44,7 @@ class Stream:
         """Return at most `most` next records, or `None` if there are none now.
 
         Raises:
-            UserError: It is strict, and the log does not have its position.
+            UserError: It is strict, and the log lacks its position.
         """
         if self._rest is None:
             self._rest = self._next()
@@ -56,7 +56,7 @@ class Stream:
         return taken
 
     def seek(self, offset: int) -> None:
-        """Continue at another offset, and drop prefetched records."""
+        """Continue at another offset; drops prefetched records."""
         self.position, self._batches, self._rest, self.epoch = offset, None, None, None
 
     def bounds(self) -> Bounds:
@@ -70,7 +70,7 @@ class Stream:
     def _next(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.bounds()
-            # The log may have been cut below what was read: the records there are new (KIP-320).
+            # After a cut of the log below the position, records there are new (KIP-320).
             same_to = MAX_OFFSET if self.epoch is None else bounds.same_to(self.epoch)
             if self._is_strict:
                 self._check_within(bounds.start, min(bounds.end, same_to))
@@ -83,7 +83,7 @@ class Stream:
         try:
             batch = next(self._batches, None)
         except ReconcilerError:
-            self._batches = None  # Otherwise the range would count as read, and its records be skipped.
+            self._batches = None  # Otherwise the range would count as read.
             raise
         if batch is None:
             # Skip a gap at the end: aborted or compacted records never come.
@@ -106,9 +106,9 @@ _BEGINNINGS: Final = get_args(Beginning)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record. Key and value are bytes or `None`; headers keep their order, and names may repeat.
+    """One record; headers keep their order, and names may repeat.
 
-    A header name that is not UTF-8 is decoded with `surrogateescape`.
+    A name that is not UTF-8 is decoded with `surrogateescape`.
     """
 
     partition: int
@@ -120,7 +120,7 @@ class Record:
 
 
 def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield the records readable at the time of the call, partition by partition, from the start or from a time."""
+    """Yield the records readable now, partition by partition, from the start or a time."""
     for partition, bounds in log.bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
@@ -138,7 +138,7 @@ def _record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Records of one partition in offset order: an Arrow batch of `RECORD_SCHEMA`, or iterated one by one."""
+    """Records of one partition in offset order: an Arrow batch of `RECORD_SCHEMA`, or iterated."""
 
     topic: str
     partition: int
@@ -155,7 +155,7 @@ class FetchedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a consumer reads. `beginning` is Kafka's `auto.offset.reset`, for partitions without a commit."""
+    """Options of a consumer. `beginning` is Kafka's `auto.offset.reset`, for partitions without a commit."""
 
     group: str | None = None
     isolation: Isolation = "read_committed"
@@ -165,11 +165,7 @@ class Reading:
     """Called with offsets whose object is missing or damaged, which are then skipped; `None`: they are an error."""
 
     def __post_init__(self) -> None:
-        """Reject an unknown `beginning`.
-
-        Raises:
-            UserError: It is unknown.
-        """
+        """Reject an unknown `beginning`."""
         if self.beginning not in _BEGINNINGS:
             message = f"not a place to begin: {self.beginning!r}"
             raise UserError(message, hint=f"auto_offset_reset takes {', '.join(_BEGINNINGS)}.")
@@ -178,9 +174,8 @@ class Reading:
 class Consumer:
     """Reads topics from its group's committed offsets. Not thread-safe.
 
-    There is no group membership, since there is no server: two consumers of one group both read everything, unless
-    each
-    has its own `partitions`. Each `poll` also finds new topics.
+    Without a server there is no group membership: two consumers of one group both read everything, unless each has its
+    own `partitions`. Each `poll` also finds new topics.
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: Reading) -> None:
@@ -193,14 +188,14 @@ class Consumer:
         self._assign()
 
     def poll(self, max_records: int = 10_000) -> list[FetchedRecords]:
-        """Return at most `max_records` next records, empty if there are none. Partitions take turns.
+        """Return at most `max_records` next records, possibly none. Partitions take turns.
 
         If a partition cannot be read, records of others are returned first, and the next poll raises.
 
         Raises:
-            UserError: A subscribed topic is gone; or, with `beginning` `none`, a partition has no commit, or
-            the log
-                no longer has its position.
+            UserError: A subscribed topic is gone; or, with `beginning` `none`, a partition has no commit or no longer
+                its
+                position.
         """
         self._assign()
         fetched: list[FetchedRecords] = []
@@ -214,7 +209,7 @@ class Consumer:
             except ReconcilerError:
                 if not fetched:
                     raise
-                # Otherwise the taken records would be lost; this partition is first in the next poll.
+                # The taken records would be lost; this partition is first in the next poll.
                 waiting.appendleft(place)
                 break
             if records is None:
@@ -227,7 +222,7 @@ class Consumer:
         return fetched
 
     def assignment(self) -> list[tuple[str, int]]:
-        """Return the partitions it reads, as (full name, partition)."""
+        """Return the partitions that it reads, as (full name, partition)."""
         return sorted(self._by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
@@ -239,11 +234,11 @@ class Consumer:
         return self._stream(topic, partition).position
 
     def positions(self) -> dict[tuple[str, int], CommittedOffset]:
-        """Return all positions by (topic, partition), for `send_offsets` of a transaction."""
+        """Return all positions by (topic, partition), for a transaction's `send_offsets`."""
         return self._by_name(self._reached())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset; the group's commits stay until the next `commit`.
+        """Continue at another offset; the group's commits stay until `commit`.
 
         Raises:
             UserError: It does not read that partition, or the offset is negative.
@@ -253,7 +248,7 @@ class Consumer:
         self._stream(topic, partition).seek(offset)
 
     def commit(self) -> None:
-        """Commit the position of every partition, so that returned records are not read again.
+        """Commit the position of every partition.
 
         Raises:
             UserError: It has no group.
@@ -271,7 +266,7 @@ class Consumer:
         return self._by_name(offsets)
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Return the number of offsets between position and end, per partition."""
+        """Return the offsets between position and end, per partition."""
         behind = {
             place: max(0, stream.end(bounds) - max(stream.position, bounds.start))
             for place, stream in self._streams.items()
@@ -280,11 +275,11 @@ class Consumer:
         return self._by_name(behind)
 
     def _reached(self) -> dict[Place, CommittedOffset]:
-        """Return each position with its epoch, which shows a later cut of the log."""
+        """The epoch shows a later cut of the log."""
         return {place: CommittedOffset(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
     def _assign(self) -> None:
-        """Refresh topics and partitions: new ones start, removed ones end."""
+        """Start new partitions and end removed ones."""
         catalog = self._cluster.catalog.read()
         topics = {entry.id: (name, entry) for name, entry in self._topics(catalog).items()}
         wanted = [(topic_id, partition) for topic_id in topics for partition in self._partitions(*topics[topic_id])]
@@ -371,7 +366,7 @@ class Consumer:
 class Subscription:
     """Topic names, or a regular expression (KIP-37), never both.
 
-    A pattern must match the whole full name: `.*` matches all namespaces, `shop:.*` all topics below `shop`.
+    A pattern must match the whole full name: `shop:.*` matches all topics below `shop`.
     """
 
     names: tuple[str, ...] = ()
@@ -382,7 +377,7 @@ class Subscription:
         """Return a subscription.
 
         Raises:
-            UserError: Both or neither are given, or the pattern is not a regular expression.
+            UserError: Both or neither are given, or the pattern is invalid.
         """
         if isinstance(topics, str):
             raise UserError(f"{topics!r} is one topic, not several", hint=f"Write it as topics=[{topics!r}].")

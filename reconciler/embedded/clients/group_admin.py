@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 
 
 MANY: Final = 1_000
-"""Maximum number of groups to check for readers of a topic: each costs a request."""
+"""Groups to check for readers of a topic: each costs a request."""
 
 _CLOCKS_APART_MS: Final = 2 * 60 * 60 * 1000
-"""Maximum assumed difference between the clocks of committers and of the store."""
+"""Assumed maximum difference between the clocks of committers and of the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Topics of one catalog, with their partitions' bounds, each read once."""
+    """Topics of one catalog; their bounds are read once."""
 
     store: ObjectStore
     names: Mapping[str, tuple[str, int]]
     bounds: dict[str, Mapping[int, Bounds]]
     hiding: frozenset[str] = frozenset()
-    """Full names of topics whose remote records are hidden: they begin at their local start."""
+    """Topics whose remote records are hidden: they begin at their local start."""
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> Read:
@@ -80,23 +80,19 @@ class Read:
             yield GroupOffset(name, partition, committed, at.start, at.stable, at.end, own.at_ms, own.metadata)
 
     def living(self, group: Group) -> list[str]:
-        """Return the ids of existing topics that a group has offsets of, sorted by name."""
+        """Return the ids of existing topics with offsets, sorted by name."""
         return sorted(group.topic_ids & self.names.keys(), key=lambda topic_id: self.names[topic_id])
 
 
 def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
-    """Return a group with every partition of its topics.
-
-    Raises:
-        UserError: The group does not exist.
-    """
+    """Return a group with every partition of its topics."""
     existing, read = existing_group(store, group), Read.of(store, catalog)
     rows = (row for topic_id in read.living(existing) for row in read.rows(existing, topic_id))
     return ConsumerGroup(group, existing.is_reading(now_ms), existing.last_commit_ms(), tuple(rows))
 
 
 def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int) -> list[ConsumerGroup] | None:
-    """Return the groups with offsets of one topic, limited to that topic; `None`: too many groups."""
+    """Return the groups with offsets of one topic, only for that topic; `None`: too many groups."""
     names, read, matching = list_groups(store), Read.of(store, catalog), []
     if len(names) > MANY:
         return None
@@ -112,7 +108,7 @@ def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: in
 def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
     """Return the groups that read each topic, by topic id; `None`: too many groups.
 
-    Only groups modified recently enough, according to one listing, are read.
+    One listing shows which groups changed recently; only those are read.
     """
     young = store.clock_ms() - READING_MS - _CLOCKS_APART_MS
     names = [group_of_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
@@ -128,13 +124,13 @@ def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, .
     return reading
 
 
-# pyarrow is loaded lazily: only a reset by time reads records.
+# Only a reset by time reads records and needs pyarrow.
 # ruff: noqa: PLC0415
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The API `cluster.groups`. Offsets are keyed by (full topic name, partition)."""
+    """The API `cluster.groups`; offsets are by (full topic name, partition)."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -168,7 +164,7 @@ class Groups:
         return group
 
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to that topic; `None`: too many groups.
+        """Return the groups with offsets of a topic, only for that topic; `None`: too many groups.
 
         Raises:
             UserError: The topic does not exist.
@@ -194,7 +190,7 @@ class Groups:
     def commit(
         self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit a group's next offsets; repeated with the same `mark`, once.
+        """Commit a group's next offsets, once per `mark`.
 
         Raises:
             InvalidNamespaceError: The group's namespace does not exist.
@@ -215,7 +211,7 @@ class Groups:
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
-        """Return where a group continues reading, clamped to the logs; partitions without a commit are absent."""
+        """Return the next offsets to read, clamped to the logs; partitions without a commit are absent."""
         catalog = self._checked(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
@@ -238,14 +234,14 @@ class Groups:
         return {place: committed.offset for place, committed in self.fetch(group, topics).items()}
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
-        """Return where a group continues reading, by topic id and partition."""
+        """Return the next offsets to read, by topic id and partition."""
         self._checked(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return what a reset would set, without changing anything; by default for all topics of the group.
+        """Return what a reset would set, by default for all topics of the group; changes nothing.
 
         Raises:
             UserError: The group, topic or partition does not exist.
@@ -268,11 +264,11 @@ class Groups:
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group, or its offsets of one topic; return whether anything existed.
+        """Delete a group, or its offsets of one topic; return whether any existed.
 
         Raises:
             BlockedError: It is reading, and `force` is not set.
-            NotAuthorizedError: The caller may not delete it, or may not read one of its topics.
+            NotAuthorizedError: The caller may not delete it, or not read one of its topics.
         """
         catalog, now_ms = self._checked(Operation.DELETE, group), self.now_ms()
         if topic is None:
@@ -291,7 +287,7 @@ class Groups:
         return catalog
 
     def _check_all_read(self, catalog: Catalog, group: str) -> None:
-        """Reject a group with offsets of a topic that may not be read; hidden topics stay unnamed."""
+        """Reject a group with offsets of an unreadable topic; hidden topics stay unnamed."""
         who = self.permissions
         existing = None if who.is_super_user else read_group(self.store, group)
         names = [] if existing is None else sorted(names_by_id(catalog, existing.topic_ids).values())
@@ -307,7 +303,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The logs of a cluster, both tiers: a search by time reads records."""
+    """A cluster's logs, for searches by time."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -323,12 +319,9 @@ class Logs:
 def moves_of(
     logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return what a reset would set, clamped to each log; unchanged partitions are omitted. Changes nothing.
+    """Return what a reset would set, clamped to each log; unchanged partitions are omitted.
 
     Without `topic`: all topics of the group. With one, the group need not exist.
-
-    Raises:
-        UserError: The group, topic or partition does not exist.
     """
     store, catalog = logs.store, logs.catalog.read()
     existing, read = read_group(store, group), Read.of(store, catalog)
@@ -358,12 +351,10 @@ def move_offsets(
     now_ms: int,
     force: bool = False,
 ) -> None:
-    """Set a group's offsets in one swap; its last commit time is kept, so that it does not count as reading.
+    """Set a group's offsets in one swap; its last commit time stays, so it does not count as reading.
 
     Raises:
         BlockedError: The group is reading one of the topics, and `force` is not set.
-        InvalidNamespaceError: The group's namespace does not exist.
-        UserError: A topic or partition is gone.
     """
     register = group_register(store, group)
 

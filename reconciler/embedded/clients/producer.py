@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 
 class _StaleError(Exception):
-    """The parts have waited too long."""
+    """Parts have waited too long."""
 
 
 @dataclass(slots=True)
 class Append:
-    """Stored parts of one partition, with offsets from 0, not yet named. `put_ms`: when they were stored."""
+    """Stored parts of one partition that no head names yet, with offsets from 0; `put_ms`: when they were stored."""
 
     gate: Gate
     partition: int
@@ -67,11 +67,10 @@ class Append:
 def publish(
     append: Append, batch: SequencedBatch, delivery: Delivery, still_wanted: Callable[[], None] = lambda: None
 ) -> OffsetRange | None:
-    """Publish an append at the partition's end in one swap; return its offsets, `None` if they are unknown.
+    """Publish an append in one swap; return its offsets, `None` if they are unknown.
 
-    Idempotent: a batch already stored is found again. A lost race repeats only the swap. `still_wanted` raises if
-    the
-    writer was fenced while it slept.
+    Idempotent: a stored batch is recognised. A lost race repeats only the swap. `still_wanted` raises if the writer was
+    fenced while it slept.
 
     Raises:
         UserError: The topic is gone, or the partition belongs to another writer.
@@ -129,7 +128,7 @@ def _open_transactions(head: Head, who: Identity) -> dict[str, object]:
 
 
 def _put_again(append: Append, now_ms: int) -> None:
-    """Copy parts to new keys: the old ones may be swept at any time."""
+    """Old keys may be swept at any time."""
     store = append.gate.store
     try:
         for position, part in enumerate(append.parts):
@@ -145,12 +144,12 @@ def _put_again(append: Append, now_ms: int) -> None:
 _AT_ONCE: Final = 8
 """Parts written in parallel."""
 _WORTH_A_THREAD: Final = 128 * 1024
-"""Smaller single parts are written directly: a thread takes longer to start."""
+"""A thread takes longer to start than a smaller part to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Admitted records of one topic by partition, with offsets from 0 in each."""
+    """Admitted records of one topic by partition, each with offsets from 0."""
 
     gate: Gate
     rules: Rules
@@ -162,7 +161,7 @@ class RoutedRecords:
 
 
 def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
-    """Write the records of each partition as parts, lowest partition first; return once all are durable."""
+    """Write the records as parts, lowest partition first; return once all are durable."""
     jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
     if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _WORTH_A_THREAD:
         ((one, partition, records),) = jobs
@@ -180,13 +179,13 @@ def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A producer's state per topic: the round-robin position."""
+    """A producer's round-robin position in a topic."""
 
     spread: Spread = field(default_factory=Spread)
 
 
 def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> RoutedRecords:
-    """Assign batches of `INPUT_SCHEMA` to partitions by the current catalog; nothing is written.
+    """Assign batches of `INPUT_SCHEMA` to partitions; nothing is written.
 
     Raises:
         InvalidNamespaceError: The topic's namespace does not exist.
@@ -229,9 +228,8 @@ Gained = dict[int, OffsetRange]
 class Producer:
     """Appends records to topics of one cluster, each exactly once. Not thread-safe.
 
-    Records are buffered and written when there are enough, at `flush`, and at the end of a `with` block without
-    error.
-    After a failed flush its records may be stored or not.
+    Records are buffered and written when there are enough, at `flush`, and after a `with` block without error. After a
+    failed flush they may be stored or not.
     """
 
     def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
@@ -256,7 +254,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append one record. The partition defaults to one by key, the timestamp to now.
+        """Append one record; its partition defaults to one by key, its timestamp to now.
 
         Raises:
             UserError: A field has the wrong type; earlier records stay buffered.
@@ -273,9 +271,8 @@ class Producer:
     def append(self, topic: str, records: pa.RecordBatch) -> None:
         """Append a batch with any of the columns `value, key, headers, timestamp_ms, partition`.
 
-        Missing columns are null; text becomes UTF-8. The columns `offset`, `timestamp_type` and `topic` of
-        records read
-        earlier are ignored. Rows keep their order within a partition.
+        Missing columns are null; text becomes UTF-8. The columns `offset`, `timestamp_type` and `topic` are ignored.
+        Rows keep their order within a partition.
 
         Raises:
             UserError: A column is unknown or has the wrong type; earlier records stay buffered.
@@ -292,12 +289,12 @@ class Producer:
             self._flush_if_large(topic)
 
     def flush(self) -> dict[str, Gained]:
-        """Write the buffered records; return the offsets that each partition of each topic gained since the last call.
+        """Write the buffered records; return the offsets that each partition gained since the last call.
 
-        If a topic rejects a record, all buffered records of that topic are dropped, and nothing is written.
+        If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
         Raises:
-            InvalidNamespaceError: The namespace of a topic does not exist.
+            InvalidNamespaceError: A topic's namespace does not exist.
             NotAuthorizedError: The principal may not write to a topic.
             UserError: A topic does not exist, is a mirror (only its link writes to it), or rejects a record.
             RetryableError: It did not succeed in time; says whether records may be stored.
@@ -335,7 +332,7 @@ class Producer:
             try:
                 routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # Otherwise it would be rejected in every flush, and block other topics.
+                # Otherwise every flush would be rejected, and block other topics.
                 self._forget(topic)
                 raise
         for topic in topics:
@@ -365,7 +362,7 @@ class Producer:
         self._bytes.pop(topic, None)
 
     def _handle_failure(self) -> None:
-        """Begin a new epoch after a failure: it is unknown whether the last numbers were used."""
+        """Begin a new epoch: it is unknown whether the last numbers were used."""
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._next.clear()
 
@@ -385,11 +382,10 @@ def _bytes_in(row: dict[str, Any]) -> int:
 
 
 class SequencedProducer:
-    """Appends batches under the user's own producer id and numbers, each exactly once. Not thread-safe.
+    """Appends batches under the user's producer id and numbers, each exactly once. Not thread-safe.
 
-    Numbers count the records of a partition, from 0 in each epoch, wrapping after 2^31 - 1. A partition that has
-    not
-    seen the id for 24 hours accepts any number.
+    Numbers count a partition's records, from 0 in each epoch, wrapping after 2^31 - 1. A partition that has not seen
+    the id for 24 hours accepts any number.
     """
 
     def __init__(
@@ -412,9 +408,8 @@ class SequencedProducer:
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
         """Append a batch whose first record is numbered `sequence`; return its offsets.
 
-        A batch already stored is not appended again: its offsets are returned, or `None` if they are unknown.
-        An empty
-        batch returns `None`.
+        A stored batch is not appended again: its offsets are returned, or `None` if they are unknown. An empty batch
+        returns `None`.
 
         Raises:
             OutOfOrderSequenceError: It does not follow the last number, and is not completely stored.
@@ -432,11 +427,7 @@ class SequencedProducer:
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:
-        """Return the last number of this producer and epoch per partition; partitions without one are absent.
-
-        Raises:
-            UserError: The topic does not exist.
-        """
+        """Return this producer's and epoch's last number per partition; partitions without one are absent."""
         heads = read_heads(self._cluster.store, self._cluster.topic(topic).id)
         known = {number: head.producers.get(self._identity.producer_id) for number, head in heads.items()}
         return {

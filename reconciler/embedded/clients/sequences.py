@@ -1,7 +1,7 @@
 """Producer sequences, and retries until the delivery timeout.
 
-Each record of a producer is numbered per partition, from 0 in each epoch, wrapping after 2^31 - 1. Heads store each
-producer's epoch and last number for 24 hours, and accept any number from an unknown producer, as Kafka does.
+A producer's records are numbered per partition, from 0 in each epoch, wrapping after 2^31 - 1. Heads store its epoch
+and last number for 24 hours, and accept any number from an unknown producer, as Kafka does.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Json = dict[str, Any]
 SEQUENCES: Final = 1 << 31
 KEPT_MS: Final = 24 * 60 * 60 * 1000
 PASSING_KEPT: Final = 500
-"""Maximum number of one-process producers that a head stores."""
+"""One-process producers that a head stores."""
 
 _AGAIN = "Nothing was appended. Ask the partition for the producer's last sequence number, and continue from it."
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A producer in one of its epochs, with its `transactional_id` if it has one.
+    """A producer in one epoch.
 
     `is_lasting`: another process may continue under this id.
     """
@@ -50,7 +50,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class SequencedBatch:
-    """`count` records of one producer to append to one partition; `first` is the number of the first."""
+    """`count` records to append to one partition, numbered from `first`."""
 
     identity: Identity
     first: int
@@ -62,7 +62,7 @@ class SequencedBatch:
         return advanced(self.first, self.count - 1)
 
     def signed(self, parts: Iterable[Entry]) -> list[Entry]:
-        """Return its parts, with offsets from 0, marked with producer and transaction."""
+        """Return its parts, marked with producer and transaction."""
         return [
             replace(
                 part,
@@ -102,7 +102,7 @@ def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool
     if ahead == 0:
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
-    # A number above the last one predates a wrap, if anything; only its stored position proves that.
+    # A number above the last one would predate a wrap; only its stored position proves that.
     if is_behind and (batch.first <= batch.last <= known["last"] or offsets_of(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
@@ -113,7 +113,7 @@ def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool
 
 
 def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
-    """Return the offsets of a stored batch, or `None` if the head no longer has them."""
+    """Return a stored batch's offsets, or `None` if the head no longer has them."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -127,7 +127,7 @@ def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
 
 
 def remembering(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
-    """Return a head's producers after a record numbered `last`; expired ones are dropped."""
+    """Return a head's producers after a record numbered `last`, without expired ones."""
     known = {
         producer_id: state
         for producer_id, state in head.producers.items()
@@ -142,11 +142,7 @@ def remembering(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
 
 
 def check_sequence(sequence: int) -> None:
-    """Reject an invalid sequence number.
-
-    Raises:
-        OutOfOrderSequenceError: It is negative or too large.
-    """
+    """Reject a negative or too large sequence number."""
     if not 0 <= sequence < SEQUENCES:
         message = f"{sequence} is not a sequence number"
         raise OutOfOrderSequenceError(message, hint=f"They go from 0 to {SEQUENCES - 1:,} and then begin at 0 again.")
@@ -177,14 +173,14 @@ _BACKOFF: Final = Backoff(first_s=0.04, longest_s=2.0, spread=0.5)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Retries until a timeout, measured by a monotonic clock; `now_ms` is the clock of records."""
+    """Retries until a timeout, by a monotonic clock; `now_ms` is the clock of records."""
 
     now_ms: Callable[[], int]
     timeout_ms: int = DELIVERY_TIMEOUT_MS
 
     @property
     def patience_s(self) -> float:
-        """Maximum time of one swap, in seconds."""
+        """Maximum of one swap, in seconds."""
         return min(self.timeout_ms / 1000, PATIENCE_S)
 
     def deliver(self, attempt: Callable[[], T], what: str) -> T:

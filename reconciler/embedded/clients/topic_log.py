@@ -1,4 +1,4 @@
-"""An embedded topic as a `TopicLog`, and as the sink of a copy."""
+"""An embedded topic as a `TopicLog`, and as a copy's sink."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 _MAX_ATTEMPTS: Final = 3
-"""Reads of head and manifest that name a missing object, before it counts as lost."""
+"""Reads that name a missing object before it counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class EmbeddedLog:
     full_name: str
     topic_id: str
     permissions: Permissions = SUPER_USER
-    """Permissions of the reader, by the last read catalog."""
+    """Of the reader, by the last read catalog."""
     isolation: Isolation = "read_committed"
     remote: RemoteTier | None = None
     """Remote tier of records that are not local."""
@@ -81,11 +81,7 @@ class EmbeddedLog:
     """Called with offsets whose object is missing or damaged, which are then skipped; `None`: they are an error."""
 
     def check_shared(self) -> None:
-        """Check that the topic exists and the cluster is visible from this machine.
-
-        Raises:
-            UserError: The topic is not found from here.
-        """
+        """Reject a topic or cluster that this machine does not see."""
         catalog = self.catalog.read()
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         check_there(self.store, self.full_name, is_found=topic is not None)
@@ -99,7 +95,6 @@ class EmbeddedLog:
         With `only`, just those partitions, without the listing.
 
         Raises:
-            UserError: The topic is gone, or is being mounted or unmounted.
             NotAuthorizedError: The caller may not describe it.
         """
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
@@ -111,11 +106,7 @@ class EmbeddedLog:
         return {partition: tiers.shown(bounds) for partition, bounds in bounds_by_partition.items()}
 
     def bounds_of(self, partition: int) -> Bounds:
-        """Return the bounds of one partition: one GET, and the catalog if it has no head.
-
-        Raises:
-            UserError: The topic is gone, or is being mounted or unmounted.
-        """
+        """Return one partition's bounds: one GET, and the catalog if it has no head."""
         head = self.head(partition)
         if head is None:
             self._check_open(head)
@@ -123,7 +114,7 @@ class EmbeddedLog:
         return self._tiers().shown(head.bounds)
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`, from both tiers.
+        """Yield the readable records of `offsets` from both tiers, as batches of `RECORD_SCHEMA`.
 
         Raises:
             NotAuthorizedError: The caller may not read it.
@@ -131,7 +122,7 @@ class EmbeddedLog:
         return self.select(partition, offsets, EVERYTHING)
 
     def select(self, partition: int, offsets: OffsetRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield the records with `offset` and the selected columns; parts of other times are not opened."""
+        """Yield `offset` and the selected columns; parts of other times are not opened."""
         self._check(Operation.READ)
         looks = _Attempts(self, partition, offsets)
         while looks.again():
@@ -146,7 +137,7 @@ class EmbeddedLog:
                     looks.reached(batch.column("offset")[-1].as_py() + 1)
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield how `offsets` is stored: one extent per part, cut at both ends; reads no records."""
+        """Yield one extent per part, cut at both ends; reads no records."""
         self._check(Operation.DESCRIBE)
         for piece in self.stretches(partition, offsets):
             entry, cut = piece.entry, piece.offsets
@@ -154,7 +145,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that together cover `offsets`: stored ones of whole parts, computed ones at the ends."""
+        """Yield digests that cover `offsets`: stored ones of whole parts, computed ones at the ends."""
         self._check(Operation.READ)
         for piece in self.stretches(partition, offsets):
             if piece.entry.is_within(piece.offsets):
@@ -164,7 +155,7 @@ class EmbeddedLog:
                     yield digest_of(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time; `None` if all are older."""
+        """Return the first offset at or after a time; `None` if all records are older."""
         self._check(Operation.DESCRIBE)
         looks = _Attempts(self, partition, OffsetRange(0, MAX_OFFSET))
         while looks.again():
@@ -182,7 +173,7 @@ class EmbeddedLog:
         return entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
     def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
-        """Yield the parts of both tiers with readable records of a range, oldest first, each with its offsets.
+        """Yield the parts of both tiers with readable records of a range, oldest first.
 
         No offset occurs twice, even if maintenance replaces or moves parts.
         """
@@ -194,11 +185,7 @@ class EmbeddedLog:
                     looks.reached(piece.offsets.stop)
 
     def head(self, partition: int) -> Head | None:
-        """Return a partition's head, or `None` if it was never written.
-
-        Raises:
-            UserError: The topic is being mounted or unmounted.
-        """
+        """Return a partition's head, or `None` if it was never written."""
         head = read_head(self.store, self.topic_id, partition)
         if head is not None:
             self._check_open(head)
@@ -209,9 +196,9 @@ class EmbeddedLog:
         return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """Reject a topic that is sealed by a migration, or gone, which would look like the end of the log.
+        """Reject a topic that a migration sealed, or that is gone: it would look like the end of the log.
 
-        A leftover seal is ignored; an unwritten partition has no head.
+        A leftover seal is ignored.
         """
         if head is not None and not head.writer.startswith(SEAL):
             return
@@ -228,11 +215,9 @@ class EmbeddedLog:
 
 
 class _Attempts:
-    """Repeated reads of head and manifest until a range is complete; a `with` block is one read.
+    """Reads of head and manifest until a range is complete; a `with` block is one read.
 
-    Maintenance may have replaced a missing object: another read of head and manifest then finds the new one. An
-    object
-    that stays missing is lost.
+    Another read finds an object that maintenance replaced; one that stays missing is lost.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -246,7 +231,6 @@ class _Attempts:
         return not self._is_done
 
     def pieces(self, *, since_ms: int | None = None) -> Iterator[Piece]:
-        """Yield the pieces in the rest of the range, by the current head and manifest."""
         log = self._log
         return log._tiers().pieces(self._partition, self._rest, log.isolation, since_ms=since_ms)  # noqa: SLF001 - part of it
 
@@ -254,10 +238,10 @@ class _Attempts:
         self._rest, self._missed = OffsetRange(offset, self._rest.stop), 0
 
     def __enter__(self) -> None:
-        """Begin a read."""
+        pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """End a read: without an error the range is complete; a missing object is retried."""
+        """Without an error the range is complete; a missing object is retried."""
         match error:
             case None:
                 self._is_done = True
@@ -310,26 +294,22 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSink:
-    """One topic as a `StagedSink`: a mirror for its link, other topics for producers. Picklable."""
+    """One topic as a `StagedSink`: a mirror for its link, others for producers. Picklable."""
 
     gate: Gate
     rules: Rules
     permissions: Permissions = SUPER_USER
-    """Permissions of the writer."""
+    """Of the writer."""
     source: SourceSeen | None = None
-    """Source of a mirror in one round, stored in its heads; `None`: unknown."""
+    """A mirror's source in one round, stored in its heads; `None`: unknown."""
 
     def check_shared(self) -> None:
-        """Check that the topic exists and the cluster is visible from this machine.
-
-        Raises:
-            UserError: The topic is not found from here.
-        """
+        """Reject a topic or cluster that this machine does not see."""
         topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_there(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
     def following(self, source: SourceSeen) -> EmbeddedSink:
-        """Return the sink for one round over a source; only mirrors store the source."""
+        """Return the sink for one round over a source; only mirrors store it."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
     def ends(self) -> Mapping[int, int]:
@@ -337,11 +317,7 @@ class EmbeddedSink:
         return {partition: reached.end for partition, reached in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end and source; with `only`, without a listing.
-
-        Raises:
-            UserError: The topic is gone.
-        """
+        """Return each partition's end and source; `only` needs no listing."""
         partitions = range(self._topic().partitions)
         heads = read_borders(self.gate.store, self.gate.topic_id, only)
         wanted = partitions if only is None else [partition for partition in sorted(only) if partition in partitions]
@@ -350,21 +326,17 @@ class EmbeddedSink:
         }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write batches of `RECORD_SCHEMA` in offset order under fresh keys; `at=None`: offsets are assigned later."""
+        """Write batches of `RECORD_SCHEMA` under fresh keys; `at=None`: offsets are assigned later."""
         fitting = _number_from_zero(batches) if at is None else (within(batch, at) for batch in batches)
         return staged_parts(partition, at, list(self._writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
-        """Stage a range of another log at the same offsets: whole parts of an embedded log are copied, others read.
-
-        Raises:
-            UserError: The source ends before the range.
-        """
+        """Stage a range of another log at the same offsets; whole parts of an embedded log are copied."""
         if not isinstance(source, EmbeddedLog):
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.head(partition)
         if head is None or head.bounds.stable < offsets.stop:
-            # Otherwise it would be published as a gap.
+            # It would be published as a gap.
             message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
             raise UserError(message, hint="Let every executor see the same store, and copy again.")
         entries: list[Entry] = []
@@ -377,16 +349,13 @@ class EmbeddedSink:
         return staged_parts(partition, offsets, entries)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged ranges, one swap per partition, and return the offsets that each partition gained.
+        """Publish staged ranges, one swap per partition; return the offsets that each gained.
 
-        A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating is
-        safe, and
-        returns the same offsets, while the head names the newest parts itself. Later, ranges with offsets gain
-        nothing,
-        but ranges without are appended again: repeat those at once or not at all.
+        A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating it returns
+        the same offsets while the head names the newest parts itself. Later, ranges with offsets gain nothing, but
+        ranges without are appended again: repeat those at once or not at all.
 
         Raises:
-            UserError: The topic is gone, has no such partition, or belongs to another writer.
             SourceChangedError: The mirror is no copy of what was staged; other partitions are published.
         """
         topic, by_partition = self._topic(), _by_partition(staged)
@@ -403,7 +372,7 @@ class EmbeddedSink:
                 after = publication.extend(head, epoch)
                 if after is None or self.source is None:
                     return after
-                # The end was checked before the source was read: a faster writer has moved it.
+                # A faster writer may have moved the end since the source was read.
                 check_current(self.gate.full_name, partition, _position_of(head), self.source)
                 check_followed(self.gate.full_name, partition, _position_of(head), self.source)
                 return replace(after, source=_source_document(self.source, partition, after.end))
@@ -419,7 +388,7 @@ class EmbeddedSink:
         return {partition: offsets for partition, offsets in gained.items() if offsets is not None}
 
     def complete(self) -> None:
-        """Record in the catalog that a mirror's first copy is complete; idempotent."""
+        """Record that a mirror's first copy is complete; idempotent."""
         topic = topic_with_id(self.gate.catalog.known(), self.gate.topic_id, self.gate.full_name)
         if topic is not None and (topic.mirror is None or topic.mirror.first_copy_done):
             return
@@ -430,7 +399,7 @@ class EmbeddedSink:
         self.gate.catalog.commit(decide)
 
     def _copy_part(self, partition: int, piece: Piece) -> Entry | None:
-        """Copy a part of either tier unchanged; `None`: it was replaced, and must be read."""
+        """`None`: the part was replaced, and must be read."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
@@ -461,7 +430,7 @@ def _by_partition(staged: Sequence[StagedRecords]) -> dict[int, list[StagedRecor
 
 
 class _Publication:
-    """The staged ranges that fit onto one partition's head; computed again for each head."""
+    """Staged ranges that fit one partition's head; computed again for each head."""
 
     def __init__(self, staged: Sequence[StagedRecords]) -> None:
         self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
@@ -507,7 +476,7 @@ def _source_document(source: SourceSeen, partition: int, end: int) -> dict[str, 
 
 
 def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
-    """Return stored parts in the form that a task hands to the driver."""
+    """Return stored parts as a task hands them to the driver."""
     documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return StagedRecords(
         partition,
@@ -520,7 +489,7 @@ def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -
 
 
 def _number_from_zero(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches with offsets from 0; publishing assigns the final ones."""
+    """Publishing assigns the final offsets."""
     first = 0
     for batch in batches:
         offsets = pa.array(np.arange(first, first + batch.num_rows))

@@ -61,7 +61,7 @@ TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class _Phase(Enum):
-    """State of a producer. The value completes "the producer … "."""
+    """The value completes "the producer … "."""
 
     NEW = "has not taken over yet"
     READY = "has no open transaction"
@@ -84,9 +84,9 @@ _NEXT: Final = {
 
 
 class TransactionalProducer(Producer):
-    """A producer whose records become visible to `read_committed` readers on commit. Not thread-safe.
+    """Makes records visible to `read_committed` readers on commit. Not thread-safe.
 
-    Only one producer per transactional id can write: `init_transactions` fences earlier ones.
+    One producer per transactional id can write: `init_transactions` fences earlier ones.
     """
 
     def __init__(
@@ -110,15 +110,15 @@ class TransactionalProducer(Producer):
         self._beginning: tuple[list[Written], str, int] | None = None
         self._offsets: Offsets = {}
         self._tiered: set[str] = set()
-        """Ids of tiered topics, which can be unmounted, whose offsets it commits."""
+        """Tiered topics, which can be unmounted, whose offsets it commits."""
         self._batch: Batch | None = None
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id; an earlier transaction is aborted, or finished if decided.
+        """Become the only producer of the transactional id; an open transaction is aborted, a decided one finished.
 
         Raises:
-            InvalidNamespaceError: The namespace of the transactional id does not exist.
+            InvalidNamespaceError: The transactional id's namespace does not exist.
             NotAuthorizedError: The principal may not use it.
             UserError: The timeout is invalid.
         """
@@ -146,16 +146,16 @@ class TransactionalProducer(Producer):
         return self._deliver(lambda: check_claimed(store, who, State.EMPTY), "looking for its last batch").batch
 
     def begin(self, batch: Batch | None = None) -> None:
-        """Begin a transaction. Its timeout starts with the first written record.
+        """Begin a transaction; its timeout starts with the first written record.
 
-        `batch` is returned by `last_batch` after a crash if the transaction was committed.
+        After a crash, `last_batch` returns `batch` if the transaction was committed.
         """
         self._check_phase(_Phase.READY)
         self._start(_Phase.OPEN)
         self._batch = batch
 
     def append_parts(self, appends: Sequence[Append]) -> None:
-        """Append parts written by other tasks, one append per partition, in the open transaction.
+        """Append parts that other tasks wrote, one append per partition.
 
         Raises:
             ProducerFencedError: Another producer took over.
@@ -166,11 +166,11 @@ class TransactionalProducer(Producer):
         with self._failing():
             self._before(appends)
             for one in appends:
-                self._gained.setdefault(one.gate.full_name, {})  # Here, because the threads below share it.
+                self._gained.setdefault(one.gate.full_name, {})  # The threads below share it.
             all_side_by_side(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
-        """Commit a group's next offsets, by (topic, partition), atomically with the transaction.
+        """Commit a group's next offsets, by (topic, partition), with the transaction.
 
         Raises:
             InvalidNamespaceError: The group's namespace does not exist.
@@ -231,7 +231,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def transaction(self, batch: Batch | None = None) -> Iterator[Self]:
-        """Begin a transaction; commit it at the end of the block, or abort it on an error."""
+        """Begin a transaction; commit it after the block, or abort it on an error."""
         self.begin(batch)
         try:
             yield self
@@ -282,7 +282,7 @@ class TransactionalProducer(Producer):
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """On an error, mark the transaction as failed: it can only be aborted."""
+        """After an error the transaction can only be aborted."""
         try:
             yield
         except ProducerFencedError:
@@ -297,7 +297,7 @@ class TransactionalProducer(Producer):
         written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
         new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
         if not new:
-            # Heads forget fenced producers after a day; within it, a recent check of the register is enough.
+            # Heads remember fenced producers for a day, so a recent check of the register is enough.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
                 self._check_wanted()
             return
@@ -312,7 +312,7 @@ class TransactionalProducer(Producer):
             self._open()
 
     def _open(self) -> None:
-        """Open the transaction in the register; also retries an unanswered attempt."""
+        """Also retries an unanswered attempt."""
         if self._beginning is not None:
             new, mark, now_ms = self._beginning
             self._identity = self._deliver(
@@ -322,7 +322,7 @@ class TransactionalProducer(Producer):
             self._beginning, self._seen_ms = None, now_ms
 
     def _handle_failure(self) -> None:
-        """Keep the epoch: a failed transaction is aborted, and the next has another epoch."""
+        """Keep the epoch: the next transaction has another."""
 
     def _check_wanted(self) -> None:
         now_ms = self._cluster.now_ms()
@@ -360,12 +360,12 @@ class TransactionalProducer(Producer):
 
 _CONTENT: Final = ("key", "value", "headers")
 _TIMEOUT_MS: Final = 300_000
-"""Transactions are open only during the swaps, and hide later records from readers."""
+"""Transactions are open only during the swaps, and hide later records."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedAppends:
-    """New records of one topic as an `AppendSink`, staged by many tasks and published by one transaction. Picklable."""
+    """New records of one topic as an `AppendSink`: many tasks stage, one transaction publishes. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -377,11 +377,11 @@ class EmbeddedAppends:
 
     @classmethod
     def of(cls, cluster: ClusterContext, full_name: str) -> Self:
-        """Return the sink for new records of a topic.
+        """Return the sink of a topic.
 
         Raises:
             NotAuthorizedError: The caller may not write to it.
-            UserError: It does not exist, is a mirror, or is closed now.
+            UserError: It does not exist, is a mirror, or is closed.
         """
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
@@ -398,11 +398,7 @@ class EmbeddedAppends:
         )
 
     def check_shared(self) -> None:
-        """Check that the topic exists and the cluster is visible from this machine.
-
-        Raises:
-            UserError: The topic is not found from here.
-        """
+        """Reject a topic or cluster that this machine does not see."""
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         check_there(self.store, self.full_name, is_found=topic is not None)
 
@@ -419,7 +415,7 @@ class EmbeddedAppends:
         return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append everything in one transaction, whose register stores the batch number and a checksum of its rows."""
+        """Append everything in one transaction, which stores batch number and checksum; `False`: it was published."""
         name = appends_id(self.topic_id, None if batch is None else batch.stream)
         rows = _rows_fingerprint(staged)
         if batch is not None and self._is_published(name, batch, rows):
@@ -435,12 +431,12 @@ class EmbeddedAppends:
             return False
         with producer.transaction(None if batch is None else Batch(batch.number, rows)):
             producer.append_parts(appends)
-        if batch is None:  # No stream repeats it.
+        if batch is None:
             self.store.delete([transaction_key(name)])
         return True
 
     def _is_published(self, name: str, batch: NumberedBatch, rows: str) -> bool:
-        """Whether a batch was published before; a repetition fences no running producer."""
+        """Whether a batch was published before; checking fences no running producer."""
         existing = read_transaction(self.store, name)
         if existing is None or not _is_there(batch, rows, existing[0].batch):
             return False
@@ -467,7 +463,7 @@ def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
     """Whether the last batch of a stream is this one.
 
     Raises:
-        UserError: The last batch is a later one, or has other rows under the same number.
+        UserError: It is later, or has other rows.
     """
     if last is None or batch.number > last.number:
         return False
@@ -495,7 +491,7 @@ def _rows_fingerprint(staged: Iterable[StagedAppend]) -> str:
 
 
 def _input_digest(batch: pa.RecordBatch) -> Digest:
-    """Return the digest of rows before admission; all count as offset 0, since their order may change."""
+    """All rows count as offset 0, since their order may change."""
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}

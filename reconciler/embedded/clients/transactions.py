@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 class State(StrEnum):
-    """State of a transaction. `committing` and `aborting` are decided; only their completion remains."""
+    """State of a transaction; `committing` and `aborting` are decided and only need completion."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -53,7 +53,7 @@ DECIDED: Final = frozenset({State.COMMITTING, State.ABORTING})
 
 
 class Written(NamedTuple):
-    """A partition that a transaction may have written to; `full_name` is the topic's name at that time."""
+    """A partition that a transaction may have written; `full_name` is the topic's name then."""
 
     topic_id: str
     full_name: str
@@ -69,17 +69,14 @@ class Written(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A committed batch: the user's number, and a fingerprint of its rows.
-
-    `rows` is `None` if an earlier version wrote it.
-    """
+    """The user's number of a committed batch, and a fingerprint of its rows, `None` from earlier versions."""
 
     number: int
     rows: str | None = None
 
 
 Offsets = dict[str, dict["Place", CommittedOffset]]
-"""By group: offsets committed with the transaction."""
+"""By group, to commit with the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class Transaction:
     offsets: Offsets = field(default_factory=dict)
     began_ms: int = 0
     batch: Batch | None = None
-    """Last numbered batch that was committed."""
+    """Last numbered batch committed."""
 
     def emptied(self) -> Transaction:
         """Return it without an open transaction."""
@@ -155,14 +152,14 @@ def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, CommittedOffset]:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDecision:
-    """A committed or aborted transaction. `epoch` is the producer's since the decision; the transaction's is lower."""
+    """A committed or aborted transaction. `epoch` is the producer's since then; the transaction's is lower."""
 
     transactional_id: str
     transaction: Transaction
     epoch: int
 
     def settled(self, head: Head, now_ms: int) -> Head | None:
-        """Return a head without the open transaction, fenced against earlier epochs; `None` if it is already."""
+        """Return a head without the transaction, fenced against earlier epochs; `None` if it is already."""
         name = self._open_in(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
@@ -190,7 +187,7 @@ class TransactionDecision:
                 yield replace(entry, txn=None)
 
     def _open_in(self, head: Head) -> str | None:
-        """Return the mark of this transaction's entries, if it is open in the partition."""
+        """Return the mark of its entries, if it is open in the partition."""
         opened = head.transactions.get(self.transactional_id)
         if opened is None or opened["epoch"] >= self.epoch:
             return None
@@ -198,31 +195,19 @@ class TransactionDecision:
 
 
 def transaction_register(store: ObjectStore, transactional_id: str) -> Register:
-    """Return the register of a transactional id.
-
-    Raises:
-        UserError: The id is invalid.
-    """
+    """Return the register of a transactional id."""
     return Register(store, transaction_key(transactional_id), format="reconciler.transaction/1", shape=SHAPE)
 
 
 def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transaction, int] | None:
-    """Return the state and epoch of a transactional id; `None` if it was never claimed.
-
-    Raises:
-        UserError: Its register is damaged.
-    """
+    """Return state and epoch of a transactional id; `None` if never claimed."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     return None if held is None else (transaction_of(register, held), held.epoch)
 
 
 def transaction_of(register: Register, held: RegisterSnapshot) -> Transaction:
-    """Parse a transaction.
-
-    Raises:
-        UserError: It is damaged.
-    """
+    """Parse a transaction."""
     return decoded(register.store, register.key, held.value, Transaction.from_json)
 
 
@@ -230,7 +215,7 @@ def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: in
     """Complete decided transactions and abort overdue ones; return their number.
 
     Raises:
-        ReconcilerError: One could not be completed; the others are.
+        ReconcilerError: One failed; the others are completed.
     """
     finished, failed = 0, None
     idle: list[ListedObject] = []
@@ -261,12 +246,9 @@ def finish_offsets(
     *,
     may_go_on: Callable[[], None],
 ) -> None:
-    """Complete decided transactions that commit offsets of these topics: a GET per transactional id.
+    """Complete decided transactions with offsets of these topics: a GET per transactional id.
 
     `may_go_on` is called before each.
-
-    Raises:
-        ReconcilerError: One could not be completed.
     """
     names = [name for listed in store.list(TRANSACTIONS) if (name := transactional_id_of_key(listed.key)) is not None]
     states = side_by_side(lambda name: read_transaction(store, name), names, name="transactions")
@@ -285,16 +267,12 @@ _LEFT_MS: Final = 24 * 60 * 60 * 1000
 
 
 def appends_id(topic_id: str, stream: str | None) -> str:
-    """Return the transactional id of a stream into a topic, or a fresh one for a single write (`EmbeddedAppends`)."""
+    """Return the transactional id of a stream into a topic, or a fresh one for a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
 def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
-    """Return the last batch of every stream into a topic.
-
-    Raises:
-        UserError: A register is damaged.
-    """
+    """Return the last batch of every stream into a topic."""
     prefix, batches = f"{_APPENDS}{topic_id}-", {}
     for listed in store.list(transaction_key(prefix).removesuffix(".json")):
         name = transactional_id_of_key(listed.key)
@@ -305,14 +283,14 @@ def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
 
 
 def bring_batch(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
-    """Continue a stream after its last batch from elsewhere, unless it has a register already."""
+    """Continue a stream after its last batch from elsewhere, unless it has a register."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
     register = transaction_register(store, appends_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
-    """Delete registers of unused appends: the topic is gone, or a single write failed."""
+    """Delete registers of appends whose topic is gone, and of single writes that failed."""
     old_ms = store.clock_ms() - _LEFT_MS
     ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
@@ -327,7 +305,7 @@ def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[
 
 
 def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
-    """Decide to abort the open transaction of an epoch, unless that epoch is over."""
+    """Decide to abort the open transaction of an epoch, unless the epoch is over."""
     register = transaction_register(store, transactional_id)
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -340,7 +318,7 @@ def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
 
 
 def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, now_ms: int) -> bool:
-    """Complete the decided transaction of a transactional id; return whether there was one."""
+    """Complete a transactional id's decided transaction; return whether there was one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
     decided = None if held is None else decided_in(register, held)
@@ -358,11 +336,10 @@ def decided_in(register: Register, held: RegisterSnapshot) -> TransactionDecisio
 
 
 def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, *, now_ms: int) -> None:
-    """Complete a decision: update every partition, commit the offsets, and empty the register. Repeatable.
+    """Complete a decision: update every partition, commit the offsets, empty the register. Repeatable.
 
-    Commit removes the marks in each head; abort removes the entries, then their objects, and their offsets stay a
-    gap.
-    Both write the new epoch into every head, which rejects late appends of the old one.
+    Commit removes the marks in each head; abort removes entries and objects, and leaves a gap. Both write the new epoch
+    into every head, which rejects late appends of the old one.
     """
     for written in decided.transaction.partitions:
         _Partition(store, catalog, decided, written, now_ms).carry_out()
@@ -380,8 +357,6 @@ def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Transaction
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """One partition that a decided transaction may have written to."""
-
     store: ObjectStore
     catalog: CatalogRegister
     decided: TransactionDecision
@@ -403,7 +378,7 @@ class _Partition:
         self.store.delete(dropped)
 
     def _fence(self) -> None:
-        """Create the head of an unwritten partition, so that no late append does; not if the topic is gone."""
+        """Create the head of an unwritten partition before a late append does, unless the topic is gone."""
         topic = self._topic()
         if topic is None:
             return
@@ -428,7 +403,7 @@ class _Partition:
 def _commit_offsets(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, now_ms: int) -> None:
     if decided.transaction.state is not State.COMMITTING or not decided.transaction.offsets:
         return
-    # A slow process must not reset later commits: the register shows whether this is still to do.
+    # A slow process must not reset later commits.
     current = read_transaction(store, decided.transactional_id)
     if current is None or current[1] != decided.epoch or current[0].state is not State.COMMITTING:
         return
@@ -444,13 +419,11 @@ MAX_TIMEOUT_MS: Final = 900_000
 def claim(
     store: ObjectStore, catalog: CatalogRegister, transactional_id: str, *, timeout_ms: int, delivery: Delivery
 ) -> Identity:
-    """Become the only producer of a transactional id: an open transaction is aborted, a decided one completed.
+    """Become the only producer of a transactional id: abort an open transaction, complete a decided one.
 
-    The register's epoch is the producer's: claiming, beginning and deciding raise it, which fences earlier
-    producers.
+    Claiming, beginning and deciding raise the register's epoch, which fences earlier producers.
 
     Raises:
-        UserError: The id or the timeout is invalid, or its register is damaged.
         ProducerFencedError: Another producer claimed it at the same time.
         RetryableError: It did not succeed in time.
     """
@@ -484,7 +457,7 @@ def claim(
 
 
 def begin(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str, now_ms: int) -> Identity:
-    """Open a transaction with its first partitions, and return the identity of the next epoch.
+    """Open a transaction with its first partitions; return the identity of the next epoch.
 
     Raises:
         ProducerFencedError: Another producer took over.
@@ -520,11 +493,10 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     batch: Batch | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> TransactionDecision | None:
-    """Decide to commit or abort a transaction; return what to complete.
+    """Decide to commit or abort a transaction; return what to complete, `None` if another process did.
 
-    `batch` is stored as the last committed batch. `check` is called before each swap and may raise. Repeating with
-    the
-    same mark is safe; `None`: another process has completed it.
+    `batch` becomes the last committed batch. `check` is called before each swap and may raise. Repeating with the same
+    mark is safe.
 
     Raises:
         ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
@@ -568,7 +540,6 @@ def _raise_epoch(
 def _owned_transaction(
     register: Register, held: RegisterSnapshot | None, who: Identity, states: set[State]
 ) -> Transaction:
-    """Return the register's state, if it is unchanged since its producer's last swap."""
     if held is None or held.epoch != who.epoch:
         raise _fenced(who.transactional_id)
     transaction = transaction_of(register, held)
@@ -578,7 +549,7 @@ def _owned_transaction(
 
 
 def _check_mine(transactional_id: str | None, epoch: int, held: RegisterSnapshot | None) -> None:
-    # A swap without an answer is recognised by its mark; another producer may have taken over since.
+    # The mark shows an unanswered swap; another producer may have taken over since.
     if held is None or held.epoch != epoch:
         raise _fenced(transactional_id)
 

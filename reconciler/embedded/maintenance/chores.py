@@ -38,18 +38,18 @@ _COST: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """One partition to roll, upload, compact or merge, with the approximate stored bytes to read."""
+    """A partition to process, with the approximate stored bytes to read."""
 
     partition: Partition
     bytes: int
     offsets: OffsetRange | None = None
-    """Range of an upload or merge."""
+    """Of an upload or merge."""
     keys: int = 0
-    """Upper bound of the keys to learn in a compaction."""
+    """Upper bound of the keys that a compaction learns."""
 
     @property
     def cost(self) -> int:
-        """Share of a round in bytes: its own plus a few requests and a swap."""
+        """Bytes of a round: its own plus a few requests and a swap."""
         return self.bytes + _COST
 
 
@@ -71,25 +71,25 @@ class FailedChore:
 
 
 _THREADS: Final = 4
-"""Arrow works outside the interpreter lock; more threads only take memory."""
+"""Arrow works outside the interpreter lock; more threads only use memory."""
 _ROUND_BYTES: Final = 256 * 1024 * 1024
 _TOGETHER: Final = 16
 
 
 @dataclass(frozen=True)
 class ChoreTask:
-    """Writes replacements of parts under fresh keys, without publishing. Picklable."""
+    """Writes replacements of parts, without publishing. Picklable."""
 
     store: ObjectStore
     catalog: CatalogRegister
     cluster_id: str
     job: Job
     now_ms: int
-    """Time of the driver."""
+    """Of the driver."""
     remote: RemoteTier | None = None
 
     def __call__(self, chores: Iterable[Chore]) -> Iterator[PartitionRewrite | UploadBatch | FailedChore]:
-        """Process each partition as it is now, and write what its configs require."""
+        """Process each partition as it is now."""
         catalog = self._shared_catalog()
         names = {entry.id: name for name, entry in catalog.topics.items()}
         is_here = self._is_same_cluster()
@@ -97,7 +97,7 @@ class ChoreTask:
             check_shared(self.store, chore.partition.full_name, is_found=is_here)
             full_name = names.get(chore.partition.topic_id)
             if full_name is None:
-                continue  # It was deleted.
+                continue
             try:
                 outcome = self._process(catalog, full_name, chore)
             except ReconcilerError as error:
@@ -107,7 +107,7 @@ class ChoreTask:
                     yield outcome
 
     def cleaning(self, chore: Chore) -> tuple[Compaction, CompactionScope] | None:
-        """Return the input of a compaction that is split over several tasks, or `None`."""
+        """Return the input of a compaction that several tasks share, or `None`."""
         catalog = self._shared_catalog()
         self.check_shared(chore)
         names = {entry.id: name for name, entry in catalog.topics.items()}
@@ -121,7 +121,7 @@ class ChoreTask:
         return None if scope is None else (compaction, scope)
 
     def check_shared(self, chore: Chore) -> None:
-        """Check that the cluster is visible from this machine."""
+        """Reject a cluster that this machine does not see."""
         check_shared(self.store, chore.partition.full_name, is_found=self._is_same_cluster())
 
     def _shared_catalog(self) -> Catalog:
@@ -173,7 +173,7 @@ class ChoreTask:
 
 
 def do_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
-    """Run chores in a few threads of this process, and yield the results in rounds."""
+    """Run chores in a few threads, and yield the results in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in rounds_of(chores, _ROUND_BYTES):
             done = threads.map(lambda together: list(task(together)), _group_chores(taken))
@@ -181,7 +181,7 @@ def do_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> 
 
 
 def _group_chores(chores: Sequence[W]) -> Iterator[Sequence[W]]:
-    """Group chores, so that each task reads the catalog once."""
+    """Each task reads the catalog once."""
     size = max(1, min(_TOGETHER, len(chores) // _THREADS))
     for at in range(0, len(chores), size):
         yield chores[at : at + size]

@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 
 
 def to_clean(segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int) -> tuple[Segment, ...]:
-    """Return the segments to clean, oldest first; empty if cleaning is not worthwhile yet.
+    """Return the segments to clean, oldest first; empty if it is not worthwhile yet.
 
-    It is if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than
-    `max.compaction.lag.ms`,
+    It is if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than `max.compaction.lag.ms`,
     or tombstones are due.
     """
     end = _cleaning_end(head, policy)
@@ -68,12 +67,12 @@ def next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPol
 
 
 def _cleaning_end(head: Head, policy: CleanupPolicy) -> int:
-    """Return the end of cleaning: the first offset that is undecided or, while uploading, not uploaded (F-R-020)."""
+    """Return the first offset that is undecided or, while uploading, not uploaded (F-R-020)."""
     return min(head.bounds.stable, head.uploaded_to) if policy.waits else head.bounds.stable
 
 
 def is_due(entry: Entry, now_ms: int) -> bool:
-    """Whether the tombstones of a part may be removed."""
+    """Whether a part's tombstones may be removed."""
     return entry.horizon_ms is not None and entry.horizon_ms <= now_ms
 
 
@@ -82,25 +81,24 @@ if TYPE_CHECKING:
     Offsets = npt.NDArray[np.int64]
 
 _BUFFERED_ROWS: Final = 1 << 20
-"""Rows buffered before they are sorted in."""
+"""Rows that wait to be sorted in."""
 
 
 class Survivors(Protocol):
     """Decides which records no later record of their key supersedes."""
 
     def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return a mask of the surviving records in a batch with `offset` and `key`."""
+        """Mask the surviving records of a batch with `offset` and `key`."""
         ...
 
 
 class NewestOffsets:
     """Newest offset by 128-bit hash of the key, in sorted arrays of 24 bytes per key.
 
-    Two keys with the same hash would be merged: 2^-64 for each pair of four thousand million.
+    Keys with the same hash would be merged: 2^-64 for each pair of four thousand million.
     """
 
     def __init__(self) -> None:
-        """Start without keys."""
         self._high, self._low = np.empty(0, np.uint64), np.empty(0, np.uint64)
         self._offsets = np.empty(0, np.int64)
         self._waiting: list[tuple[Words, Words, Offsets]] = []
@@ -125,7 +123,7 @@ class NewestOffsets:
             self.settle()
 
     def settle(self) -> None:
-        """Sort the buffered rows in."""
+        """Sort the waiting rows in."""
         if not self._waiting:
             return
         high, low, offsets = map(
@@ -139,11 +137,11 @@ class NewestOffsets:
         self._waiting, self._rows = [], 0
 
     def of(self, keys: pa.Array) -> Offsets:
-        """Return the newest offset of each key, -1 if unknown; keys are not null."""
+        """Return each key's newest offset, -1 if unknown; keys are not null."""
         return self.of_hashes(*hashed(keys))
 
     def of_hashes(self, high: Words, low: Words) -> Offsets:
-        """Return the newest offset of each hash, -1 if unknown."""
+        """Return each hash's newest offset, -1 if unknown."""
         self.settle()
         offsets = np.full(len(high), -1, np.int64)
         if not len(self._offsets):
@@ -160,7 +158,7 @@ class NewestOffsets:
         return offsets
 
     def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return a mask of the records that are not below their key's newest offset."""
+        """Mask the records that are not below their key's newest offset."""
         has_key = batch.column("key").is_valid()
         is_keyed = mask(has_key)
         stays = np.ones(batch.num_rows, np.bool_)
@@ -170,17 +168,16 @@ class NewestOffsets:
 
 
 class SurvivingOffsets:
-    """Offsets of the surviving records in one file, for tasks that hold no more than that.
+    """Offsets of the surviving records in one file, for tasks that need no more.
 
-    Records from `through` on survive, like those without a key: nothing was learned of them.
+    Records from `through` on survive, like those without a key: their keys were not learned.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:
-        """Sort the offsets."""
         self._offsets, self._through = np.sort(offsets), through
 
     def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Return a mask of the surviving records."""
+        """Mask the surviving records."""
         offsets = batch.column("offset").to_numpy()
         stays = np.isin(offsets, self._offsets, assume_unique=True)
         stays |= offsets >= self._through
@@ -199,14 +196,13 @@ class Sieve:
     """Filters records and counts."""
 
     def __init__(self, survivors: Survivors) -> None:
-        """Take the surviving records."""
         self._survivors = survivors
         self.dropped = 0
         self.tombstones = 0
-        """Number of surviving tombstones."""
+        """Surviving tombstones."""
 
     def kept(self, batches: Iterable[pa.RecordBatch], *, tombstones_to: int) -> Iterator[pa.RecordBatch]:
-        """Yield the surviving records; tombstones below `tombstones_to` are dropped."""
+        """Yield the surviving records; drops tombstones below `tombstones_to`."""
         for batch in batches:
             stays = self._survivors.among(batch)
             is_tombstone = mask(batch.column("key").is_valid()) & mask(batch.column("value").is_null())
@@ -228,9 +224,8 @@ def mask(column: pa.Array) -> npt.NDArray[np.bool_]:
 def is_reached(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
     """Whether a partition's whole log can be read and rewritten now.
 
-    Not if remote records are unreachable or tiering is being disabled: a tombstone must not go while an older
-    record of
-    its key may remain there.
+    Not if remote records are unreachable or tiering is being disabled: a tombstone must outlive older records of its
+    key.
     """
     if head.start == head.local_start:
         return True
@@ -240,15 +235,15 @@ def is_reached(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> 
 
 
 def place_of(policy: CleanupPolicy, partition: Partition) -> RemotePartition | None:
-    """Return a partition's location in object storage; `None` if its topic was never tiered."""
+    """Return a partition's remote location; `None` if its topic was never tiered."""
     return None if policy.tiering is None else remote_partition(policy.tiering.location, partition.number)
 
 
 def remote_entries(head: Head, place: RemotePartition | None, remote: RemoteTier | None) -> tuple[Entry, ...]:
-    """Return the segments with records that are only in object storage, oldest first.
+    """Return the segments with remote-only records, oldest first.
 
     Raises:
-        OwnershipLostError: The manifest belongs to another cluster now.
+        OwnershipLostError: Another cluster owns the manifest.
     """
     if head.start == head.local_start or place is None or remote is None:
         return ()
@@ -270,7 +265,7 @@ def whole_segments(
 
 
 KEYS: Final = 5_000_000
-"""Number of keys held in memory, as in the 128 MiB of Kafka's cleaner."""
+"""Keys held in memory, as in the 128 MiB of Kafka's cleaner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +314,7 @@ class CompactionScope:
     """Start of the log; records below are dropped."""
 
     def live(self, entry: Entry) -> OffsetRange:
-        """Return the offsets of a part that are in the log."""
+        """Return a part's offsets that are in the log."""
         return OffsetRange(max(entry.base, self.start), entry.last + 1)
 
 
@@ -334,35 +329,26 @@ class GroupRewrite:
 class Compaction:
     """One pass over one partition, as its head was read.
 
-    Closed segments below the stable offset and older than `min.compaction.lag.ms` are cleaned. The newest offset of
-    each key is learned from the dirty part, above `Head.compacted_to`; then both parts are rewritten into files of
-    at
-    most `segment.bytes`. Records without a key stay. At most about `KEYS` keys are held in memory; the rest waits
-    for
-    the next pass, or is compacted by Spark (`jobs/compaction.py`).
+    Cleans closed segments below the stable offset and older than `min.compaction.lag.ms`. Learns each key's newest
+    offset from the dirty part, above `Head.compacted_to`, then rewrites both parts into files of at most
+    `segment.bytes`. Records without a key stay. Memory holds about `KEYS` keys; the rest waits for the next pass, or
+    for Spark (`jobs/compaction.py`).
 
-    The log spans both tiers: records only in object storage, `[start, local_start)`, then local ones. Remote copies
-    of
-    local records are not touched; they are uploaded again. While a topic uploads, only uploaded records are learned
-    from, so object storage alone also has the newest value of each key. New objects are stored first; one manifest
-    swap
-    publishes all remote ones, then one head swap all local ones with `compacted_to`. A crash before the first swap
-    changes nothing, before the second only the remote part. Correct at any moment, because:
+    The log spans both tiers: remote-only records in `[start, local_start)`, then local ones. Remote copies of local
+    records are uploaded again instead. While a topic uploads, only uploaded records are learned from, so object storage
+    alone has each key's newest value. New objects are stored first; one manifest swap publishes the remote ones, then
+    one head swap the local ones with `compacted_to`. This is correct at any moment:
 
-    1. A record is removed only while a later one of its key is in the log, at or above `compacted_to`. That one
-    leaves
+    1. A record is removed only while a later one of its key is in the log, at or above `compacted_to`. That one leaves
        only by a later record, by retention (older first), or as a tombstone in a later pass.
-    2. A tombstone is removed only when no older record of its key is left. The swap that sets its horizon drops
-    older
-       records of its tier; remote ones went in the first swap. They never come back: a replaced run must be
-       unchanged,
-       and evicted segments have equal remote copies (`tiered/remote_retention.py`).
+    2. A tombstone is removed only when no older record of its key is left. The swap that sets its horizon drops those
+       of its tier; remote ones went in the first swap. They never return: a replaced run must be unchanged, and evicted
+       segments have equal remote copies (`tiered/remote_retention.py`).
     3. `compacted_to` rises last. If the second swap fails, the next pass learns the same dirty part again.
 
-    Mirrors are compacted here, not by their sources: a mirror is a prefix of its source's log, so superseded
-    records
-    are superseded in both, and comparisons report them so. A restore whose cut
-    removes superseding records cuts the whole log (`restore_cut.py`); rewrites read before the cut are not published.
+    Mirrors are compacted here, not by their sources: a mirror is a prefix of its source's log, so superseded records
+    are superseded in both. A restore whose cut removes superseding records cuts the whole log (`restore_cut.py`);
+    rewrites read before the cut are not published.
     """
 
     def __init__(
@@ -373,7 +359,6 @@ class Compaction:
         rules: Rules,
         remote: RemoteTier | None = None,
     ) -> None:
-        """Bind to a partition and its remote tier; nothing is read yet."""
         self._store = store
         self._partition = partition
         self._policy = policy
@@ -382,7 +367,7 @@ class Compaction:
         self._place = place_of(policy, partition)
 
     def compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
-        """Write the surviving records of both tiers under fresh keys; return `None` if nothing is to be cleaned."""
+        """Write the surviving records of both tiers; `None` if nothing is to be cleaned."""
         cleaning = self.cleaning(head, now_ms=now_ms)
         if cleaning is None:
             return None
@@ -402,7 +387,7 @@ class Compaction:
         return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def rewritten(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
-        """Collect the results of all groups; if one fails, the objects of the others are deleted."""
+        """Collect the results of all groups; if one fails, the others' objects are deleted."""
         storage = None if self._remote is None else self._remote.storage
         with whole_or_gone(self._store) as near, whole_or_deleted(storage) as far:
             for one in cleaned:
@@ -429,7 +414,7 @@ class Compaction:
                     yield Piece(entry, self._store, entry.last + 1, is_remote=False)
 
     def _learn_keys(self, pieces: Sequence[Piece], dirty_from: int) -> tuple[NewestOffsets, int]:
-        """Return the newest offset of each dirty key, and the end of what was read."""
+        """Return each dirty key's newest offset, and the end of what was read."""
         newest = NewestOffsets()
         for piece in pieces:
             if piece.stop <= dirty_from:
@@ -478,7 +463,7 @@ class Compaction:
         return GroupRewrite(group.first.is_remote, self._replacement(cleaning, group, survivors))
 
     def _replacement(self, cleaning: CompactionScope, group: Group, survivors: Survivors) -> Replacement | None:
-        """Return the replacement of a group; `None`: it stays."""
+        """`None`: the group stays."""
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
         is_alone = len(group.pieces) == 1 and (first.is_segment or group.first.is_remote)
@@ -491,7 +476,7 @@ class Compaction:
             for piece in group.pieces
             for records in sieve.kept(
                 read_part(piece.store, piece.entry, self._partition.number, cleaning.live(piece.entry)),
-                # Beyond the learned offsets, older records of the key may remain.
+                # Beyond the learned offsets older records of the key may remain.
                 tombstones_to=cleaning.through if is_due(piece.entry, now_ms) else 0,
             )
         )
@@ -514,5 +499,5 @@ class Compaction:
 
 
 def _has_superseded(piece: Piece, offsets: OffsetRange, survivors: Survivors) -> bool:
-    """Whether a part has a superseded record in a range; reads only keys."""
+    """Reads only keys."""
     return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))

@@ -1,4 +1,4 @@
-"""Local space: evict uploaded data above capacity, and apply local retention.
+"""Evict uploaded data above the local capacity, and apply local retention.
 
 Checked every `retention_local_trim_interval` if the cluster has tiered topics and a limit. Sizes are remembered with
 the heads' hints, so that only changed heads are read.
@@ -52,7 +52,7 @@ _JOB: Final = "space"
 
 @dataclass(frozen=True, slots=True)
 class LocalTrim:
-    """Reduces the local data of a cluster to its capacity, once."""
+    """Reduces a cluster's local data to its capacity."""
 
     retaining: RetentionJob
     heads: HeadCache
@@ -86,12 +86,12 @@ class LocalTrim:
         survey.end()
 
     def _may_leave(self, surveyed: SurveyedPartition, closed: Container[str]) -> bool:
-        """Whether a partition may be evicted; not while it is being mounted or unmounted."""
+        """Not while it is being mounted or unmounted."""
         is_held = surveyed.partition.topic_id in closed
         return surveyed.policy.evicts and not is_held and self.is_wanted(surveyed.partition.full_name)
 
     def _measure(self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
-        """Return the local bytes of all partitions; only changed heads are read."""
+        """Return the local bytes of all partitions; reads only changed heads."""
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 
@@ -149,8 +149,6 @@ class LocalTrim:
 
 
 class _Policies:
-    """Cleanup policies of a catalog's topics, each computed once."""
-
     def __init__(self, catalog: Catalog, cluster_id: str) -> None:
         self._catalog = catalog
         self._cluster_id = cluster_id
@@ -186,10 +184,10 @@ class RetentionJob:
     now_ms: Callable[[], int]
 
     def look(self, surveyed: SurveyedPartition, head: Head) -> tuple[ExpiryResult | None, int | None]:
-        """Delete expired records of a partition; return the result, or when to look again.
+        """Delete a partition's expired records; return the result, or when to check again.
 
         Raises:
-            OwnershipLostError: Its remote part belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
         """
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:

@@ -1,7 +1,6 @@
-"""Maintenance passes over the partitions of a cluster, with scrub and merge jobs.
+"""Maintenance passes over a cluster's partitions, with scrub and merge jobs.
 
-Heads decide which partitions need a job; they are read and swapped in parallel. Rewrites are handed to a `Spread`,
-which runs them here or on executors.
+Heads decide which partitions need a job. Rewrites are handed to a `Spread`, which runs them here or on executors.
 """
 
 from __future__ import annotations
@@ -58,18 +57,18 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = PartitionRewrite | UploadBatch | FailedChore
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
-"""Runs chores and yields their results in rounds; publishing between rounds is safe."""
+"""Runs chores and yields results in rounds, which may be published in between."""
 
 A = TypeVar("A")
 T = TypeVar("T")
 
 Look: TypeAlias = Callable[[SurveyedPartition, Head], tuple[T | None, int | None]]
-"""Returns work for a partition, or when to look again without changes; `None`: never."""
+"""Returns work for a partition, or when to check again without changes; `None`: never."""
 
 
 @dataclass(frozen=True)
 class Upkeep:
-    """One pass over the partitions of a cluster; its jobs share the heads they read."""
+    """One pass over a cluster's partitions; its jobs share the heads they read."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -80,15 +79,14 @@ class Upkeep:
     is_stopped: Callable[[], bool] = lambda: False
     heads: HeadCache = field(default_factory=HeadCache)
     storage: ObjectStore | None = None
-    """The cluster's object storage, if any."""
     tidying: HousekeepingTurn = field(default_factory=HousekeepingTurn)
     """Decides when the remote tier may be tidied."""
     may_go_on: Callable[[], None] = lambda: None
-    """Called before each round is published; if it raises, the job stops."""
+    """Called before each round is published; may raise to stop the job."""
     disk_bytes: Callable[[ObjectStore], int | None] = disk_under
-    """Returns the size of the disk under a store; `None`: none."""
+    """Returns the bytes of the disk under a store; `None`: no disk."""
     lost: set[str] = field(default_factory=set)
-    """Full names of topics of another cluster, so that each is reported once."""
+    """Topics of another cluster, each reported once."""
 
     @property
     def remote(self) -> RemoteTier | None:
@@ -96,7 +94,7 @@ class Upkeep:
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def retain(self) -> MaintenanceResult:
-        """Delete expired records on both tiers, and evict uploaded records beyond the local limits."""
+        """Delete expired records on both tiers, and evict uploaded ones beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
         retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, result in self._check_due("retention", tended, lambda policy: policy.is_bounded, retaining.look):
@@ -181,9 +179,9 @@ class Upkeep:
         return tended
 
     def keep_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
-        """Store the cluster's metadata in object storage, if the interval is over or `is_named` asks for it.
+        """Store the cluster's metadata in object storage, if due or named.
 
-        Skipped for a cluster of only read replicas, which may have read-only access.
+        Not for a cluster of only read replicas, which may have read-only access.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
@@ -300,7 +298,7 @@ class Upkeep:
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
-        """Publish a round: partitions in parallel, each in order of offsets."""
+        """Publish partitions in parallel, each in order of offsets."""
         from reconciler.embedded.maintenance.roll import drop, publish  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
@@ -315,7 +313,7 @@ class Upkeep:
         def published(of_one: list[PartitionRewrite]) -> list[Gain]:
             gains: list[Gain | None] = []
             for one in of_one:
-                try:  # Never the newer without the older: no record may stay behind a tombstone that goes.
+                try:  # Never the newer without the older: no record may outlive a tombstone.
                     do = drop if tended.has_failed(one.partition) else publish
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
@@ -330,7 +328,7 @@ class Upkeep:
     def _publish_uploads(
         self, uploads: Uploads, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult
     ) -> None:
-        """Publish a round of uploads: partitions in parallel, each in order of offsets."""
+        """Publish partitions in parallel, each in order of offsets."""
         from reconciler.embedded.tiered.upload import UploadBatch  # noqa: PLC0415 - as above
 
         by_partition: dict[Partition, list[UploadBatch]] = {}
@@ -363,7 +361,6 @@ def _all_of(pairs: Iterable[tuple[Partition, Sequence[Chore]]]) -> list[Chore]:
 
 
 def _backlog_key(pair: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partition]:
-    """Sort key: largest backlog first."""
     partition, chores = pair
     return -sum(chore.bytes for chore in chores), partition
 
@@ -377,11 +374,10 @@ EVERY_MS: Final = 24 * 60 * 60 * 1000
 
 
 def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
-    """Scrub the due manifests, or all with `is_named`, and check their topics' descriptions.
+    """Scrub due manifests, or all with `is_named`, and check their topics' descriptions.
 
-    Each partition is due once a day, spread over the day. Unrepaired faults are errors of their partition;
-    `records`
-    and `bytes` count what was uploaded again.
+    Partitions are due once a day, spread over the day. Unrepaired faults are errors of their partition; `records` and
+    `bytes` count what was uploaded again.
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
@@ -394,8 +390,6 @@ def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
 
 
 class _Scrubs:
-    """The scrub of one pass."""
-
     def __init__(self, upkeep: Upkeep, remote: RemoteTier, catalog: Catalog, tended: MaintenanceResult) -> None:
         self._upkeep = upkeep
         self._remote = remote
@@ -431,7 +425,7 @@ class _Scrubs:
         self._describe(sorted(topics))
 
     def _describe(self, full_names: list[str]) -> None:
-        now = self._upkeep.catalog.read()  # Not for a topic deleted since.
+        now = self._upkeep.catalog.read()  # Skips topics deleted since.
 
         def described(full_name: str) -> ReconcilerError | None:
             try:
@@ -449,7 +443,7 @@ class _Scrubs:
         return policy.tiering is not None and self._upkeep.is_wanted(full_name)
 
     def _scrub_partition(self, surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
-        """Return the findings; `None` if the partition could not be read."""
+        """`None`: the partition could not be read."""
         tiering, partition = surveyed.policy.tiering, surveyed.partition
         try:
             head = self._upkeep.heads.read(self._upkeep.store, surveyed)
@@ -480,24 +474,22 @@ def _phase_ms(key: str) -> int:
 
 _CHORE_BYTES: Final = 512 * 1024 * 1024
 _CHORE_RUNS: Final = 64
-"""Limit of one task: neighbouring runs published together."""
+"""Per task: neighbouring runs published together."""
 _ANY_SEGMENT: Final = 1 << 30
-"""Placeholder of the topic's `segment.bytes`, which is part of its policy."""
+"""Stands for the topic's `segment.bytes`, which is part of its policy."""
 
 
 class Merges:
     """Decides merges in one pass. Thread-safe.
 
-    Offsets before the first mergeable run are remembered per limits, so that only the end of a long history is
-    read.
+    Remembers the first mergeable run per limits, so that only the end of a long history is read.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
-        """Bind to the remote tier."""
         self._remote = remote
         self._before: dict[str, list[int]] = {}
         self._settled: dict[str, list[int]] = {}
-        """By key of a head: high, low, and the offset before which nothing can be merged under them."""
+        """By head key: high, low, and the offset before which nothing can be merged under them."""
 
     def begin(self, survey: Survey) -> None:
         """Load the last pass's results, unless the limits changed."""
@@ -505,21 +497,21 @@ class Merges:
         if survey.notes.get("limits") != judged:
             survey.rows.clear()
         self._before = survey.notes.get("settled", {})
-        # Rows of deleted topics are dropped.
+        # Drops rows of deleted topics.
         self._settled = {key: settled for key, settled in self._before.items() if key in survey.rows}
         survey.notes.update(limits=judged, settled=self._settled)
 
     def asks(self, policy: CleanupPolicy) -> bool:
-        """Whether segments of a topic may be merged."""
+        """Whether a topic's segments may be merged."""
         return merges(policy, self._remote)
 
     def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return the runs to merge of a partition, or `None` until more is uploaded.
+        """Return a partition's runs to merge, or `None` until more is uploaded.
 
         Deletes garbage of an interrupted merge.
 
         Raises:
-            OwnershipLostError: Its remote part belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
         """
         tiering, storage = surveyed.policy.tiering, self._remote.storage
         if tiering is None or not merges(surveyed.policy, self._remote):

@@ -1,7 +1,7 @@
 """Merge segments, re-encrypt objects under another KMS key, and publish rewrites.
 
 A commit that changes a topic's key marks the topic. Every part stores its key, so the next process finds the remaining
-work; a reader that misses an object reads the head again.
+work.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 
 AT_ONCE: Final = 8
-"""Objects of one partition copied in parallel: the store does the work."""
+"""Parallel copies per partition; the store does the work."""
 CHUNK: Final = 256
-"""Objects published by one swap; a crash loses at most these."""
+"""Objects per swap; a crash loses at most these."""
 _MAX_ATTEMPTS: Final = 10
-"""Attempts per partition while writers interfere, before it is left to the next run."""
+"""While writers interfere; then the next run continues."""
 
 
 def finish_rewrites(
     store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Re-encrypt the objects of every marked topic, then remove the marks; return the number of topics done."""
+    """Re-encrypt marked topics, then remove the marks; return the number of topics done."""
     now = catalog.read()
     closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Only their migration touches them.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
@@ -86,7 +86,7 @@ def finish_rewrites(
 
 
 def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]) -> bool:
-    """Re-encrypt a partition; return whether it is complete and the head states the key."""
+    """Return whether the partition is complete and its head stores the key."""
     for look in range(_MAX_ATTEMPTS):
         head = read_head(store, partition.topic_id, partition.number)
         if head is None:
@@ -101,7 +101,7 @@ def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, i
                     return False
                 _replace(store, partition, others[at : at + CHUNK], kms_key_id)
         except MissingObjectError:
-            # Other maintenance may have replaced the object: read the head again.
+            # Other maintenance may have replaced the object.
             if look == _MAX_ATTEMPTS - 1:
                 raise
             continue
@@ -125,7 +125,7 @@ def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry],
 
 
 def _store_key(store: ObjectStore, partition: Partition, seen: Head, kms_key_id: str | None) -> bool:
-    """Store the key in the head; return `False` if entries came since it was read."""
+    """`False`: entries came since the head was read."""
     if seen.kms_key_id == kms_key_id:
         return True
     pages = {page.key for page in seen.pages}
@@ -149,15 +149,13 @@ def publish(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> Gain | None:
-    """Publish a rewrite, first in object storage, then locally; then delete objects no longer needed.
+    """Publish a rewrite, first in object storage, then locally; then delete replaced objects.
 
-    The local tier never depends on a remote rewrite that failed: then nothing is published, and the written objects
-    are
-    deleted. `put_ms`: earliest time of those objects, by the clock `now_ms`. Returns `None` if nothing was
-    published.
+    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms`: earliest time of
+    those, by `now_ms`. `None`: nothing was published.
 
     Raises:
-        OwnershipLostError: The partition's remote part belongs to another cluster now.
+        OwnershipLostError: Another cluster owns the partition.
     """
     if rewritten.remote is None or remote is None:
         return publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
@@ -187,7 +185,7 @@ def drop(
     put_ms: int,
     now_ms: Callable[[], int],
 ) -> None:
-    """Delete the objects of a rewrite that is not published; same parameters as `publish`."""
+    """Delete the objects of an unpublished rewrite; parameters as `publish`."""
     del put_ms, now_ms
     _drop_local(store, rewritten)
     if rewritten.remote is not None and remote is not None:
@@ -200,19 +198,19 @@ def _drop_local(store: ObjectStore, rewritten: PartitionRewrite) -> None:
 
 _LOW_PERCENT: Final = 50
 _LOWERED_PERCENT: Final = 80
-"""Percentage of `high`, used if the configured `low` is not below `high`."""
+"""Percentage of `high` if the configured `low` is not below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Stored bytes: maximum size of a merged segment, and the size up to which runs wait for more."""
+    """Stored bytes: maximum of a merged segment, and size up to which runs wait for more."""
 
     high: int
     low: int
 
 
 def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
-    """Return the limits of a topic: cluster properties, else its `segment.bytes` and half of it (F-R-064)."""
+    """Return a topic's limits: cluster properties, else `segment.bytes` and half of it (F-R-064)."""
     target = property_of(properties, "cloud_storage_segment_size_target")
     least = property_of(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
@@ -222,11 +220,11 @@ def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimi
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring segments that may be merged: as many as fit, at least one."""
+    """Neighbouring segments that may be merged, at least one."""
 
     entries: tuple[Entry, ...]
     is_last: bool
-    """Whether the log ends with it."""
+    """The log ends with it."""
 
     @property
     def bytes(self) -> int:
@@ -241,9 +239,8 @@ class Run:
     def is_worth(self, limits: MergeLimits) -> bool:
         """Whether to merge it now.
 
-        A run in the middle of the log is; the last one if it is larger than `low` and its first segment is at
-        most half:
-        a larger first segment would be written again with each new one.
+        A run in the middle of the log is; the last one if it is larger than `low` and its first segment at most half:
+        otherwise that would be written again with each new one.
         """
         if len(self.entries) == 1 or not self.is_last:
             return len(self.entries) > 1
@@ -251,16 +248,15 @@ class Run:
 
 
 def runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[Entry, ...]]:
-    """Yield the runs to merge into one object each, oldest first."""
+    """Yield the runs to merge, oldest first."""
     return (run.entries for run in runs_of(entries, limits) if run.is_worth(limits))
 
 
 def runs_of(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
-    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at the start of any run.
+    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any run.
 
-    A run has one epoch, no gaps, and at most `high` bytes. Gaps are never merged: the manifest does not show
-    whether a
-    gap was aborted or not uploaded.
+    A run has one epoch, at most `high` bytes, and no gaps: the manifest does not show whether a gap was aborted or not
+    uploaded.
     """
     run: list[Entry] = []
     size = 0
@@ -285,7 +281,7 @@ _MERGES: Final = "cloud_storage_enable_segment_merging"
 def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
-    Compacted topics merge when they are compacted. Nothing is merged while uploads are off.
+    Not while uploads are off; compacted topics merge when they are compacted.
     """
     is_on = property_of(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
@@ -293,7 +289,7 @@ def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 
 @dataclass(frozen=True)
 class Merge:
-    """Merges small remote segments of one partition; the results are not published yet."""
+    """Writes merged remote segments of one partition, without publishing."""
 
     remote: RemoteTier
     partition: Partition
@@ -301,9 +297,9 @@ class Merge:
     rules: Rules
 
     def written(self, offsets: OffsetRange) -> PartitionRewrite | None:
-        """Write one object per run that begins in a range; return `None` if there are none.
+        """Write one object per run that begins in a range; `None` if there are none.
 
-        `offsets` starts at the start of a run. Memory is bounded by a row group.
+        `offsets` starts at a run. Memory is bounded by a row group.
         """
         tiering = self.policy.tiering
         if tiering is None or not merges(self.policy, self.remote):

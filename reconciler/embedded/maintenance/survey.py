@@ -1,8 +1,7 @@
 """Find the partitions that need a job, and remember the results of a pass.
 
-All jobs of a pass share one listing of heads, which shows changed ones. Results are stored in `runner/<job>.json.gz`:
-the head's hint, a fingerprint of the topic's configs, and when to look again without changes. Losing it costs one read
-of every head.
+All jobs of a pass share one listing of heads. `runner/<job>.json.gz` stores the head's hint, a fingerprint of the
+topic's configs, and when to check again without changes. Losing it costs one read of every head.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FORMAT: Final = "reconciler.runner/1"
 
 
 def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Return the rows and notes stored by a job; empty if lost, damaged, or of another format."""
+    """Return the rows and notes of a job; empty if lost, damaged, or of another format."""
     stored = store.get(runner_key(job))
     if stored is None:
         return {}, {}
@@ -53,7 +52,7 @@ def remember(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes:
 
 _FINGERPRINT: Final = 8
 _REMEMBERED: Final = 2_000
-"""Heads held in memory; beyond that each job reads its own."""
+"""Heads held in memory; above, each job reads its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +66,21 @@ class SurveyedPartition:
     hint: str
     """Changes with every change of the head."""
     is_changed: bool = False
-    """Whether this pass changed it since the listing."""
+    """This pass changed it since the listing."""
 
 
 class HeadCache:
-    """Heads in one pass, listed and read once for all its jobs. Thread-safe."""
+    """Heads of one pass, shared by its jobs. Thread-safe."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._read: dict[tuple[str, str], Head | None] = {}
         self._listed: list[tuple[str, str]] = []
         self._changes: dict[str, int] = {}
-        """Number of changes of each head since the listing."""
+        """Changes of each head since the listing."""
         self._jobs: set[str] = set()
 
     def listed(self, store: ObjectStore, job: str) -> Iterator[tuple[str, str, bool]]:
-        """Yield key and hint of every head in the pass's listing, and whether it changed since.
+        """Yield key and hint of every listed head, and whether it changed since.
 
         A job that runs again begins a new pass.
         """
@@ -119,7 +117,7 @@ class Survey:
     cluster_id: str
     job: str
     rows: dict[str, list[Any]] = field(default_factory=dict)
-    """By key of a head: `[hint, fingerprint of the configs, next due in ms or null]`."""
+    """By head key: `[hint, fingerprint of the configs, next due in ms or null]`."""
     notes: dict[str, Any] = field(default_factory=dict)
     """Further state of the job."""
     _kept: dict[str, list[Any]] = field(default_factory=dict)
@@ -160,7 +158,7 @@ class Survey:
             yield SurveyedPartition(Partition(name, topic_id, number), policy, key, hint, is_changed=is_changed)
 
     def remember(self, surveyed: SurveyedPartition, due_ms: int | None) -> None:
-        """Record that nothing is to do before `due_ms` unless the head changes."""
+        """Record that nothing is due before `due_ms` unless the head changes."""
         if not surveyed.is_changed:  # Otherwise its next hint is unknown.
             self._kept[surveyed.key] = [surveyed.hint, _fingerprint(surveyed.policy), due_ms]
 
@@ -193,9 +191,9 @@ class MaintenanceResult:
     counts: Counter[str] = field(default_factory=Counter, compare=False)
     """Operations on object storage, by the names of `resources.vitals.COUNTED`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """Levels after the job, by the names of `resources.vitals.LEVELS`."""
+    """After the job, by the names of `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Topics of another cluster that were already reported; shared by the jobs of a pass."""
+    """Reported topics of another cluster, shared by the jobs of a pass."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -211,7 +209,7 @@ class MaintenanceResult:
     def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
         """Count a failed partition or other item. Thread-safe.
 
-        A topic that belongs to another cluster now is reported once, for all partitions and jobs.
+        A topic of another cluster is reported once, for all partitions and jobs.
         """
         is_lost = isinstance(error, OwnershipLostError)
         where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)

@@ -1,8 +1,8 @@
-"""The upload job of a pass, and `topic.json` kept current.
+"""The upload job of a pass, and current topic descriptions (`topic.json`).
 
-A manifest exists before the first segment is stored, so a missing one means a deletion: nothing is published. The
-manifest decides; `Head.uploaded_to` follows it, also after a crash. If the manifest is missing, older, or has other
-records than the head, nothing is uploaded and an error is reported.
+A manifest exists before the first segment is stored, so a missing one means a deletion. The manifest decides;
+`Head.uploaded_to` follows it, also after a crash. If the manifest is missing, older, or has other records than the
+head, nothing is uploaded and an error is reported.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _LEVELS: Final = {"backlog_size": "backlog", "error": "error", "shares": "shares"}
 _CHORE_BYTES: Final = 128 * 1024 * 1024
 _CHORE_SEGMENTS: Final = 128
-"""Limit of one task: neighbouring segments published together."""
+"""Per task: neighbouring segments published together."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Uploads:
     remote: RemoteTier
     now_ms: Callable[[], int]
     takes_open: bool = False
-    """Whether stable records of the open segment are uploaded regardless of the interval."""
+    """Upload stable records of the open segment regardless of the interval."""
 
     def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what to upload of a partition, or when to look again without changes.
+        """Return what to upload of a partition, or when to check again without changes.
 
         Raises:
-            OwnershipLostError: Its remote part belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
         """
         tiering = surveyed.policy.tiering
         both = None if tiering is None else self._agree(surveyed.partition, tiering, head)
@@ -89,7 +89,7 @@ class Uploads:
         return None, due_ms if has_new else None
 
     def reuploads(self, policy: CleanupPolicy) -> bool:
-        """Whether compacted segments of a topic are uploaded again."""
+        """Whether compacted segments are uploaded again."""
         return reuploads(policy, self.remote)
 
     def outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
@@ -122,15 +122,15 @@ class Uploads:
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
     def publish(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
-        """Publish the uploads of one partition in one swap, oldest first; delete those that cannot be published.
+        """Publish one partition's uploads in one swap, oldest first; delete the others.
 
-        `put_ms`: earliest time of their objects. Returns `None` if nothing was published.
+        `put_ms`: earliest time of their objects. `None`: nothing was published.
 
         Raises:
-            OwnershipLostError: Its remote part belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
         """
         newest = max(uploads, key=lambda one: one.epochs[-1][0])
-        # Uploads that read the log before a cut may have records of another log above it.
+        # Uploads read before a cut may have another log's records above it.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
             check_arrived(self.remote.storage, one.keys, by=one.by)
@@ -173,7 +173,7 @@ class Uploads:
         return Gain(sum(entry.digest.records for entry in entries), stored, len(entries))
 
     def _agree(self, partition: Partition, tiering: TopicTiering, head: Head) -> tuple[Head, Manifest] | None:
-        """Return head and manifest once they agree; `None` if a newer tiering acts."""
+        """`None`: a newer tiering acts."""
         manifest = self._manifest(partition, tiering, head)
         if manifest is not None and is_uncut(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
@@ -183,7 +183,7 @@ class Uploads:
         return agreeing(self.store, self.remote.storage, partition, tiering)
 
     def _manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """Return the manifest, created if it never existed; `None` if a newer tiering acts."""
+        """Create the manifest if it never existed; `None`: a newer tiering acts."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
@@ -201,7 +201,7 @@ class Uploads:
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
     def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
-        """Raise the head's `uploaded_to` to the manifest's end, unless a disabling since lowered it.
+        """Raise the head's `uploaded_to` to the manifest's end, unless a disabling lowered it.
 
         If the log was cut since, the manifest may name records that are gone.
         """
@@ -246,11 +246,9 @@ _DIGEST: Final = 16
 def changed_topics(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[TopicManifest, bool]]:
-    """Yield the topic descriptions that may have changed, and whether to create a missing one.
+    """Yield topic descriptions that may have changed, and whether to create a missing one.
 
-    Descriptions are created for topics that upload, and updated afterwards. `known`: topic id → `described` at the
-    last
-    write, so that unchanged topics cost no request.
+    `known`: topic id → `described` at the last write, so that unchanged topics cost no request.
     """
     for full_name, topic in catalog.topics.items():
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
@@ -262,7 +260,7 @@ def changed_topics(
 
 
 def described(manifest: TopicManifest, *, creates: bool) -> str:
-    """Return a fingerprint of a description."""
+    """Return a description's fingerprint."""
     content = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
@@ -270,7 +268,7 @@ def described(manifest: TopicManifest, *, creates: bool) -> str:
 def describe(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Write changed topic descriptions; yield the topics that failed, with the error. Updates `known`."""
+    """Write changed topic descriptions; yield the topics that failed. Updates `known`."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
@@ -286,9 +284,9 @@ def describe(
 
 
 def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
-    """Check one topic's description, and write it if missing, damaged or outdated; return whether it was written.
+    """Write one topic's description if missing, damaged or outdated; return whether it was written.
 
-    It is also created for a topic without uploads if remote records stay.
+    Also created for a topic without uploads if remote records stay.
     """
     tiering = tiering_of(catalog, full_name, remote.cluster_id)
     if tiering is None or not is_served(catalog.topics[full_name]):

@@ -35,7 +35,7 @@ _KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Effective configs of a topic that each append is checked against, and the KMS key it is written under."""
+    """Effective configs that each append is checked against, and the KMS key."""
 
     full_name: str
     max_record_bytes: int
@@ -43,7 +43,7 @@ class Rules:
     before_max_ms: int
     after_max_ms: int
     difference_max_ms: int
-    """In either direction, in addition to the other two."""
+    """In either direction, besides the other two."""
     compression: str
     segment_bytes: int
     is_compacted: bool
@@ -69,7 +69,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
 
 
 def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
-    """Return a batch of `INPUT_SCHEMA` with its final timestamps."""
+    """Check a batch of `INPUT_SCHEMA`, and return it with final timestamps."""
     _check_sizes(batch, rules)
     _check_keys(batch, rules)
     if rules.is_append_time:
@@ -86,7 +86,7 @@ def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch
 
 
 def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
-    # No record is larger than its batch: usually this check is enough.
+    # Usually enough: no record is larger than its batch.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
@@ -156,7 +156,7 @@ _NOTHING_TAKEN: Final = "This record was not accepted; those before it were."
 
 
 def content_of(topic: str, field: str, value: object) -> bytes | None:
-    """Return a key, a value or a header's value as bytes; text becomes UTF-8."""
+    """Return a key, value or header value as bytes; text becomes UTF-8."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -179,7 +179,7 @@ def headers_of(topic: str, value: object) -> list[dict[str, Any]]:
 
 
 def whole_of(field: str, value: object, *, bits: int) -> int:
-    """Return a whole number of at most `bits` bits, signed; `field` begins the error message."""
+    """Return a signed whole number of at most `bits` bits; `field` begins the error message."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise _type_error(f"{field} takes a whole number", value)
     number = value.__index__()
@@ -217,7 +217,7 @@ def _type_error(start: str, value: object, hint: str = "") -> UserError:
 _TAKEN: Final = ("value", "key", "headers", "timestamp_ms", "partition")
 _MILLISECONDS: Final = pa.timestamp("ms")
 _LEFT_OUT: Final = frozenset({"offset", "timestamp_type", "topic"})
-"""Further columns of records read earlier; they are assigned again."""
+"""Columns of records read earlier; they are assigned again."""
 
 
 def row_of(
@@ -241,9 +241,9 @@ def row_of(
 
 
 def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
-    """Return a batch as `INPUT_SCHEMA`: columns in order, cast, and null if missing.
+    """Return a batch as `INPUT_SCHEMA`: columns ordered, cast, and null if missing.
 
-    With a `partition`, all records go to it.
+    A `partition` applies to all records.
     """
     _check_columns(topic, records)
     columns: list[pa.Array[Any]] = []
@@ -254,7 +254,7 @@ def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = No
         elif index >= 0 and field.name != "timestamp_type":
             column = records.column(index)
             if field.name == "headers":
-                _check_headers(topic, column)  # Checked before the cast, whose error is unspecific.
+                _check_headers(topic, column)  # The cast's own error is unspecific.
             columns.append(_cast(topic, field, column))
         else:
             columns.append(_null_column(field, records.num_rows))
@@ -280,7 +280,7 @@ def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[A
     if column.type == field.type and not (column.null_count and not field.nullable):
         return column
     try:
-        # Timestamps may be of any unit; digits below milliseconds are cut.
+        # Digits below milliseconds are cut.
         times = pa.types.is_temporal(column.type)
         cast = column.cast(_MILLISECONDS, safe=False).cast(field.type) if times else column.cast(field.type)
         return cast if field.nullable else pc.coalesce(cast, pa.scalar([], field.type))
@@ -293,7 +293,6 @@ def _cast(topic: str, field: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[A
 
 
 def _check_headers(topic: str, headers: pa.Array[Any]) -> None:
-    """Reject a header that is null or has no name; headers of a map type always have one."""
     if not (pa.types.is_list(headers.type) or pa.types.is_large_list(headers.type)):
         return
     flat = headers.flatten()

@@ -1,12 +1,11 @@
 """Appends through the head: fencing and races.
 
-To stop a writer, a caller first commits that to the catalog, then lists the topic's heads and swaps each to the next
-epoch. An append swaps the head that it read, so it fails. The first append to a partition creates the head, reads the
-catalog before it is acknowledged, and marks the head as settled; an append to an unsettled head reads the catalog
-first.
+To stop a writer, a caller first commits that to the catalog, then swaps each of the topic's heads to the next epoch. An
+append swaps the head that it read, so it fails. An append to a new or unsettled head reads the catalog before it is
+acknowledged, and settles the head.
 
-A migration seals heads the same way. If the catalog shows that it was cancelled, the next append removes its seal, so a
-late seal blocks no writer. Threads of one process that append to one partition at the same time share a swap.
+A migration seals heads the same way; if it was cancelled, the next append removes its seal. Concurrent appends of one
+process to one partition share a swap.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a partition's head, then delete all objects that it names, and the head last, so that a retry finds them."""
+    """Seal a head, delete all objects that it names, and then the head, so that a retry finds them."""
     register = head_register(store, topic_id, partition)
 
     def seal(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -63,7 +62,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
 
 
 def delete_named(store: ObjectStore, held: PagedEntries) -> None:
-    """Delete all named objects, a page after the objects that it names; missing ones are skipped."""
+    """Delete all named objects, lower pages first; missing ones are skipped."""
     store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(all_pages(store, held, skips_missing=True)):
         store.delete(page.key for page in pages)
@@ -78,7 +77,7 @@ Json = dict[str, Any]
 
 
 def writer_of(topic: TopicEntry) -> str:
-    """Return the writer that may append to a topic's partitions."""
+    """Return who may append to a topic."""
     if topic.hold is not None and topic.hold.is_closed:
         return sealed_by(topic.hold.migration)
     if topic.replica is not None:
@@ -91,7 +90,7 @@ _HEADS_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A head after this process's own swap. Others may have swapped it since; only the next swap shows that."""
+    """A head after this process's own swap. Only the next swap shows whether others have swapped it since."""
 
     held: RegisterSnapshot
     head: Head
@@ -105,14 +104,14 @@ class PendingAppend:
     mark: str
     patience_s: float
     turn: Event = field(default_factory=Event)
-    """Set when another thread has done the append, or when this thread must do all waiting ones."""
+    """Set when the append is done, or when this thread must do all waiting ones."""
     is_done: bool = False
     error: Exception | None = None
 
 
 @dataclass(eq=False)
 class RecentHeads:
-    """The heads that the threads of one process swapped last, and the threads that wait per partition. Thread-safe."""
+    """The heads that this process swapped last, and the threads that wait per partition. Thread-safe."""
 
     _heads: OrderedDict[str, Recent] = field(default_factory=OrderedDict)
     _lines: dict[object, list[PendingAppend]] = field(default_factory=dict)
@@ -120,7 +119,7 @@ class RecentHeads:
     _process: int = field(default_factory=os.getpid)
 
     def __reduce__(self) -> tuple[type[RecentHeads], tuple[()]]:
-        """Pickle without heads: they are stale in another process."""
+        """Pickle without heads, which are stale elsewhere."""
         return RecentHeads, ()
 
     def get(self, key: str) -> Recent | None:
@@ -129,7 +128,7 @@ class RecentHeads:
             return self._heads.get(key)
 
     def put(self, key: str, recent: Recent | None) -> None:
-        """Remember a head, or forget it (`None`); the oldest is evicted above the limit."""
+        """Remember a head, or forget it (`None`); above the limit the oldest is evicted."""
         with self._own_lock():
             self._heads.pop(key, None)
             if recent is not None:
@@ -139,8 +138,6 @@ class RecentHeads:
 
     def in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
         """Wait until another thread has done the append, or do all waiting appends of this line.
-
-        The first thread in line does the work; if it is interrupted, the next one continues.
 
         Raises:
             UnansweredError: Another thread took too long.
@@ -164,7 +161,7 @@ class RecentHeads:
                 ours.turn.set()
 
     def leave(self, line: object, ours: PendingAppend) -> None:
-        """Leave the line; wake the threads whose append is done, and the first whose append is not."""
+        """Leave the line; wake threads whose append is done, and the first of the others."""
         with self._own_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
@@ -181,7 +178,7 @@ class RecentHeads:
             return [one for one in self._lines[line] if not one.is_done]
 
     def _own_lock(self) -> Lock:
-        """Return the lock. A forked child starts empty: the parent's threads do not exist in it."""
+        """A forked child starts empty: the parent's threads do not exist in it."""
         if self._process != os.getpid():
             self._heads, self._lines, self._lock, self._process = OrderedDict(), {}, Lock(), os.getpid()
         return self._lock
@@ -189,7 +186,7 @@ class RecentHeads:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One topic, and the writer that appends to it."""
+    """Appends of one writer to one topic."""
 
     store: ObjectStore
     catalog: CatalogRegister
@@ -208,11 +205,9 @@ class Gate:
     ) -> None:
         """Append to one partition by one swap, shared with other threads of this process.
 
-        `extend` gets the head and its epoch and returns the new head, `None` for no change. It runs again after
-        a lost
-        race, possibly on another thread; its last result holds. It must recognise records already appended. Its
-        errors
-        fail no other append. A swap without an answer is recognised by its mark.
+        `extend` gets the head and its epoch and returns the new head, or `None` for no change. It runs again after a
+        lost race, possibly on another thread, so it must recognise records already appended. Its errors fail no other
+        append.
 
         Raises:
             UnansweredError: The store or another thread did not answer in time; the outcome is unknown.
@@ -236,7 +231,7 @@ class Gate:
         spill = Spill(self.store, self.topic_id, partition)
         keys = AppendEncryption(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
-        # If this raises, the head is unknown: the next try must read it.
+        # If this raises, the head is unknown and must be read again.
         self.recent.put(register.key, None)
         tried: list[_Try] = []
 
@@ -254,7 +249,7 @@ class Gate:
             known=None if recent is None else recent.held,
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
-            # An answer was lost and an earlier try may have landed: read each append's position from the head.
+            # An answer was lost and an earlier try may have landed: read the positions from the head.
             group.extended(parse_head(self.store, register.key, held.value), held)
         left = _own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
@@ -278,8 +273,8 @@ class Gate:
         if head.writer.startswith(SEAL):
             return replace(head, writer=self.writer, is_settled=True)  # The migration was cancelled.
         if is_mirroring(head.writer, self.writer):
-            # Mirroring began or ended, and the process that committed it died before this head. The current try loses
-            # its race against the next epoch and is repeated.
+            # Mirroring began or ended, and its process died before this head. The swap loses against the next epoch and
+            # is repeated.
             self._clamp(partition, head.end)
             hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
@@ -299,14 +294,13 @@ class Gate:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm(self, partition: int) -> Catalog:
-        """Return the catalog read after the head exists; if the topic is gone, delete the partition."""
+        """Read the catalog after the head exists; if the topic is gone, delete the partition."""
         catalog = self.catalog.read()
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
         elif topic.follows is not None and self.writer == PRODUCERS:
-            # The topic becomes a mirror. Sealing creates missing heads; this one came first and is sealed with its
-            # records.
+            # The topic becomes a mirror. This head came before sealing and is sealed with its records.
             return catalog
         self._check_topic(catalog)
         return catalog
@@ -314,7 +308,7 @@ class Gate:
     def _settle(
         self, register: Register, held: RegisterSnapshot, left: Recent | None, catalog: Catalog
     ) -> Recent | None:
-        """Mark the head as settled before its first records are acknowledged; return the remembered head.
+        """Mark the head as settled before its first records are acknowledged.
 
         After a restore of an older catalog, an unsettled head would look like one whose writer died.
         """
@@ -327,7 +321,7 @@ class Gate:
             if current is held:
                 return settled
             is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
-            # Another append may have settled it; after a hand-over it is not this writer's to settle.
+            # Another append may have settled it; a hand-over may have taken it from this writer.
             return (
                 {**current.value, "is_settled": True}
                 if current and is_ours and not current.value["is_settled"]
@@ -347,18 +341,18 @@ class Gate:
 
 
 def gone(full_name: str) -> UserError:
-    """Return the error for a write to a topic that no longer exists."""
+    """Return the error for a write to a missing topic."""
     hint = "Nothing was written. See whether it is unmounted: reconciler mount list"
     return UserError(f"topic {full_name} was deleted or unmounted", hint=hint)
 
 
 class _SharedSwap:
-    """Appends to one partition in one swap, applied one after the other."""
+    """Appends to one partition in one swap, in order."""
 
     def __init__(self, wanted: list[PendingAppend]) -> None:
         self._wanted = wanted
         self._refused: dict[int, Exception] = {}
-        """Errors of the last try, by position in the group."""
+        """Errors of the last try, by position."""
         self.mark = wanted[0].mark if len(wanted) == 1 else fresh_mark()
         self.patience_s = min(one.patience_s for one in wanted)
 
@@ -367,9 +361,9 @@ class _SharedSwap:
         return len(self._wanted) > 1
 
     def extended(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
-        """Return the head with all appends that were not rejected, or `None` if nothing is new."""
+        """Apply all appends that are not rejected; `None` if nothing is new."""
         if held is None:
-            # A new head stores its KMS key, that of one append. The others follow later.
+            # A new head stores the KMS key of one append; the others follow later.
             del self._wanted[1:]
         self._refused.clear()
         after = head
@@ -391,20 +385,18 @@ class _SharedSwap:
             one.is_done = True
 
     def _last_first(self) -> list[tuple[int, PendingAppend]]:
-        """Return the appends last first: the thread that works is first in line until all are done."""
+        """The working thread is first in line until all are done."""
         return list(enumerate(self._wanted))[::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """One try: the new head, and its JSON."""
-
     head: Head | None
     value: Json | None
 
 
 def _own_swap(tried: list[_Try], held: RegisterSnapshot | None) -> Recent | None:
-    """Return the head after this process's swap; `None` if others write too, since the next swap with it would fail."""
+    """`None` if others write too: the next swap with a remembered head would fail."""
     if held is None or len(tried) != 1:
         return None
     only = tried[0]

@@ -1,7 +1,7 @@
-"""Consumer groups and their committed offsets: one register per group.
+"""Consumer groups: one register per group.
 
-A group is created by its first commit. Offsets are keyed by topic id and partition, so they survive a move of the
-topic. Offsets of deleted topics are ignored, and removed by the next commit.
+Offsets are keyed by topic id and partition, so they survive a move of the topic. Offsets of deleted topics are ignored,
+and removed by the next commit.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Offsets that a group committed itself, and offsets that a link synced from a mirror's source."""
+    """Offsets that a group committed, and offsets that a link synced from a mirror's source."""
 
     own: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     synced: Mapping[Place, CommittedOffset] = field(default_factory=dict)
 
     @property
     def offsets(self) -> dict[Place, CommittedOffset]:
-        """Next offsets to read: own commits win over synced ones."""
+        """Next offsets to read; own commits win."""
         return {**self.synced, **self.own}
 
     @property
     def topic_ids(self) -> set[str]:
-        """Ids of the topics that it has offsets of."""
+        """Ids of the topics with offsets."""
         return {topic_id for topic_id, _ in (*self.own, *self.synced)}
 
     def last_commit_ms(self, topic_id: str | None = None) -> int | None:
-        """Return the time of its last commit, of one topic or of any; `None` if it never committed."""
+        """Return the time of the last commit, to one topic or any; `None` if there is none."""
         times = [
             committed.at_ms
             for (of, _), committed in self.own.items()
@@ -67,7 +67,7 @@ class Group:
         return Group({**self.own, **offsets}, self.synced)
 
     def only(self, topic_ids: Iterable[str]) -> Group:
-        """Return the group with the offsets of these topics only."""
+        """Return the group with only the offsets of these topics."""
         wanted_ids = frozenset(topic_ids)
         return Group(_of_topics(self.own, wanted_ids), _of_topics(self.synced, wanted_ids))
 
@@ -116,7 +116,7 @@ def check_commit(catalog: Catalog, group: str, offsets: Mapping[Place, int | Com
         name, topic = topics.get(topic_id, (topic_id, None))
         partitions = partition + 1 if topic is None else topic.partitions
         if topic is not None and is_closed(topic):
-            check_served(name, topic)  # The offset would stay behind, or be overwritten.
+            check_served(name, topic)  # The offset would stay behind or be overwritten.
         where, committed = f"group {group}: {name}, partition {partition}", _to_committed(value)
         if not 0 <= partition < partitions:
             raise NotFoundError(f"{where}: there is no such partition", hint=f"The topic has {partitions} partitions.")
@@ -138,10 +138,7 @@ def commit_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit the next offsets to read; a commit repeated with the same mark happens once.
-
-    Offsets of deleted topics are dropped.
-    """
+    """Commit the next offsets to read, once per mark; offsets of deleted topics are dropped."""
 
     def checked() -> Catalog:
         known = catalog.read()
@@ -163,14 +160,14 @@ def put_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit offsets without checks: those of a decided transaction, even if a topic was renamed or deleted since."""
+    """Commit offsets of a decided transaction without checks: topics may have been renamed or deleted since."""
     _put(group_register(store, group), catalog.read, _with_commit_time(offsets, now_ms), mark)
 
 
 def bring_offsets(
     store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, CommittedOffset], *, mark: str
 ) -> None:
-    """Copy a group's offsets of a topic from elsewhere, with their metadata and times.
+    """Copy a group's offsets from elsewhere, with metadata and times.
 
     `read` returns the catalog, or raises if it is too late; it is called before every swap.
     """
@@ -179,7 +176,7 @@ def bring_offsets(
 
 def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
-        # Read after the register, whose topics an older catalog may not have yet.
+        # Read after the register, which may have topics that an older catalog lacks.
         catalog = read()
         after = group_of(register, held).with_own(offsets)
         after = after.only(topic.id for topic in catalog.topics.values())
@@ -189,7 +186,7 @@ def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place
 
 
 def list_groups(store: ObjectStore) -> list[str]:
-    """Return the names of all groups, sorted, by listing only."""
+    """Return all group names, sorted, with one listing."""
     names = (group_of_key(listed.key) for listed in store.list(GROUPS))
     return sorted(name for name in names if name is not None)
 
@@ -212,9 +209,9 @@ def existing_group(store: ObjectStore, group: str) -> Group:
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
 ) -> dict[Place, CommittedOffset]:
-    """Return where a group continues reading, clamped to each log; partitions without a commit are absent.
+    """Return the next offsets to read, clamped to each log; partitions without a commit are absent.
 
-    `places` limits the partitions, by default all with a commit.
+    `places` limits the partitions.
     """
     existing = read_group(store, group)
     if existing is None:
@@ -232,9 +229,9 @@ def fetch_offsets(
 
 
 def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:
-    """Delete a group and all its offsets; return whether it existed.
+    """Delete a group with its offsets; return whether it existed.
 
-    A commit between the check and the deletion is deleted too.
+    A commit between check and deletion is lost.
 
     Raises:
         BlockedError: The group is reading, and `force` is not set.
@@ -264,7 +261,7 @@ def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int
 
 
 def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group]) -> bool:
-    """Change an existing group to what `decide` returns; return whether it changed. `decide` may be called again."""
+    """Change an existing group; return whether it changed. `decide` may run several times."""
     is_changed = False
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -283,10 +280,10 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
 
 
 def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = None) -> None:
-    """Refuse to change the offsets of a group that is reading.
+    """Refuse to change the offsets of a group that committed within 24 hours.
 
     Raises:
-        BlockedError: It committed within 24 hours.
+        BlockedError: It did.
     """
     if existing.is_reading(now_ms, topic_id):
         raise BlockedError(
@@ -301,7 +298,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
 
 
 def group_of(register: Register, held: RegisterSnapshot | None) -> Group:
-    """Parse a group's register; empty if it was never written."""
+    """Parse a group's register; an unwritten one is an empty group."""
     return Group() if held is None else decoded(register.store, register.key, held.value, Group.from_json)
 
 
@@ -326,8 +323,8 @@ def _with_commit_time(offsets: Mapping[Place, int | CommittedOffset], now_ms: in
 def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> int:
     """Lower offsets beyond these partitions' ends to the ends; return the number of groups changed (F-C-041).
 
-    Runs at the end of mirroring, before producers may write: otherwise the log grows past such an offset, and the
-    records between are never read. Later the group may have read them.
+    Must run when mirroring ends, before producers may write: once the log has grown past such an offset, the records
+    between are never read.
     """
 
     def clamped(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:

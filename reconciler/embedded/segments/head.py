@@ -43,11 +43,11 @@ _SHAPE: Final = {
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
 REPLICA: Final = "replica"
-"""Writer of a read replica's heads: only the replica's refresh writes."""
+"""Writer of a read replica's heads; only its refresh writes."""
 
 
 def link_writer(link_id: str) -> str:
-    """Return the writer name of a mirror's heads: its link."""
+    """Return the writer of a mirror's heads: its link."""
     return f"link:{link_id}"
 
 
@@ -70,34 +70,34 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """By producer id: `{epoch, last, at_ms}` with its last sequence number, for 24 hours."""
+    """By producer id: `{epoch, last, at_ms}`; `last` is a sequence number. Kept for 24 hours."""
     transactions: Json = field(default_factory=dict)
     """Open transactions by transactional id: `{epoch, base}`."""
     compacted_to: int = 0
-    """Below this offset closed segments have no key twice."""
+    """Closed segments below this offset have no key twice."""
     source: Json | None = None
-    """Of a mirror: its source's topic id, epochs and fetched offset."""
+    """A mirror's source: topic id, epochs and fetched offset."""
     kms_key_id: str | None = None
-    """KMS key of all entries at creation or the last rewrite; later entries store their own."""
+    """KMS key of all entries at creation or the last rewrite; later entries store theirs."""
     uploaded_to: int = 0
-    """Every record below this offset is named by the remote manifest, or is gone. Never ahead of the manifest."""
+    """Records below this offset are in the remote manifest, or gone. Never ahead of the manifest."""
     tiered_epoch: int = 0
     """Tiered epoch of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
     truncated: Json | None = None
-    """Last cut of the log's end: `{operation, offset, epoch, records}`, with the epoch it began and the number of
-    records removed. A manifest that knows only older epochs must still be cut there.
+    """Last cut of the log's end: `{operation, offset, epoch, records}`: the epoch that it began, the number of records
+    removed. Manifests that know only older epochs must still be cut.
     """
 
     def is_acknowledged(self, epoch: int) -> bool:
         """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
 
-        Such a head once agreed with a catalog. If no catalog has its topic, an older catalog was restored.
+        If no catalog has the topic of such a head, an older catalog was restored.
         """
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
     def truncated_in(self) -> int:
-        """Epoch that began with the last cut, 0 if none: records read under older epochs may be gone."""
+        """Epoch that the last cut began, 0 if none: records read under older epochs may be gone."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
@@ -119,18 +119,18 @@ class Head:
 
     @property
     def newest_ms(self) -> int | None:
-        """Latest timestamp of a record in its parts, in ms; `None` if it has no records."""
+        """Latest record timestamp in ms, or `None` without records."""
         times = *(page.max_ts for page in self.pages), *(entry.max_ts for entry in self.entries)
         return max(times, default=None)
 
     def extended(self, added: Iterable[Entry], *, end: int) -> Head:
-        """Return the head with parts appended; its end becomes `end`."""
+        """Return the head with parts appended, ending at `end`."""
         return replace(self, entries=(*self.entries, *added), end=end)
 
     def uploaded(self, to: int, tiered_epoch: int) -> Head | None:
-        """Return the head with `uploaded_to` raised under a tiered epoch, or `None` for no change.
+        """Return the head with `uploaded_to` raised, or `None` for no change.
 
-        Storing the epoch keeps a late, older disabling from cutting these uploads (F-K-056).
+        The tiered epoch is stored so that a late, older disabling cannot cut these uploads (F-K-056).
         """
         is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
         return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
@@ -165,7 +165,7 @@ class Head:
     def from_json(cls, document: Json) -> Head:
         """Parse the register's JSON."""
         if document["source"] is not None:
-            epochs_in(document["source"])  # Checked here, where the error names the head.
+            epochs_in(document["source"])  # Here the error names the head.
         return cls(
             writer=document["writer"],
             start=document["start"],
@@ -187,7 +187,7 @@ class Head:
 
 
 def epochs_in(document: Json) -> tuple[tuple[int, int], ...]:
-    """Return the epochs of a head or of its source, each with its first offset."""
+    """Return the epochs of a head or its source with their first offsets."""
     return tuple((epoch, start) for epoch, start in document["epochs"])
 
 
@@ -197,7 +197,7 @@ def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register
 
 
 def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
-    """Parse a head."""
+    """Parse and check a head."""
     head = head_as_kept(store, key, document)
     wrong = next(_contradictions(head), None)
     if wrong is not None:
@@ -214,7 +214,6 @@ def head_as_kept(store: ObjectStore, key: str, document: Json) -> Head:
 
 
 def _contradictions(head: Head) -> Iterator[str]:
-    """Check the first and last entries and pages only, so that the cost is independent of the log's length."""
     if not 0 <= head.start <= head.end:
         yield f"it begins at offset {head.start} and ends at {head.end}"
     if not head.start <= head.local_start <= head.end:
@@ -232,7 +231,7 @@ def _contradictions(head: Head) -> Iterator[str]:
 
 
 def list_heads(store: ObjectStore, topic_id: str | None = None) -> Iterator[ListedObject]:
-    """Yield the registers of a topic's partitions, or of all topics; other objects are skipped."""
+    """Yield the head keys of a topic, or of all topics."""
     prefix = HEADS if topic_id is None else heads_prefix(topic_id)
     return (listed for listed in store.list(prefix) if is_head_key(listed.key))
 
@@ -245,7 +244,7 @@ def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
 
 
 def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
-    """Return the heads of all partitions ever written: one listing, one GET each."""
+    """Return the heads of all partitions ever written; one listing, one GET each."""
     return {partition: parse_head(store, key, document) for partition, key, document in _stored_heads(store, topic_id)}
 
 
@@ -262,7 +261,7 @@ def read_bounds(
 
 
 def read_borders(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
-    """Return heads with only their last page and entry: a listing and a GET each; with `only`, just the GETs."""
+    """Return heads with only their last page and entry; `only` needs no listing."""
     return {
         partition: parse_head(store, key, _only_borders(document))
         for partition, key, document in _stored_heads(store, topic_id, only)
@@ -276,7 +275,6 @@ def _only_borders(document: Json) -> Json:
 def _stored_heads(
     store: ObjectStore, topic_id: str, only: Collection[int] | None = None
 ) -> Iterator[tuple[int, str, Json]]:
-    """Yield partition, key and JSON of each partition ever written, or of those in `only`; reads run in parallel."""
     if only is None:
         keys = [listed.key for listed in list_heads(store, topic_id)]
     else:
@@ -303,7 +301,7 @@ _READ_THREADS: Final = 16
 
 
 def position_of(head: Head | None) -> Position:
-    """Return a partition's position for links; one never written is at the beginning."""
+    """Return a partition's position for links; without a head, the beginning."""
     if head is None:
         return Position(0, 0)
     source = head.source
@@ -318,7 +316,7 @@ LINK: Final = "link:"
 
 
 def is_mirroring(before: str, now: str) -> bool:
-    """Whether the writer changed because mirroring began or ended."""
+    """Whether this change of writer begins or ends mirroring."""
     return before != now and {_writer_kind(before), _writer_kind(now)} in ({PRODUCERS, LINK}, {LINK})
 
 
@@ -327,14 +325,11 @@ def _writer_kind(writer: str) -> str:
 
 
 def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
-    """Make `writer` the only one that may append to a partition (topic id and number); idempotent. Return its head.
+    """Make `writer` the only one that may append to a partition (topic id, number), and return its head. Idempotent.
 
-    The catalog names the new writer first; the next epoch then fences the old one. A head that was missed is taken
-    over
-    by the next append (`gate.py`). With `makes`, a missing head is created, so that another writer's first append
-    is
-    fenced too. The head becomes unsettled: after a late hand-over to the wrong writer the next append reads the
-    catalog.
+    The catalog must name the new writer first; the next epoch then fences the old one. A head that was missed is taken
+    over by the next append (`gate.py`). With `makes`, a missing head is created, which fences another writer's first
+    append. The head becomes unsettled: the next append reads the catalog, in case this hand-over came late.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
@@ -355,25 +350,23 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition of a topic; `full_name` is the topic's name when it was read."""
+    """One partition; `full_name` is the topic's name when it was read."""
 
     full_name: str
     topic_id: str
     number: int
 
     def __str__(self) -> str:
-        """Return its name for messages."""
+        """Return the name for messages."""
         return f"{self.full_name}, partition {self.number}"
 
 
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
-    """Change a head by one swap for maintenance, and return whether it changed.
+    """Change a head by one swap for maintenance; return whether it changed.
 
-    A head is never created, never changed once sealed, and keeps its epoch and writer. Objects that are no longer
-    named
-    are deleted after the swap: a crash in between leaves orphans to the sweep. `change` returns the new head,
-    `None`
-    for no change; it runs again after a lost race, and its last result holds.
+    Never creates a head, changes a sealed one, or changes epoch or writer. Delete objects that are no longer named
+    after the swap: after a crash the sweep removes them. `change` returns the new head, or `None` for no change; it
+    runs again after a lost race.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
@@ -392,18 +385,18 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Entries that a head holds; above, the older half moves to a page at once, not one by one."""
+"""Entries that a head holds; above, the older half moves to a page in one step."""
 BRANCHES: Final = 16
-"""Pages that a page of pages names; a head holds at most twice as many of each level."""
+"""Pages per page of pages; a head holds at most twice as many of each level."""
 
 
 class Spill:
-    """Writes pages of one partition, during one change of its head: a lost race reuses written pages."""
+    """Writes pages during one change of a head; after a lost race, written pages are reused."""
 
     def __init__(
         self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
     ) -> None:
-        """Bind to a partition. `known`: pages already written by other tries of the change, by content."""
+        """`known`: pages that other tries of the change wrote, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
@@ -416,7 +409,7 @@ class Spill:
         return tuple(page.key for page in self._written.values())
 
     def spilled(self, head: Head) -> Head:
-        """Return the head with few entries and pages. Unstable entries stay: an abort removes them from the head."""
+        """Return the head with surplus entries moved to pages. Unstable entries stay: an abort removes them."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -437,7 +430,7 @@ class Spill:
         return self._page(pages_page(pages), lambda key: PageRef.over(key, pages))
 
     def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Return the pages with surplus pages of a level gathered below one of the next level, oldest first."""
+        """Return the pages, oldest first, with surplus pages of a level moved below one of the next level."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 PART_BYTES: Final = 64 * 1024 * 1024
-"""A larger append is split into several parts: a part must fit into memory several times."""
+"""Larger appends are split: a part must fit into memory several times."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_ROWS: Final = 1 << 17
 _GROUPS_OF_A_PART: Final = 4
-"""Parts are cut between row groups: records of equal size fill at least three quarters of the limit."""
+"""Parts end at a row group, so records of equal size fill at least three quarters of the limit."""
 _LEAST_GROUP_BYTES: Final = 1024
-"""Minimum size of a row group: smaller files would be nearly all Parquet overhead."""
+"""Smaller row groups would be nearly all Parquet overhead."""
 _FRAME_BYTES: Final = 1024
-"""Maximum overhead of a Parquet file, and of each row group. Measured over all codecs: 980."""
+"""Maximum overhead of a file and of each row group. Measured over all codecs: 980."""
 
 PART_SCHEMA: Final = pa.schema(
     [
@@ -48,9 +48,8 @@ PART_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Measured on JSON and random bytes, 500,000 records: dictionaries of keys and values cost twice the time of everything
-# else; delta encoding makes offsets and times nearly free; zstd level 1 writes JSON as fast as lz4 and five times
-# smaller.
+# Measured on 500,000 records of JSON and random bytes: dictionaries of keys and values double the time; delta encoding
+# makes offsets and times nearly free; zstd level 1 is as fast as lz4 on JSON and five times smaller.
 _LAYOUT: Final[dict[str, Any]] = {
     "use_dictionary": ["timestamp_type"],
     "write_statistics": ["offset_delta", "timestamp_ms"],
@@ -64,11 +63,11 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
     "snappy": {"compression": "snappy"},
     "lz4": {"compression": "lz4"},
 }
-"""By the topic's `compression.type`. The producer's codec is unknown, so `producer` is our choice."""
+"""By `compression.type`; the producer's codec is unknown, so `producer` is our choice."""
 
 
 class PartWriter:
-    """Writes records of one partition as parts, unreadable until a head names them."""
+    """Writes records of one partition as parts; they are unreadable until a head names them."""
 
     def __init__(
         self,
@@ -80,7 +79,7 @@ class PartWriter:
         limit: int,
         kms_key_id: str | None = None,
     ) -> None:
-        """Bind to a partition; a part of several records has at most `limit` and `PART_BYTES` stored bytes."""
+        """`limit`: maximum stored bytes of a part with several records, at most `PART_BYTES`."""
         self._store = store
         self._place = full_name, partition
         self._codec = _CODECS[compression]
@@ -114,9 +113,8 @@ class PartWriter:
     def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_OpenPart, memoryview]]:
         """Yield closed parts.
 
-        The stored size of a row group is known only after writing. So a part is closed if the next group,
-        uncompressed,
-        might not fit.
+        The stored size of a row group is known only after writing, so a part closes if the next group might not fit
+        uncompressed.
         """
         part: _OpenPart | None = None
         memory = pa.BufferOutputStream()
@@ -135,7 +133,7 @@ class PartWriter:
             yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
-        """Store all batches as one part, built on disk, so of any size; return `None` if there are no records.
+        """Store all batches as one part of any size, built on disk; `None` if there are no records.
 
         Raises:
             MendFirstError: The temporary disk is full.
@@ -170,7 +168,6 @@ class PartWriter:
 
 @contextmanager
 def _temporary_file() -> Iterator[IO[bytes]]:
-    """Open a temporary file; errors of its disk are translated only for writes to it."""
     try:
         where = tempfile.gettempdir()
     except FileNotFoundError as error:
@@ -185,7 +182,7 @@ def _temporary_file() -> Iterator[IO[bytes]]:
 
 
 class _OpenPart:
-    """A part that still grows, already compressed."""
+    """A growing part, already compressed."""
 
     def __init__(self, codec: dict[str, Any], first: pa.RecordBatch, body: pa.NativeFile) -> None:
         self.base = self.last = _to_int(first.column("offset")[0])
@@ -197,7 +194,6 @@ class _OpenPart:
         self._writer = pq.ParquetWriter(self._body, PART_SCHEMA, **codec, **_LAYOUT)
 
     def most_bytes_with(self, group: pa.RecordBatch) -> int:
-        """Return an upper bound of the file's size with one more group: codecs grow incompressible data."""
         most: int = self._body.tell() + group.nbytes + group.nbytes // 64 + (self._groups + 2) * _FRAME_BYTES
         return most
 
@@ -214,7 +210,7 @@ class _OpenPart:
         self._groups += 1
 
     def digest(self) -> Digest:
-        """Return the digest of all groups; the last group is hashed here."""
+        """Hash the last group; the digest covers all groups."""
         if self._unhashed is not None:
             self._digest += digest_of(self._unhashed, base=self.base)
             self._unhashed = None
@@ -225,7 +221,7 @@ class _OpenPart:
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same records in batches of about `size` bytes: small ones joined, large ones cut.
+    """Yield the same records in batches of about `size` bytes.
 
     A batch has at most `GROUP_ROWS` rows, and at most twice the size unless it is a single record.
     """
@@ -274,7 +270,7 @@ EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 def read_part(
     store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a part within a range as batches of `RECORD_SCHEMA`, with the selected columns."""
+    """Yield a part's records within a range as batches of `RECORD_SCHEMA`, with the selected columns."""
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with undamaged(store, entry):
         file = _open_part(store, entry, is_fetched=is_fetched)
@@ -284,7 +280,7 @@ def read_part(
 def records_of(
     file: pq.ParquetFile, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the selected records of an open part, local or remote, within a range."""
+    """Yield an open part's selected records within a range."""
     is_whole = entry.is_within(offsets)
     wanted = [name for name in RECORD_SCHEMA.names if name == "offset" or name in selection.columns]
     stored = ["offset_delta", *[name for name in PART_SCHEMA.names[1:] if name in wanted]]
@@ -298,13 +294,13 @@ def records_of(
 
 
 def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset of a part within a range whose record is at or after a time, or `None`."""
+    """Return the first offset within a range whose record is at or after a time, or `None`."""
     with undamaged(store, entry):
         return first_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
 def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first such offset of an open part; row groups that end before the time are not read."""
+    """Like `first_since`, for an open part; skips row groups that end before the time."""
     for group in groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
@@ -319,7 +315,7 @@ def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: O
 
 
 def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield `offset` and `key` of the records of a part within a range, for compaction."""
+    """Yield `offset` and `key` of a part's records within a range, for compaction."""
     with undamaged(store, entry):
         file = _open_part(store, entry, is_fetched=False)
         for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
@@ -330,7 +326,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return the records of a batch in offset order that are within a range."""
+    """Return the records within a range; the batch is in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)
@@ -341,7 +337,7 @@ def _open_part(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parq
         source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
     else:
         source = pa.PythonFile(RangedFile(partial(store.get_range, entry.key), entry.bytes), mode="r")
-    # Otherwise each row group is one request, not one per column.
+    # One request per row group, not one per column.
     file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     check_part(store, entry, file.metadata)
     return file
@@ -355,14 +351,14 @@ def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> N
 
 @contextmanager
 def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Translate errors of Arrow and of missing objects, naming the offsets that cannot be read."""
+    """Translate errors of Arrow and of missing objects; they name the offsets that cannot be read."""
     try:
         yield
     except MissingObjectError as error:
         raise missing_offsets(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
         raise error if error.offsets else damaged_part(store, entry, error.why) from error
-    # `OSError` comes only from Thrift and codecs; errors of the store are already ours.
+    # `OSError` comes only from Thrift and codecs; the store's errors are already translated.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged_part(store, entry, str(error) or type(error).__name__) from error
 
@@ -387,7 +383,7 @@ def _batches(
 
 
 def groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
-    """Return the row groups of a part that may hold records of a range, in order."""
+    """Return the row groups that may hold records of a range, in order."""
     wanted: list[int] = []
     for group in range(metadata.num_row_groups):
         first, last = _group_range(metadata, group, entry)
@@ -397,7 +393,6 @@ def groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetRange)
 
 
 def _group_range(metadata: pq.FileMetaData, group: int, entry: Entry) -> tuple[int, int]:
-    """Return the first and last offset of a row group, from the statistics of `offset_delta`."""
     statistics = metadata.row_group(group).column(0).statistics
     if statistics is None or not statistics.has_min_max:
         return entry.base, entry.last
@@ -417,10 +412,10 @@ def _records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema
 
 
 class RangedFile(io.RawIOBase):
-    """An object as a seekable file for Arrow; only what is read is fetched."""
+    """An object as a seekable file for Arrow; only bytes that are read are fetched."""
 
     def __init__(self, fetch: Callable[[int, int], bytes | memoryview], size: int) -> None:
-        """Start at position 0; `fetch` gets a start and a length."""
+        """`fetch` gets a start and a length."""
         super().__init__()
         self._fetch = fetch
         self._size = size

@@ -1,6 +1,6 @@
-"""Retention and cleanup of segments by time and size.
+"""Retention by time and size.
 
-The head's start is raised first, in one swap; then parts and emptied pages are deleted.
+A head's start is raised first, in one swap; then parts and emptied pages are deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """Limits that close a segment: stored bytes, and ms between its first and newest record."""
+    """When a segment closes: stored bytes, and ms between its first and newest record."""
 
     bytes: int
     ms: int
@@ -36,19 +36,19 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring parts of one epoch, oldest first; at least one."""
+    """Neighbouring parts of one epoch, oldest first; never empty."""
 
     entries: tuple[Entry, ...]
     is_closed: bool
 
     @property
     def base(self) -> int:
-        """First offset that has a record."""
+        """Offset of the first record."""
         return self.entries[0].base
 
     @property
     def last(self) -> int:
-        """Last offset that has a record."""
+        """Offset of the last record."""
         return self.entries[-1].last
 
     @property
@@ -78,19 +78,16 @@ class Segment:
 
     @property
     def is_one_file(self) -> bool:
-        """Whether the segment is already stored as one file."""
+        """Whether one file already holds the segment."""
         return len(self.entries) == 1 and self.entries[0].is_segment
 
 
 def segments_of(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
-    """Yield the segments of a partition's parts lazily, oldest first; only the last is open.
+    """Yield a partition's segments lazily, oldest first; only the last is open, and it never expires.
 
-    A segment closes when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the
-    segment's first record, is of another epoch, or when one file already holds a whole segment. Where a segment
-    begins
-    depends only on earlier parts, so closed segments stay the same while the log grows or older ones expire. The
-    open
-    segment never expires.
+    A segment closes when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
+    record, or is of another epoch, and around a file that holds a whole segment. Only earlier parts decide where it
+    begins, so closed segments stay the same while the log grows or older ones expire.
     """
     run: list[Entry] = []
     size = 0
@@ -116,27 +113,27 @@ def _extends_segment(run: Sequence[Entry], size: int, entry: Entry, limits: Segm
 
 @dataclass(frozen=True, slots=True)
 class CleanupPolicy:
-    """Effective configs of a topic that decide how old records are cleaned up. Times in ms."""
+    """Effective configs of a topic's cleanup. Times in ms."""
 
     limits: SegmentLimits
     deletes: bool
     compacts: bool
     retention_ms: int
     retention_bytes: int
-    """Per partition; -1 means no limit, as in `retention_ms`."""
+    """Per partition; -1: no limit, as in `retention_ms`."""
     min_dirty_ratio: float
     min_lag_ms: int
     max_lag_ms: int
     tombstones_ms: int
     """How long tombstones stay after their first compaction."""
     tiering: TopicTiering | None = None
-    """Set if the topic is or was tiered."""
+    """Set if the topic was ever tiered."""
     is_pausing: bool = False
-    """Whether uploads are paused: records not yet uploaded are kept."""
+    """Uploads are paused: records not yet uploaded stay."""
 
     @property
     def expires(self) -> bool:
-        """Whether records of this topic can expire."""
+        """Whether records can expire."""
         return self.deletes and (self.retention_ms >= 0 or self.retention_bytes >= 0)
 
     @property
@@ -151,12 +148,12 @@ class CleanupPolicy:
 
     @property
     def evicts(self) -> bool:
-        """Whether uploaded records are removed from the local tier beyond the local targets."""
+        """Whether uploaded records leave the local tier beyond the local targets."""
         return self.tiering is not None and self.tiering.uploads
 
 
 def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
-    """Return the current cleanup policy of a topic of cluster `cluster_id`."""
+    """Return a topic's current cleanup policy."""
     configs = set_configs(catalog, full_name)
 
     def value(key: str) -> str:
@@ -168,12 +165,12 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
     tiering = tiering_of(catalog, full_name, cluster_id)
     targets = None if tiering is None else tiering.targets
     return CleanupPolicy(
-        # A segment must be closed before it can be compacted.
+        # Only closed segments are compacted.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # Retention of a mirror whose start follows its source is done by the copier.
+        # The copier does the retention of a mirror whose start follows its source.
         deletes="delete" in kinds and not follows_starts(catalog, catalog.topics[full_name]),
         compacts=compacts,
-        # The local targets may raise the total retention of a tiered topic.
+        # Local targets may raise the total retention of a tiered topic.
         retention_ms=int(value("retention.ms")) if targets is None else _limit_or_unlimited(targets.total_ms),
         retention_bytes=int(value("retention.bytes")) if targets is None else _limit_or_unlimited(targets.total_bytes),
         min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
@@ -196,10 +193,10 @@ def _is_pausing(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """Result of retention on one partition; `bytes` are stored bytes."""
+    """What retention removed from one partition; stored bytes."""
 
     start: int
-    """New start offset of the log."""
+    """New start of the log."""
     segments: int = 0
     records: int = 0
     bytes: int = 0
@@ -208,10 +205,7 @@ class ExpiryResult:
 def expired(
     segments: Iterable[Segment], policy: CleanupPolicy, *, stored_bytes: int, stable: int, now_ms: int
 ) -> Iterator[Segment]:
-    """Yield the segments to delete, oldest first: those too old, and those above `retention.bytes`.
-
-    The limit that removes more decides.
-    """
+    """Yield the segments to delete, oldest first: too old, or above `retention.bytes`."""
     if not policy.expires:
         return
     left = stored_bytes
@@ -225,7 +219,7 @@ def expired(
 
 
 def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return when the oldest segment expires if nothing more is written, or `None` if never."""
+    """Return when the oldest segment expires if nothing is written; `None`: never."""
     if not policy.deletes or policy.retention_ms == UNLIMITED:
         return None
     oldest = next(segments_of(live_entries(store, head), policy.limits), None)
@@ -233,7 +227,7 @@ def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int
 
 
 def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int) -> ExpiryResult | None:
-    """Delete expired segments of one partition; return `None` if there are none."""
+    """Delete a partition's expired segments; `None` if there are none."""
     done: ExpiryResult | None = None
     doomed: list[str] = []
 
@@ -262,9 +256,9 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
-    """Raise the log's start to `start`, at most to the stable offset, then delete the local parts below.
+    """Raise the log's start, at most to the stable offset, then delete the local parts below.
 
-    Returns `None` if the partition is sealed. A record that object storage has too is counted with its manifest.
+    `None` if the partition is sealed. A record that object storage has too is counted with its manifest.
     """
     done: ExpiryResult | None = None
     doomed: list[str] = []
@@ -291,7 +285,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return the head with a later start, and the keys of pages it no longer names, lower levels first."""
+    """Return the head with a later start, and the pages that it no longer names, lower levels first."""
     pages, emptied = pages_from(store, head.pages, start)
     after = replace(
         head,
@@ -304,9 +298,9 @@ def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]
 
 
 def pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
-    """Return the pages that hold offsets from `start` on, and the keys of the other pages.
+    """Return the pages with offsets from `start` on, and the keys of the others.
 
-    A page of pages that is cut is replaced by its pages; a page of entries that is cut stays.
+    A page of pages that is cut is replaced by its pages; a page of entries stays.
     """
     remaining: list[PageRef] = []
     emptied: list[str] = []
@@ -331,12 +325,12 @@ def _walk_pages(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
 
 
 def live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
-    """Yield the entries that readers can see, oldest first; pages are read lazily."""
+    """Yield the entries that readers see, oldest first; pages are read lazily."""
     return entries_within(store, head, OffsetRange(head.start, head.end))
 
 
 def live_bytes(store: ObjectStore, head: Head) -> int:
-    """Return the stored bytes of the parts that readers can see."""
+    """Return the stored bytes that readers see."""
     dead = [
         entry.bytes
         for page in _cut_pages(store, head.pages, head.start)

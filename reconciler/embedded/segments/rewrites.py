@@ -1,7 +1,4 @@
-"""Replace runs of entries in a head or its pages.
-
-Affected pages are written again with their remaining entries; all other pages stay.
-"""
+"""Replace runs of entries in a head or its pages; only affected pages are written again."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ Leaves = Callable[[Sequence[Entry]], list[PageRef]]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of neighbouring entries from `base` to `last`, and its replacement: as many entries, fewer, or none."""
+    """A run of neighbouring entries from `base` to `last` and its replacement, which has no more entries."""
 
     base: int
     last: int
     fingerprint: str
-    """Hash of the run's keys and of the metadata that others may change."""
+    """Hash of the keys and the metadata that others may change."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
@@ -58,13 +55,13 @@ class Replacement:
         )
 
     def fits(self, entries: Sequence[Entry]) -> bool:
-        """Whether the entries at its offsets are still the run."""
+        """Whether the entries at its offsets still are the run."""
         return _fingerprint(entries) == self.fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Effect of a publication: records and bytes that compaction removed, or that were rewritten."""
+    """Records and bytes that compaction removed, or that were rewritten."""
 
     records: int
     bytes: int
@@ -73,36 +70,36 @@ class Gain:
 
 
 _Row = PageRef | tuple[Entry, ...]
-"""A page without replacements, or the live entries of an opened page."""
+"""An unopened page, or the live entries of an opened one."""
 
 
 class RunReplacer:
-    """New contents of one head or manifest."""
+    """The new contents of a head or manifest."""
 
     def __init__(
         self, store: ObjectStore, paged: PagedEntries, floor: int, replacements: Iterable[Replacement]
     ) -> None:
-        """Locate the runs; entries wholly below `floor` are dropped."""
+        """Entries wholly below `floor` are dropped."""
         self._store = store
         self._floor = floor
         self._runs: dict[Replacement, list[Entry]] = {one: [] for one in replacements}
         self._entries = paged.entries
         self.gone_pages: list[str] = []
-        """Pages that are replaced, lower levels first."""
+        """Replaced pages, lower levels first."""
         self._rows = self._open_pages(paged.pages, _Runs(self._runs))
         self.holding = self._match_runs()
         """Replacements whose run is unchanged."""
 
     @property
     def replaced(self) -> list[Entry]:
-        """Entries that are no longer named afterwards."""
+        """Entries that are no longer named."""
         added_keys = {entry.key for replacement in self.holding for entry in replacement.added}
         return [
             entry for replacement in self.holding for entry in self._runs[replacement] if entry.key not in added_keys
         ]
 
     def rebuilt(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
-        """Return pages and entries with the unchanged runs replaced; neighbouring opened pages are merged.
+        """Return pages and entries with unchanged runs replaced; neighbouring opened pages are merged.
 
         At most `TAIL` entries move from pages to the head.
         """
@@ -150,12 +147,12 @@ class RunReplacer:
         )
 
     def _is_above_floor(self, replacement: Replacement) -> bool:
-        """Whether no replacement entry is wholly below the floor, which may have risen since."""
+        """The floor may have risen since."""
         return all(entry.last >= self._floor for entry in replacement.added)
 
 
 class _Runs:
-    """Replacements by offset; they never overlap."""
+    """Replacements by offset, without overlaps."""
 
     def __init__(self, replacements: Iterable[Replacement]) -> None:
         self._sorted = sorted(replacements, key=lambda replacement: replacement.base)
@@ -169,7 +166,7 @@ class _Runs:
 
 
 def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
-    """Return the entries with each run replaced at the position of its last entry."""
+    """Put each replacement at the position of its run's last entry."""
     after: list[Entry] = []
     for entry in entries:
         replacement = runs.at(entry)
@@ -181,18 +178,16 @@ def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # A transaction may have ended, or a compaction have set the horizon of tombstones, under the same key.
+    # Under the same key, a transaction may have ended or a compaction have set the tombstones' horizon.
     lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class AppendEncryption:
-    """One append to one partition, re-encrypted if the topic's KMS key changed; a retry reuses its copies.
+    """Re-encrypts one append to a partition if the topic's KMS key changed; retries reuse its copies.
 
-    A head stores the key that all its entries had at the last rewrite. If the added entries have that key, nothing
-    is
-    checked; otherwise the catalog decides. A change of the key is committed to the catalog before the heads are
-    rewritten, so one of the two sides sees the other.
+    A head stores the key that all entries had at the last rewrite. If added entries have another key, the catalog
+    decides. A key change is committed before heads are rewritten, so one of the two sides sees the other.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister, topic_id: str, partition: int) -> None:
@@ -203,7 +198,7 @@ class AppendEncryption:
         self._copies: dict[tuple[str, str | None], str] = {}
 
     def agreed(self, before: Head | None, after: Head) -> Head:
-        """Return the head with its new entries under the current key; a new head is confirmed after it is written."""
+        """Return the head with new entries under the current key; a new head is confirmed after it is written."""
         if before is None:
             return replace(after, kms_key_id=after.entries[0].kms_key_id) if after.entries else after
         if all(entry.kms_key_id == before.kms_key_id for entry in after.entries):
@@ -223,13 +218,13 @@ class AppendEncryption:
         return replace(after, entries=tuple(entries))
 
     def confirm(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Check that the key of a new head is still current; `catalog` is read after the head was written."""
+        """Check that a new head's key is still current; read `catalog` after writing the head."""
         name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is not None and key_of(catalog, name) != kms_key_id:
             self._mark(catalog, key_of(catalog, name))
 
     def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Mark the topic for re-encryption, in case the change of the key was interrupted before it saw this head."""
+        """Mark the topic for re-encryption: the change of the key may have stopped before it saw this head."""
         if self._topic_id in catalog.rewrites:
             return
 

@@ -1,4 +1,4 @@
-"""The read cache of remote segments: chunks, limits and trimming."""
+"""The read cache of remote segments."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 CHUNKS: Final = "_chunks"
-"""Suffix of the folder with a segment's chunks."""
+"""Suffix of a segment's folder of chunks."""
 _BYTES_IN_NAME: Final = 2
-"""Field of a segment's name that holds its size in bytes."""
+"""Field of a segment's name with its size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ListedFile:
 
     @property
     def segment(self) -> str:
-        """Path prefix shared by all files of its segment."""
+        """Path prefix of all files of its segment."""
         folder = self.path.rpartition("/")[0]
         stem = folder.removesuffix(CHUNKS) if folder.endswith(CHUNKS) else self.path
         return stem.removesuffix(".parquet").removesuffix(".index")
@@ -73,11 +73,11 @@ class Trim:
     target: Usage
     left: Usage
     needs: Callable[[str], Mapping[int, int]]
-    """Path of a segment → first byte of a chunk → number of this process's pending readers."""
+    """Segment path → first byte of a chunk → pending readers in this process."""
     evicted: list[str] = field(default_factory=list)
 
     def run(self, files: list[ListedFile]) -> None:
-        """Evict by the strategy, least recently used segment first; then the oldest files of all."""
+        """Evict by the strategy, least recently used segment first; then the oldest files."""
         segments: defaultdict[str, list[ListedFile]] = defaultdict(list)
         for file in files:
             segments[file.segment].append(file)
@@ -126,14 +126,14 @@ class Trim:
 
 
 def stored_bytes_in(segment: str) -> int:
-    """Return a segment's size in bytes from its name; 0 if the name has none."""
+    """Return a segment's bytes from its name; 0 if it has none."""
     pieces = Path(segment).name.split("-")
     is_named = len(pieces) > _BYTES_IN_NAME and pieces[_BYTES_IN_NAME].isdecimal()
     return int(pieces[_BYTES_IN_NAME]) if is_named else 0
 
 
 def walk(folder: str, at_once: int = 1) -> list[ListedFile]:
-    """Return every file of a cache, listing `at_once` folders in parallel."""
+    """Return all files of a cache, listing `at_once` folders in parallel."""
     all_files: list[ListedFile] = []
     folders = [folder]
     with ThreadPoolExecutor(at_once, thread_name_prefix="walk") as pool:
@@ -145,7 +145,7 @@ def walk(folder: str, at_once: int = 1) -> list[ListedFile]:
 
 
 def _listed(folder: str) -> tuple[list[str], list[ListedFile]]:
-    """Return subfolders and files of a folder; empty if it is gone."""
+    """Empty if the folder is gone."""
     folders: list[str] = []
     files: list[ListedFile] = []
     with suppress(OSError), os.scandir(folder) as entries:
@@ -171,13 +171,13 @@ _LOGGER: Final = logging.getLogger("reconciler.cache")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cache folder: cached files, drafts, and the process that trims."""
+    """A cache folder."""
 
     folder: Path
 
     @property
     def files(self) -> str:
-        """Folder of cached files, by their object storage keys."""
+        """Folder of cached files, by object key."""
         return f"{self.folder}/files"
 
     @property
@@ -197,9 +197,8 @@ class Place:
 class Room:
     """Keeps a cache within its limits. Thread-safe.
 
-    Its size is known from the last walk plus this process's own writes; other processes' writes show in the next
-    walk.
-    The age of a walk is measured by the file system's clock.
+    Counts the last walk plus this process's own writes; the next walk shows those of others. A walk's age is measured
+    by the file system's clock.
     """
 
     def __init__(self, place: Place, properties: Mapping[str, str], needs: Callable[[str], Mapping[int, int]]) -> None:
@@ -215,7 +214,7 @@ class Room:
         self._used: Usage | None = None
         self._walked_ns = 0
         self._carried: list[ListedFile] = []
-        """Files left by the last trim, least recently used first."""
+        """Left by the last trim, least recently used first."""
 
     @property
     def limits(self) -> Limits:
@@ -241,7 +240,7 @@ class Room:
             return fits
 
     def _is_old(self) -> bool:
-        """Whether the last walk is older than the check interval, by the time of the last write."""
+        """By the time of the last write."""
         return self._written_ns() - self._walked_ns >= self._interval_ns
 
     def _written_ns(self) -> int:
@@ -252,9 +251,9 @@ class Room:
         return walk(str(self._place.folder), self._at_once)
 
     def _trim_for(self, size: int, used: Usage) -> Usage:
-        """Trim until a file of `size` bytes fits, and return the remaining size.
+        """Trim until a file of `size` bytes fits.
 
-        Files of the last listing are evicted first; everything is listed again only if that is not enough.
+        Files of the last listing go first; all are listed again only if that is not enough.
         """
         if self._carried:
             carried, self._carried = self._carried, []
@@ -281,7 +280,7 @@ class Room:
         return Trim(self._rule, self._chunk_bytes, target, used, self._needs)
 
     def _target(self, size: int, used: Usage) -> Usage | None:
-        """Return the size to trim to so that a file fits, or `None` if it fits already."""
+        """`None`: the file fits already."""
         target = self._limits.target(Usage(used.bytes + size, used.objects + 1))
         return None if target is None else Usage(target.bytes - size, target.objects - 1)
 
@@ -290,7 +289,7 @@ class Room:
         note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
 
     def _remember_rest(self, listed: list[ListedFile], trim: Trim) -> None:
-        """Keep the rest of a listing for the next trim, within its memory limit."""
+        """Remember a listing's rest for the next trim, within a memory limit."""
         gone, room = set(trim.evicted), self._most_carried
         for file in listed:
             room -= sys.getsizeof(file) + sys.getsizeof(file.path)
@@ -301,7 +300,7 @@ class Room:
 
 
 def _is_as_listed(file: ListedFile) -> bool:
-    """Whether a file was not used since it was listed."""
+    """Whether a file was not used since."""
     try:
         return Path(file.path).stat(follow_symlinks=False).st_mtime_ns == file.used_ns
     except OSError:
@@ -311,7 +310,7 @@ def _is_as_listed(file: ListedFile) -> bool:
 _ANOMALIES: Final = "cache_anomalies"
 _LOCK: Final = Lock()
 _COUNTS: Final[Counter[str]] = Counter()
-"""Counters of this process; sizes are per machine."""
+"""Of this process; sizes are per machine."""
 
 
 def count_of_cache(name: str) -> None:
@@ -329,7 +328,7 @@ def taken_of_caches() -> Mapping[str, int]:
 
 
 def cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return the size of the cache on this machine, by the names of `resources.vitals.LEVELS`; one walk."""
+    """Return the cache's size on this machine, by the names of `resources.vitals.LEVELS`; one walk."""
     folder = usable_folder(properties, default_folder)
     if folder is None:
         return {}
@@ -364,7 +363,7 @@ class Source:
         """Return bytes of the object.
 
         Raises:
-            ValueError: It is shorter than its recorded size.
+            ValueError: It is too short.
         """
         content = self.store.get_range(self.key, span.start, span.length)
         if len(content) != span.length:
@@ -379,7 +378,7 @@ def name_in(store: ObjectStore, key: str) -> str:
 
 
 class HeldBytes:
-    """Bytes of a cached file, which is not evicted while they are held."""
+    """Bytes of a cached file, which stays while they are held."""
 
     def __init__(self, content: bytes | memoryview, file: CachedFile | None = None) -> None:
         self.content = memoryview(content)
@@ -392,13 +391,13 @@ class HeldBytes:
 
 
 class ChunkCache:
-    """The cache of one machine, as one process uses it. Thread-safe.
+    """One machine's cache, for one process. Thread-safe.
 
-    Bytes come from the disk, else from object storage. Faults of the disk never fail a read; they only cost time.
+    Reads the disk, else object storage. Faults of the disk never fail a read.
     """
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
-        """Find a folder; without one nothing is cached."""
+        """Without a usable folder nothing is cached."""
         self.chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
         self._is_whole = property_of(properties, "cloud_storage_disable_chunk_reads") == "true"
         self._rule = Rule.of(properties)
@@ -413,7 +412,7 @@ class ChunkCache:
                 self._room = Room(self._place, properties, self._needed)
 
     def chunks(self, size: int, borders: Iterable[int]) -> tuple[Span, ...]:
-        """Return the chunks of a segment whose row groups end at `borders`."""
+        """Return a segment's chunks; row groups end at `borders`."""
         return chunks_of(borders, size, self.chunk_bytes)
 
     def chunk(self, source: Source, span: Span, chunks: int) -> HeldBytes:
@@ -436,11 +435,11 @@ class ChunkCache:
         return bytes(held.content)
 
     def forget(self, name: str) -> None:
-        """Evict an object with its chunks, because it is damaged."""
+        """Evict a damaged object with its chunks."""
         if self._place is None:
             return
         evict(self._path(name))
-        with suppress(OSError):  # It has no cached chunks.
+        with suppress(OSError):  # It has no chunks.
             for path in Path(self._path(f"{name}{CHUNKS}")).iterdir():
                 evict(str(path))
 
@@ -456,7 +455,7 @@ class ChunkCache:
             return HeldBytes(body, self._written(path, len(body), lambda: [body]))
 
     def _read_whole_file(self, source: Source, span: Span) -> HeldBytes:
-        """Return bytes of a segment that is cached as one file; it is fetched in pieces to bound memory."""
+        """Fetched in pieces, to bound memory."""
         path = self._path(source.name)
         with self._flights.alone(path):
             file = self._opened(path, source.size)
@@ -472,12 +471,12 @@ class ChunkCache:
     def _opened(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
-            file.close()  # It was cut with another chunk size.
+            file.close()  # Cut with another chunk size.
             return None
         return file
 
     def _written(self, path: str, size: int, pieces: Callable[[], Iterable[bytes]]) -> CachedFile | None:
-        """Cache a file and hold it; return `None` if it does not fit or the disk refuses it."""
+        """`None`: it does not fit, or the disk refuses it."""
         room, place = self._room, self._place
         if room is None or place is None:
             return None
@@ -512,7 +511,7 @@ class ChunkCache:
 
 
 def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
-    """Return bytes of a file, held; evict it and return `None` if it is damaged."""
+    """Evict a damaged file and return `None`."""
     content = file.read(span.start, span.length)
     if content is not None:
         return HeldBytes(content, file)
@@ -559,7 +558,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A cache with its threads and prefetch budget."""
+    """A cache, its threads and prefetch budget."""
 
     cache: ChunkCache
     pool: ThreadPoolExecutor

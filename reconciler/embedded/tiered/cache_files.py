@@ -1,7 +1,7 @@
 """Files, chunks, limits and eviction strategies of the read cache.
 
-A file is written aside and renamed, so it is complete or absent; nothing is synced, since it can be fetched again.
-Readers hold a shared lock and eviction an exclusive one, also across processes.
+A file is renamed into place, so it is complete or absent; nothing is synced, since it can be fetched again. Readers
+hold a shared lock, eviction an exclusive one, also across processes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _SUM: Final = struct.Struct("<Q")
 
 
 class CachedFile:
-    """An open cached file, protected from eviction until `close`."""
+    """An open cached file, safe from eviction until `close`."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
         self.size = size
-        """Bytes of the object."""
+        """Of the object."""
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and update its time of use; return `None` if it is missing or incomplete."""
+        """Open a file and update its time of use; `None` if it is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
@@ -56,7 +56,7 @@ class CachedFile:
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
             if magic == _MAGIC and length == stored_bytes(size):
-                with suppress(OSError):  # A read-only disk can be read.
+                with suppress(OSError):  # The disk may be read-only.
                     os.utime(descriptor)
                 return cls(descriptor, size)
         except (OSError, struct.error):
@@ -65,7 +65,7 @@ class CachedFile:
         return None
 
     def read(self, start: int, length: int) -> memoryview | None:
-        """Return bytes of the file, or `None` if their checksum is wrong."""
+        """Return bytes of the file, or `None` if a checksum is wrong."""
         first, last = start // PIECE_BYTES, -(-(start + length) // PIECE_BYTES)
         begin, end = first * PIECE_BYTES, min(last * PIECE_BYTES, self.size)
         try:
@@ -85,10 +85,10 @@ class CachedFile:
 
 
 def write_cached(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
-    """Store the pieces as the file at `path` and hold it. `folder` is on the same file system.
+    """Store the pieces at `path` and hold the file; `folder` is on the same file system.
 
     Raises:
-        OSError: The disk is full or cannot be written.
+        OSError: The disk is full or not writable.
     """
     draft = f"{folder}/{nonce()}"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -159,7 +159,7 @@ def _sums(content: memoryview) -> Iterable[bytes]:
 
 
 def stored_bytes(size: int) -> int:
-    """Return the file size for `size` bytes of an object."""
+    """Return the file size for `size` bytes."""
     return size + -(-size // PIECE_BYTES) * _SUM.size + _FOOTER.size
 
 
@@ -174,18 +174,17 @@ DIRECTORY: Final = "cloud_storage_cache_directory"
 
 
 def usable_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
-    """Return the cache folder on this machine, created if missing; `None` if there is no usable place.
+    """Return the cache folder of this machine, created if missing; `None` if no place is usable.
 
-    It is within the declared directory, else `default`, else the temporary folder. Everything in it may be deleted
-    by a
-    trim. A folder of another user is not used: that user could replace its content.
+    It is within the declared directory, `default`, or the temporary folder. A trim may delete anything in it. Another
+    user's folder is not used: that user could replace its content.
     """
     declared = property_of(properties, DIRECTORY)
     if declared is not None:
         check_directory(declared)
         return _make_folder(Path(declared) / _FOLDER_NAME)
     places = [Path(default) / _FOLDER_NAME] if default is not None and Path(default).is_absolute() else []
-    with suppress(FileNotFoundError):  # The temporary folder cannot be written.
+    with suppress(FileNotFoundError):  # Not writable.
         places.append(Path(tempfile.gettempdir()) / f"reconciler-{_FOLDER_NAME}-{os.getuid()}")
     return next((made for place in places if (made := _make_folder(place)) is not None), None)
 
@@ -208,7 +207,7 @@ def _make_folder(folder: Path) -> Path | None:
 
 
 _LOW_SHARE: Final = 0.8
-"""Share of the exceeded limit to which the cache is trimmed."""
+"""A trim goes down to this share of the exceeded limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +220,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Maximum size of a cache, and the threshold at which it is trimmed (at most the maximum). As in Redpanda."""
+    """Maximum size, and the size at which a trim begins, as in Redpanda."""
 
     most: Usage
     trim_at: Usage
 
     def target(self, used: Usage) -> Usage | None:
-        """Return the size to trim to, each dimension on its own; `None` if no threshold is exceeded."""
+        """Return the size to trim to, by dimension; `None` if no threshold is exceeded."""
         is_large, is_many = used.bytes > self.trim_at.bytes, used.objects > self.trim_at.objects
         if not (is_large or is_many):
             return None
@@ -238,7 +237,7 @@ class Limits:
 
 
 def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
-    """Return the limits on a disk of `disk_bytes`: bytes or percent, whichever is smaller, and the number of files."""
+    """Return the limits: the smaller of bytes and percent of the disk, and the number of files."""
     usable = int(disk_bytes * (1 - _number(properties, "disk_reservation_percent") / 100))
     size = int(_number(properties, "cloud_storage_cache_size"))
     percent = _number(properties, "cloud_storage_cache_size_percent")
@@ -261,7 +260,7 @@ def _number(properties: Mapping[str, str], name: str) -> float:
 
 
 class Flights:
-    """Locks by name, created on demand: a second thread waits for a fetch and then finds the file."""
+    """Locks by name: a second thread waits for a fetch and then finds the file."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -269,7 +268,7 @@ class Flights:
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
-        """Hold the lock of a name within this process."""
+        """Hold the lock of a name."""
         with self._guard:
             lock, count = self._wanted.get(name, (threading.Lock(), 0))
             self._wanted[name] = lock, count + 1
@@ -287,7 +286,7 @@ class Flights:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """Bytes of an object, from `start` to `stop` (exclusive)."""
+    """Bytes of an object from `start` to `stop` (exclusive)."""
 
     start: int
     stop: int
@@ -299,7 +298,7 @@ class Span:
 
 
 def chunks_of(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span, ...]:
-    """Return the neighbouring chunks of a segment of `size` bytes, each at most `chunk_bytes`.
+    """Return a segment's chunks, of at most `chunk_bytes`.
 
     `borders` are the ends of row groups: a row group stays in one chunk if it fits.
     """
@@ -322,19 +321,19 @@ def touched(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
 
 
 class Needs:
-    """Counts pending readers by segment and chunk, for `predictive` eviction. Thread-safe."""
+    """Pending readers per segment and chunk, for `predictive` eviction. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def add(self, segment: str, starts: Iterable[int]) -> None:
-        """Register a reader of these chunks."""
+        """Register a reader of chunks."""
         with self._lock:
             self._counts[segment].update(starts)
 
     def remove(self, segment: str, starts: Iterable[int]) -> None:
-        """Unregister a reader of these chunks."""
+        """Unregister a reader of chunks."""
         with self._lock:
             counts = self._counts[segment]
             counts.subtract(starts)
@@ -344,7 +343,7 @@ class Needs:
                 del self._counts[segment]
 
     def of(self, segment: str) -> Mapping[int, int]:
-        """Return the number of pending readers per chunk of a segment."""
+        """Return the pending readers per chunk of a segment."""
         with self._lock:
             return dict(self._counts[segment]) if segment in self._counts else {}
 
@@ -355,20 +354,20 @@ _STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 
 @dataclass(frozen=True, slots=True)
 class HydratedChunk:
-    """A cached chunk; `start` is its first byte in the segment."""
+    """A cached chunk, by its first byte in the segment."""
 
     start: int
     used_ns: int
-    """Last use, by the clock of the file system."""
+    """Last use, by the file system's clock."""
     is_shared: bool = False
-    """Whether a reader holds it."""
+    """A reader holds it."""
     needed_by: int = 0
-    """Number of pending readers."""
+    """Pending readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Eviction strategy of a cluster, and how much of a segment it keeps; one of Redpanda's three."""
+    """Eviction strategy, one of Redpanda's three, and how much of a segment it keeps."""
 
     strategy: Strategy = "eager"
     ratio: float = 0.7
@@ -386,14 +385,13 @@ class Rule:
         return cls(strategy, ratio, few)
 
     def most(self, chunks: int) -> int:
-        """Return how many of a segment's chunks may be cached; all of a small segment."""
+        """Return how many chunks of a segment may be cached; all of a small one."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def evicted(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
-        """Return the chunks to evict of a segment with `chunks` chunks, in order; never one that a reader holds.
+        """Return the chunks of a segment to evict, in order; never one that a reader holds.
 
-        `eager`: all. `capped`: any surplus. `predictive`: the surplus with the fewest pending readers, then the
-        least
+        `eager`: all. `capped`: any surplus. `predictive`: the surplus with the fewest pending readers, then the least
         recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]

@@ -1,7 +1,7 @@
-"""Store a cluster's metadata in object storage, so that a lost cluster can be restored whole.
+"""Store a cluster's metadata in object storage, so that a lost cluster can be restored.
 
-A part never changes under its key. A process reads the register, then the cluster, writes the changed parts, and swaps
-the register: if it dies, the older parts stay named; if it is late, its swap fails.
+Parts never change under their key. A process reads the register, then the cluster, writes changed parts, and swaps the
+register: if it dies, the older parts stay named; if it is late, its swap fails.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TABLES: Final[Mapping[str, str]] = {
     "topics": "topics",
     "links": "links",
 }
-"""Part → the catalog table that it holds."""
+"""Part → catalog table."""
 PARTS: Final = (*TABLES, GROUPS_PART)
 
 _SECRETS: Final = ("secret_key", "shared_key", "access_key")
@@ -64,13 +64,13 @@ _SHAPES: Final[Mapping[str, Any]] = {part: _TABLES[f"{table}?"] for part, table 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedMetadata(StoredMetadata):
-    """Stored metadata of an embedded cluster, with a catalog of its intact tables."""
+    """Stored metadata, with a catalog of the intact tables."""
 
     catalog: Catalog
 
 
 def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMetadata | None:
-    """Return the stored metadata of a cluster, as `read_metadata` does."""
+    """Return a cluster's stored metadata, as `read_metadata` does."""
     stored = read_metadata(storage, cluster_id, _SHAPES)
     if stored is None:
         return None
@@ -94,7 +94,7 @@ class MetadataUpdate:
     written: dict[str, int] = field(default_factory=dict)
     """Part → bytes; empty if nothing changed or another process was faster."""
     errors: list[ReconcilerError] = field(default_factory=list)
-    """Groups whose register cannot be read; their stored offsets stay."""
+    """Groups that cannot be read; their stored offsets stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class MetadataKeeper:
         With `checks`, also read the stored parts and replace damaged ones.
         """
         register = metadata_register(self.storage, self.cluster_id)
-        held = self._read_register(register)  # Read before the cluster: a process that reads later is newer, and wins.
+        held = self._read_register(register)  # First: a process that reads later is newer, and wins.
         listed = {listing.key: listing.size for listing in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
         before = {} if held is None else self._intact_parts(parts_of(held), listed, checks=checks)
         done = MetadataUpdate()
@@ -134,7 +134,7 @@ class MetadataKeeper:
         mark = _mark_of(groups)
         known = before.get(GROUPS_PART)
         read = None if known is not None and known.mark == mark else self._groups(groups, known, done)
-        # Read after the groups, whose topics an older catalog may not have yet.
+        # Read after the groups, whose topics an older catalog may lack.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
@@ -145,7 +145,7 @@ class MetadataKeeper:
         parts = before | self._write_changed(contents, before)
         done.written = {name: part.bytes for name, part in parts.items() if part is not before.get(name)}
         if GROUPS_PART in parts:
-            # No mark if a group could not be read: the next update then reads it again.
+            # Without a mark the next update reads unreadable groups again.
             parts[GROUPS_PART] = replace(parts[GROUPS_PART], mark="" if done.errors else mark)
         if done.written:
             self._publish(register, held, catalog, parts, set(listed), done)
@@ -163,7 +163,7 @@ class MetadataKeeper:
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
-        """Return the register; a damaged one counts as empty and is replaced.
+        """A damaged register counts as empty and is replaced.
 
         Raises:
             NewerFormatError: A newer version wrote it.
@@ -201,7 +201,7 @@ class MetadataKeeper:
             try:
                 stored_groups = read_part(self.storage, GROUPS_PART, known, _SHAPES)
             except (UserError, KeyError, TypeError):
-                stored_groups = {}  # All groups are read.
+                stored_groups = {}  # Read all groups.
 
         def as_kept(group: str) -> _GroupOffsets:
             return _GroupOffsets(stored_groups[group]["hint"], kept=stored_groups[group]["offsets"])
@@ -228,7 +228,7 @@ class MetadataKeeper:
         return groups
 
     def _by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
-        """Return the groups keyed by topic location, which never changes; offsets of deleted topics are dropped."""
+        """Key the groups by topic location, which never changes; drops deleted topics."""
         places = {
             topic.id: place_of(location.cluster_id, location.revision)
             for name, topic in catalog.topics.items()
@@ -253,10 +253,9 @@ class MetadataKeeper:
         listed: set[str],
         done: MetadataUpdate,
     ) -> None:
-        """Swap the register, then delete parts that are no longer named.
+        """Swap the register, then delete unnamed parts.
 
-        Parts that were listed before the swap and are not named belong to processes whose swap failed or will
-        fail.
+        Those that were listed before the swap belong to processes whose swap failed or will fail.
         """
         value = {
             "cluster_id": self.cluster_id,
@@ -271,7 +270,7 @@ class MetadataKeeper:
             register.swap(held, value, mark=mark)
         except LostRaceError:
             now = self._read_register(register)
-            if now is None or mark not in now.marks:  # Otherwise the swap succeeded, so nothing is deleted.
+            if now is None or mark not in now.marks:  # Otherwise the swap succeeded.
                 self.storage.delete(written)
                 done.written.clear()
             return
@@ -323,5 +322,5 @@ def _without_operation(topic: TopicEntry) -> TopicEntry:
 
 
 def _may_be_kept(key: str, value: str) -> bool:
-    """Whether a property is no plain secret: those never leave the cluster, references do."""
+    """Plain secrets never leave the cluster; references do."""
     return not key.endswith(_SECRETS) or SECRET_REFERENCE.fullmatch(value) is not None

@@ -1,6 +1,6 @@
 """Housekeeping of the remote tier while it is idle.
 
-A state machine over a clock and a meter of other requests. It is asked before a job and between its pieces of work.
+A state machine over a clock and a meter of other requests, consulted before a job and during it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _COUNTED = {
     (HousekeepingState.ACTIVE, HousekeepingState.PAUSE): ("housekeeping_pauses",),
     (HousekeepingState.PAUSE, HousekeepingState.ACTIVE): ("housekeeping_resumes",),
 }
-"""Counters per state transition."""
+"""Counters per transition."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleLimits:
-    """When object storage counts as idle, and how long housekeeping waits for it."""
+    """When object storage counts as idle, and how long housekeeping waits."""
 
     window_ms: int
     requests: float
@@ -50,26 +50,25 @@ class IdleLimits:
 
 @dataclass(slots=True)
 class TierHousekeeping:
-    """Decides whether the remote tier may be tidied now. Thread-safe; jobs take turns."""
+    """Decides whether housekeeping may run now. Thread-safe; jobs take turns."""
 
     meter: RequestMeter
-    """Counts requests other than housekeeping's."""
+    """Other requests than housekeeping's."""
     now_ms: Callable[[], int]
     state: HousekeepingState = HOUSEKEEPING.initial
     _limits: IdleLimits = field(default_factory=lambda: IdleLimits.of({}))
     _began_ms: int = field(init=False)
     _ran_ms: dict[str, int] = field(default_factory=dict)
-    """Time of each job's last completion."""
+    """Last completion of each job."""
     _was_paused: bool = False
     _counts: Counter[str] = field(default_factory=Counter)
     _lock: RLock = field(default_factory=RLock, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Start the wait of all jobs."""
         self._began_ms = self.now_ms()
 
     def begins(self, job: str, limits: IdleLimits, *, drains: bool = False) -> bool:
-        """Return whether a job may start now; with `drains`, regardless of traffic."""
+        """Return whether a job may start; `drains` ignores traffic."""
         with self._lock:
             if self.state is HousekeepingState.STOPPED:
                 return False
@@ -82,7 +81,7 @@ class TierHousekeeping:
             return self.state in _WORKS
 
     def goes_on(self) -> bool:
-        """Return whether the running job may continue: traffic pauses it until the storage is idle again."""
+        """Return whether the running job may continue; traffic pauses it until the storage is idle again."""
         with self._lock:
             is_idle = self._is_idle()
             if self.state is HousekeepingState.ACTIVE and not is_idle:
@@ -93,7 +92,7 @@ class TierHousekeeping:
             return self.state in _WORKS
 
     def ends(self, job: str) -> None:
-        """Record the end of a job; a paused job counts as unfinished."""
+        """Record the end of a job; a paused one counts as unfinished."""
         with self._lock:
             if self.state not in _WORKS:
                 return
@@ -109,7 +108,7 @@ class TierHousekeeping:
         return dict(counts)
 
     def stop(self) -> None:
-        """Stop: no job starts from now on."""
+        """Start no more jobs."""
         with self._lock:
             if self.state is not HousekeepingState.STOPPED:
                 self.state = HOUSEKEEPING.step(self.state, "stop")
@@ -128,9 +127,9 @@ class HousekeepingTurn:
     """Housekeeping within one pass."""
 
     keeping: TierHousekeeping | None = None
-    """`None`: there is no other traffic to wait for."""
+    """`None`: no other traffic to wait for."""
     drains: bool = True
-    """Whether a caller waits for the result."""
+    """A caller waits for the result."""
 
     @contextmanager
     def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:

@@ -1,7 +1,7 @@
 """Roll segments, and replace parts and remote segments by other objects at the same offsets.
 
-Objects that are no longer named become garbage in the same swap and are deleted after it. A reader that misses an
-object reads the manifest again. A crash leaves garbage, or unnamed pages, to the next process.
+Replaced objects become garbage in the same swap and are deleted after it; a reader that misses one reads the manifest
+again. A crash leaves garbage or unnamed pages to the next process.
 """
 
 from __future__ import annotations
@@ -37,25 +37,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRewrite:
-    """Segments of one partition written to object storage, but named by no manifest yet. Picklable."""
+    """Stored segments of one partition that no manifest names yet. Picklable."""
 
     partition: RemotePartition
     cluster_id: str
     """The acting cluster."""
     tiering: TopicTiering
-    """The tiering when they were written; under a newer tiered epoch nothing is published."""
+    """Nothing is published under a newer tiered epoch."""
     replacements: tuple[Replacement, ...]
     is_whole: bool = False
-    """Whether this is a compaction: published whole or not at all."""
+    """A compaction: published whole or not at all."""
     epoch: int = 0
-    """Of a compaction: newest leader epoch of the log. Under a newer one the log may have been cut, and superseding
-    records be gone.
-    """
+    """Of a compaction: newest leader epoch of the log. Under a newer one superseding records may be cut."""
     learned_to: int = 0
-    """Of a compaction: all superseding records are below this offset, in either tier."""
+    """Of a compaction: superseding records are below this offset, in either tier."""
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
-        """Sum up the applied replacements: what compaction removed, or else what was written."""
+        """Sum up what compaction removed, or else what was written."""
         before = list(holding)
         after = [entry for replacement in before for entry in replacement.added] if self.is_whole else []
         records = sum(replacement.records for replacement in before) - sum(entry.digest.records for entry in after)
@@ -70,7 +68,7 @@ def keys_of(segments: Iterable[str]) -> list[str]:
 
 @contextmanager
 def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
-    """Yield a list for written replacements; if the block fails, their objects are deleted."""
+    """Yield a list for replacements, whose objects are deleted if the block fails."""
     done: list[Replacement] = []
     try:
         yield done
@@ -83,12 +81,12 @@ def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]
 def publish_remote(
     storage: ObjectStore, rewrite: RemoteRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Publish a rewrite by one swap, the replaced segments becoming garbage; then delete those.
+    """Publish a rewrite by one swap, then delete the replaced segments.
 
-    `put_ms`: earliest time of its objects, by the clock `now_ms`. Returns `None` if nothing was published.
+    `put_ms`: earliest time of its objects, by `now_ms`. `None`: nothing was published.
 
     Raises:
-        OwnershipLostError: The partition belongs to another cluster now.
+        OwnershipLostError: Another cluster owns the partition.
     """
     swap = ManifestSwap(storage, rewrite.cluster_id, rewrite.tiering)
     change = _ManifestRewrite(storage, rewrite, lambda: now_ms() - put_ms > STALE_REWRITE_MS)
@@ -103,8 +101,6 @@ def publish_remote(
 
 
 class _ManifestRewrite:
-    """Computes the new manifest, again after each lost race."""
-
     def __init__(self, storage: ObjectStore, rewrite: RemoteRewrite, is_stale: Callable[[], bool]) -> None:
         self._storage = storage
         self._rewrite = rewrite
@@ -125,12 +121,12 @@ class _ManifestRewrite:
             return None
         pages, entries = rebuilding.rebuilt(self._leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
-        # The head learns this only in a later swap; a cut of the log in between needs it.
+        # The head learns this only in a later swap; a cut in between needs it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
     def superfluous(self, after: Manifest | None) -> list[str]:
-        """Return the pages that are unnamed once `after` is the manifest (`None`: unchanged)."""
+        """Return the pages that `after` does not name (`None`: unchanged)."""
         return [*(() if after is None else self._gone_pages), *self._spill.superfluous(after)]
 
     def _leaves(self, entries: Sequence[Entry]) -> list[PageRef]:
@@ -147,13 +143,13 @@ class _ManifestRewrite:
 
 
 _TAIL: Final = 8
-"""Length of the end of a Parquet file: the length of its footer, and the magic."""
+"""Length of the footer, and the magic."""
 _LIKELY_FOOTER: Final = 64 * 1024
 _MAGIC: Final = b"PAR1"
 
 
 class SegmentWriter(PartWriter):
-    """Writes records as a remote segment: a Parquet file like a part, with its footer as index."""
+    """Writes records as remote segments: Parquet files like parts, with their footer as index."""
 
     def __init__(
         self,
@@ -185,7 +181,7 @@ class SegmentWriter(PartWriter):
 
 
 def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
-    """Return the footer of a Parquet file, which describes all its row groups; one or two requests."""
+    """Return a Parquet file's footer; one or two requests."""
     start = max(0, size - _LIKELY_FOOTER)
     tail = store.get_range(key, start, size - start)
     if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
@@ -199,29 +195,29 @@ def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
 
 
 def footer_bytes(tail: bytes) -> int:
-    """Return the length of a Parquet file's footer, from the file's last eight bytes."""
+    """Return a footer's length, from the file's last eight bytes."""
     return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRewrite:
-    """Parts of one partition that are written, but named by no head yet. Picklable."""
+    """Written parts of one partition that no head names yet. Picklable."""
 
     partition: Partition
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
     """Of a compaction: its end offset. It is published whole or not at all."""
     remote: RemoteRewrite | None = None
-    """Rewrite of the remote tier: published first; if that fails, nothing else is."""
+    """Published first; if that fails, nothing else is."""
     changes_key: bool = False
-    """Whether it moves parts to another KMS key; other rewrites must have the current key."""
+    """It moves parts to another KMS key; other rewrites need the current key."""
     epoch: int = 0
-    """Of a compaction: newest epoch of the log. If the log was cut since, superseding records may be gone."""
+    """Of a compaction: newest epoch of the log. After a later cut superseding records may be gone."""
     by: str = field(default_factory=this_process, compare=False)
-    """The process that wrote it."""
+    """Process that wrote it."""
 
     def is_under(self, kms_key_id: str | None) -> bool:
-        """Whether all written objects have the KMS key of the last rewrite."""
+        """Whether all written objects have this KMS key."""
         written = {key for replacement in self.replacements for key in replacement.written}
         added = (entry for replacement in self.replacements for entry in replacement.added if entry.key in written)
         return all(entry.kms_key_id == kms_key_id for entry in added)
@@ -238,7 +234,7 @@ class PartitionRewrite:
 
 @contextmanager
 def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
-    """Yield a list for written replacements; if the block fails, their objects are deleted."""
+    """Yield a list for replacements, whose objects are deleted if the block fails."""
     done: list[Replacement] = []
     try:
         yield done
@@ -250,13 +246,13 @@ def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
 def publish_rewritten(
     store: ObjectStore, rewritten: PartitionRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Publish rewritten parts by one swap, then delete objects that are no longer needed.
+    """Publish rewritten parts by one swap, then delete replaced objects.
 
-    `put_ms`: earliest time of its objects, by the clock `now_ms`. Returns `None` if nothing was published.
+    `put_ms`: earliest time of its objects, by `now_ms`. `None`: nothing was published.
     """
     check_arrived(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # Pages of all tries: one without an answer may land during the next.
+    pages: dict[bytes, PageRef] = {}  # Of all tries: one without an answer may land during the next.
 
     def changed(head: Head) -> Head | None:
         nonlocal change
@@ -270,7 +266,7 @@ def publish_rewritten(
         return after
 
     if not swap_head(store, rewritten.partition, changed):
-        change = None  # An earlier try's result does not hold.
+        change = None  # The result of an earlier try does not hold.
     holding = () if change is None else change.holding
     named = () if change is None else change.written
     dropped = [key for one in rewritten.replacements if one not in holding for key in one.written]
@@ -280,8 +276,6 @@ def publish_rewritten(
 
 
 class _HeadRewrite:
-    """Computes the new contents of one head."""
-
     def __init__(
         self, store: ObjectStore, rewritten: PartitionRewrite, head: Head, pages: dict[bytes, PageRef]
     ) -> None:
@@ -297,11 +291,10 @@ class _HeadRewrite:
 
     @property
     def superfluous(self) -> list[str]:
-        """Objects that are no longer named afterwards: parts, then pages, lower levels first."""
+        """Parts, then pages, lower levels first."""
         return [entry.key for entry in self._rebuilding.replaced] + self._rebuilding.gone_pages
 
     def after(self) -> Head | None:
-        """Return the new head, or `None` for no change."""
         compacted_to = self._rewritten.compacted_to
         if compacted_to is None:
             return self._rebuilt() if self.holding else None
@@ -320,14 +313,14 @@ class _HeadRewrite:
 
 
 def to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
-    """Yield the closed segments below the stable offset that are not one file yet."""
+    """Yield closed, stable segments that are not one file yet."""
     for segment in takewhile(lambda segment: segment.is_closed and segment.last < stable, segments):
         if not segment.is_one_file:
             yield segment
 
 
 def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return how many bytes a roll would write; `None` if there is nothing to roll."""
+    """Return how many bytes a roll would write; `None` if none is due."""
     waiting = list(to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable))
     return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
 
@@ -335,9 +328,9 @@ def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int 
 def rolled(
     store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules
 ) -> PartitionRewrite:
-    """Write one file per segment to roll, with the same records and offsets; no head names them yet.
+    """Write one file per segment to roll, with the same records; no head names them yet.
 
-    A segment of a single part is only marked as a whole segment. Gaps stay.
+    A single part is only marked as a whole segment. Gaps stay.
     """
     waiting = to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
     writer = PartWriter.of(store, rules, partition.number)
@@ -366,6 +359,6 @@ def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> 
 
 
 def merged_digest(entries: tuple[Entry, ...]) -> Digest:
-    """Return the digest of neighbouring parts, with offsets relative to the first base."""
+    """Return the digest of neighbouring parts, relative to the first base."""
     base = entries[0].base
     return sum((entry.digest.shifted(entry.base - base) for entry in entries), Digest())

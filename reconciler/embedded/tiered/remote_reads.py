@@ -50,12 +50,12 @@ _FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then 
 
 
 class OpenSegment:
-    """A remote segment read by one reader. Not thread-safe."""
+    """A remote segment of one reader. Not thread-safe."""
 
     def __init__(self, machine: Machine, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
-        """Start to fetch only the index, if the segment has several chunks.
+        """Fetch only the index, if there are several chunks.
 
-        `on_step` is called before waiting for a chunk, to request further ones.
+        `on_step` is called before a wait for a chunk, to request more.
         """
         self.piece = piece
         self._machine = machine
@@ -73,7 +73,7 @@ class OpenSegment:
 
     @property
     def outstanding(self) -> Iterable[Span]:
-        """Chunks that are held or being fetched."""
+        """Held or being fetched."""
         return (*self._coming, *self._held)
 
     def may_want(self, span: Span) -> bool:
@@ -81,7 +81,7 @@ class OpenSegment:
         return not self._is_closed and span not in self._seen
 
     def wanted(self) -> Sequence[Span]:
-        """Return the chunks with wanted records, and register as their pending reader."""
+        """Return the chunks with wanted records, and register as their reader."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
             groups = groups_within(self._metadata, self.piece.entry, self.piece.offsets)
@@ -101,7 +101,7 @@ class OpenSegment:
         return future
 
     def open(self) -> pq.ParquetFile:
-        """Return the segment as a file that fetches only what is read."""
+        """Return a file that fetches only what is read."""
         self._locate_chunks()
         if self._metadata is not None:
             return pq.ParquetFile(pa.PythonFile(RangedFile(self.read, self.size), mode="r"), metadata=self._metadata)
@@ -119,11 +119,11 @@ class OpenSegment:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """In bytes."""
         return self._source.size
 
     def close(self) -> None:
-        """Release all chunks, including those being fetched."""
+        """Release all chunks, also those being fetched."""
         self._is_closed = True
         self._machine.cache.needs.remove(self._source.name, self._needed)
         self._needed = set()
@@ -135,7 +135,7 @@ class OpenSegment:
         self._release_chunks(below=self.size)
 
     def forget(self) -> None:
-        """Close the segment and evict it from the cache: it may have been damaged when it was fetched."""
+        """Close the segment and evict it from the cache, in case it was damaged when fetched."""
         self.close()
         self._machine.cache.forget(self._source.name)
         self._machine.cache.forget(self._index_name)
@@ -151,7 +151,7 @@ class OpenSegment:
         if held is None:
             self._on_step()
             coming = self._coming.get(span)
-            if coming is None:  # It was released before, and is needed again.
+            if coming is None:  # Released before, and needed again.
                 coming = self.request(span)
             held = coming.result()
             del self._coming[span]
@@ -174,7 +174,7 @@ class OpenSegment:
         return self._machine.cache.small(self._index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Return the index, or the segment's footer if the index is missing or invalid."""
+        """Fall back to the segment's footer if the index is missing or invalid."""
         store, key = self._source.store, self._source.key
         stored = store.get(index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -182,7 +182,7 @@ class OpenSegment:
         return footer_of(store, key, self.size)
 
     def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
-        """Return a footer's metadata; an index of another segment is replaced by the segment's own footer."""
+        """An index of another segment is replaced by the segment's own footer."""
         store, entry = self._source.store, self.piece.entry
         try:
             metadata = pq.read_metadata(pa.BufferReader(footer))
@@ -216,18 +216,17 @@ def _release_result(future: Future[HeldBytes]) -> None:
 
 
 _AHEAD: Final = 4
-"""Maximum number of chunks that a reader holds or awaits; of smaller segments, the same bytes."""
+"""Chunks that a reader holds or awaits; of smaller segments, the same bytes."""
 _SMALL_AHEAD: Final = 32
-"""Maximum number of one-chunk segments being fetched."""
+"""One-chunk segments being fetched."""
 
 
 def read_pieces(
     tier: RemoteTier | None, pieces: Iterable[Piece], partition: int, selection: Selection = EVERYTHING
 ) -> Generator[pa.RecordBatch]:
-    """Yield the selected records of pieces in order, prefetching remote chunks.
+    """Yield the selected records in order, prefetching remote chunks.
 
-    The prefetch grows while the reader continues: one old record costs one chunk. Memory is bounded by a few
-    chunks.
+    The prefetch grows while the reader continues: one old record costs one chunk, and memory stays bounded.
     """
     reader = _Reader(None if tier is None else machine_of(tier.properties, tier.cache_folder), pieces)
     try:
@@ -241,7 +240,7 @@ def read_pieces(
 
 
 def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
-    """Return the first offset of a piece whose record is at or after a time; usually one chunk of a remote one."""
+    """Return the first offset of a piece at or after a time; usually one chunk of a remote one."""
     if tier is None or not piece.is_remote:
         return first_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(machine_of(tier.properties, tier.cache_folder), piece)
@@ -256,7 +255,7 @@ def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int 
 
 
 def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a segment; if its cached copy is damaged, read the rest from object storage."""
+    """If the cached copy is damaged, read the rest from object storage."""
     piece = segment.piece
     rest = piece.offsets
     try:
@@ -275,17 +274,17 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
 
 
 class _Reader:
-    """The pieces of a log: remote segments, several at a time, then local parts."""
+    """Pieces of a log: remote segments, several at a time, then local parts."""
 
     def __init__(self, machine: Machine | None, pieces: Iterable[Piece]) -> None:
         self._machine = machine
         self._pieces = iter(pieces)
         self._open: deque[OpenSegment] = deque()
-        """Opened and unfinished segments; the first is being read."""
+        """Open segments; the first is being read."""
         self._following: Piece | None = None
         """First local piece."""
         self._failed: Exception | None = None
-        """Error of the pieces' iterator, raised after all earlier pieces."""
+        """Error of the iterator, raised after all earlier pieces."""
         self._chunks = self._wanted_chunks()
         self._next: tuple[OpenSegment, Span] | None = None
         self._depth = 0
@@ -308,7 +307,7 @@ class _Reader:
             self._open.popleft().close()
 
     def _step(self) -> None:
-        """Request chunks: one at first, and twice as many after each wait."""
+        """Request chunks: one at first, twice as many after each wait."""
         self._depth = min(2 * self._depth or 1, _SMALL_AHEAD)
         while True:
             self._next = self._next or next(self._chunks, None)
@@ -332,14 +331,13 @@ class _Reader:
     def _wanted_chunks(self) -> Iterator[tuple[OpenSegment, Span]]:
         segment = self._open_next()
         while segment is not None:
-            following = self._open_next()  # Its index is fetched while chunks of this segment are.
+            following = self._open_next()  # Its index is fetched with the chunks of this segment.
             for span in _wanted_of(segment):
                 if segment.may_want(span):
                     yield segment, span
             segment = following
 
     def _open_next(self) -> OpenSegment | None:
-        """Open the next remote piece, or return `None`."""
         if self._machine is None or self._following is not None or self._failed is not None:
             return None
         try:
@@ -356,7 +354,7 @@ class _Reader:
 
 
 def _wanted_of(segment: OpenSegment) -> Iterable[Span]:
-    """Return the wanted chunks; none on an error, which the reader meets later."""
+    """None on an error, which the reader meets later."""
     try:
         return segment.wanted()
     except (ReconcilerError, pa.ArrowException, OSError, ValueError):
@@ -374,28 +372,27 @@ class Piece:
 
 
 def _accept_any(_head: Head | None) -> None:
-    """Accept any head."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Where the records of one topic are stored, as of one read of the catalog.
+    """Where one topic's records are stored, as of one read of the catalog.
 
-    At or above the head's local start an offset is read locally, even if object storage has it too; below,
-    remotely.
+    From the head's local start on an offset is read locally, even if object storage has it too; below, remotely.
     """
 
     store: ObjectStore
     topic_id: str
     remote: RemoteTier | None
     location: TopicLocation | None
-    """Location of remote records; `None` if the topic is gone."""
+    """`None`: the topic is gone."""
     is_hiding: bool
-    """Whether remote records are hidden: the log begins at its local start."""
+    """Remote records are hidden: the log begins at its local start."""
     storage_id: str | None
     """Object storage that the cluster is bound to."""
     check_open: Callable[[Head | None], None] = _accept_any
-    """Rejects a head that is closed to readers; `None` is a missing head."""
+    """Rejects a head that is closed to readers; `None`: no head."""
 
     @classmethod
     def of(
@@ -415,7 +412,7 @@ class Tiers:
         return cls(store, topic_id, remote, location, is_hiding, storage_id, check_open)
 
     def shown(self, bounds: Bounds) -> Bounds:
-        """Return the bounds of a partition as readers see them."""
+        """Return a partition's bounds as readers see them."""
         return bounds.only_local() if self.is_hiding else bounds
 
     def pieces(
@@ -423,7 +420,7 @@ class Tiers:
     ) -> Iterator[Piece]:
         """Yield the parts with readable records of a range, oldest first, from one read of head and manifest.
 
-        `since_ms`: only parts with a record at or after that time.
+        `since_ms`: only parts with a record at or after it.
         """
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
@@ -434,7 +431,7 @@ class Tiers:
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._manifest(partition, below, head)
-            # Records that a replica's source has dropped are skipped, as for readers of the source.
+            # Records that a replica's source dropped are skipped, as for readers of the source.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)
@@ -456,11 +453,6 @@ class Tiers:
         raise missing_offsets(self.remote.storage, key, first, wanted.stop - 1, end=manifest.end)
 
     def _manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
-        """Return object storage and the manifest of a range.
-
-        Raises:
-            lost.
-        """
         if self.remote is None or self.location is None:
             message = f"offsets {wanted.start} to {wanted.stop - 1} are in object storage, which is not configured here"
             raise UserError(message, hint="Open the cluster with its object storage (spec.objectStorage).")
@@ -481,7 +473,7 @@ class Tiers:
         return storage, manifest
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
-        """Reject mixing the log of a read replica with a different one of its source."""
+        """Reject a read replica's log that differs from its source's."""
         agreed = agreed_in(head, manifest)
         if agreed < head.end:
             message = (

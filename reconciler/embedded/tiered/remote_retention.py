@@ -1,4 +1,4 @@
-"""Retention of tiered partitions: local and total, expiry, eviction, truncation.
+"""Retention of tiered partitions: expiry, eviction, truncation.
 
 Spilled pages come first; a page that goes or stays as a whole is not read.
 """
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 
 
 _MAX_INLINE_GARBAGE: Final = 64
-"""Garbage entries that a manifest names itself; more go to a page."""
+"""More garbage than this goes to a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """New start of the log, and when more expires by age without new uploads (`None`: never)."""
+    """New start of the log, and when more expires without uploads (`None`: never)."""
 
     start: int
     due_ms: int | None = None
@@ -66,23 +66,21 @@ class Expiry:
 
 @dataclass(slots=True)
 class _Walk:
-    """Position of a walk over a manifest."""
-
     policy: CleanupPolicy
     start: int
     now_ms: int
     left: int
-    """Stored bytes from here on."""
+    """Stored bytes of the rest."""
 
     def goes(self, item: Entry | PageRef) -> bool:
-        """Whether the whole item expires, including the segment that crosses the limit of bytes (F-R-017)."""
+        """Whether the whole item expires; a segment across the limit of bytes does (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
             return False
         is_old = self.policy.retention_ms != UNLIMITED and self.now_ms - item.max_ts > self.policy.retention_ms
         limit = self.policy.retention_bytes
-        # A page expires as a whole only if its last segment, of any size, would.
+        # A page expires only if its last segment, of any size, would.
         above = self.left - item.bytes + 1 if isinstance(item, PageRef) else self.left
         return is_old or (limit != UNLIMITED and above > limit)
 
@@ -98,7 +96,6 @@ class _Walk:
         self.start = max(self.start, item.last + 1)
 
     def ended(self, before_ms: int) -> Expiry:
-        """Return the end of the walk, at an item without records older than `before_ms`."""
         is_never = not self.policy.expires or self.policy.retention_ms == UNLIMITED
         return Expiry(self.start, None if is_never else before_ms + self.policy.retention_ms + 1)
 
@@ -111,9 +108,9 @@ def expiry(
     now_ms: int,
     read: Callable[[PageRef], Iterable[Entry]],
 ) -> Expiry:
-    """Return where the log begins after total retention; it may leave nothing (F-R-016).
+    """Return the log's start after total retention, which may leave nothing (F-R-016).
 
-    `start` is the current start: records below it go regardless. `read` opens a spilled page.
+    Records below the current `start` go regardless. `read` opens a spilled page.
     """
     walk = _Walk(policy, start, now_ms, manifest.stored_bytes)
     for page in manifest.pages:
@@ -135,7 +132,7 @@ def expiry(
 
 @dataclass(frozen=True, slots=True)
 class ExpiredManifest:
-    """A manifest whose expired segments became garbage; `pages` are the keys of replaced pages."""
+    """A manifest whose expired segments became garbage; `pages`: keys of replaced pages."""
 
     manifest: Manifest
     segments: int
@@ -145,7 +142,7 @@ class ExpiredManifest:
 
 
 def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
-    """Return the manifest without the segments that end below `start`; `None` if it names none."""
+    """Return the manifest without segments that end below `start`; `None` if it names none."""
     whole = [page for page in manifest.pages if page.last < start]
     pages = list(manifest.pages[len(whole) :])
     gone: list[Entry] = []
@@ -176,7 +173,7 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
 
 
 def _rewrite_rest(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """Write the rest of a cut page, the oldest entries in small pages, so that later cuts are cheap."""
+    """Write the rest of a cut page, its oldest entries in small pages: later cuts are cheap."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -198,18 +195,16 @@ def is_uncut(manifest: Manifest, head: Head) -> bool:
 
 
 def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False) -> Manifest | None:
-    """Cut a manifest to the last cut of its head, if not done yet; return the current manifest.
+    """Cut a manifest to its head's last cut, and return the current manifest.
 
-    The head is cut first: readers take from the manifest only offsets below the head's end. Uploads, expiry and
-    compaction settle the manifest first. Segments above the cut become garbage; one across it is written again. A
-    manifest with a newer epoch than an uploader's takes nothing from it.
+    The head is cut first: readers use the manifest only below the head's end. Uploads, expiry and compaction settle the
+    manifest before they act. Segments above the cut become garbage; one across it is written again.
 
-    With `makes`, a missing manifest is created, so that an earlier upload cannot publish. Returns `None` if there
-    is no
-    manifest, or a newer tiering acts on it.
+    `makes` creates a missing manifest, so that an earlier upload cannot publish. `None`: there is none, or a newer
+    tiering acts on it.
 
     Raises:
-        OwnershipLostError: The partition belongs to another cluster now.
+        OwnershipLostError: Another cluster owns the partition.
     """
     manifest = read_manifest(swap.storage, place)
     if manifest is None and not makes:
@@ -228,7 +223,7 @@ def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: boo
 
 @dataclass
 class _RemoteCut:
-    """Cuts a manifest; repeated tries reuse written segments."""
+    """Cuts a manifest; later tries reuse written segments."""
 
     swap: ManifestSwap
     place: RemotePartition
@@ -240,7 +235,6 @@ class _RemoteCut:
         self._spill = ManifestSpill(self.swap.storage, self.place, self.swap.tiering.spill_bytes)
 
     def __call__(self, manifest: Manifest) -> Manifest | None:
-        """Return the cut manifest, or `None` if it is cut already."""
         self._opened.clear()
         head = self.head
         if not is_uncut(manifest, head) or head.truncated is None:
@@ -261,7 +255,7 @@ class _RemoteCut:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
-            learned=manifest.learned if floor else (0, 0),  # While records remain, cutting must consider it.
+            learned=manifest.learned if floor else (0, 0),  # Cutting must consider it while records remain.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
@@ -283,7 +277,7 @@ class _RemoteCut:
         return written
 
     def clear(self, after: Manifest | None) -> None:
-        """Delete the objects that are unnamed once the manifest is `after` (`None`: unchanged)."""
+        """Delete what `after` does not name (`None`: the manifest is unchanged)."""
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -292,18 +286,18 @@ class _RemoteCut:
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidates:
-    """Closed segments of a partition that may leave the local tier, oldest first."""
+    """Closed segments that may leave the local tier, oldest first."""
 
     segments: tuple[Segment, ...] = ()
     beyond: int = 0
-    """Number of the first segments that are beyond the local targets."""
+    """How many of the first are beyond the local targets."""
     is_held: bool = False
-    """Whether more are beyond the targets but differ from their remote copies."""
+    """More are beyond the targets, but differ from their remote copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """Segments evicted from the local tier of a partition; bytes are stored bytes."""
+    """Segments evicted from the local tier; stored bytes."""
 
     local_start: int
     segments: int
@@ -326,11 +320,11 @@ def local_policy(policy: CleanupPolicy) -> CleanupPolicy:
 def evictable(
     store: ObjectStore, head: Head, policy: CleanupPolicy, same_below: Callable[[], int], *, now_ms: int
 ) -> EvictionCandidates:
-    """Return the segments that may leave the local tier of a partition.
+    """Return the segments that may leave the local tier.
 
     Only closed, uploaded segments may, even past their retention (F-R-021). In a compacted log both copies must be
-    equal: an older remote copy has records that compaction removed. `same_below` returns the offset up to which the
-    tiers are equal; it is called only if keys were ever compacted.
+    equal: an older remote copy has records that compaction removed. `same_below` returns the offset up to which they
+    are; it is called only if keys were compacted.
     """
     segments = segments_of(live_entries(store, head), policy.limits)
     copied = list(takewhile(lambda segment: segment.is_closed and segment.last < head.uploaded_to, segments))
@@ -339,23 +333,23 @@ def evictable(
     if not copied or not (policy.compacts or head.compacted_to):
         return EvictionCandidates(tuple(copied), len(beyond))
     same = same_below()
-    # Without compaction now, merged copies of uncompacted segments still have the same records.
+    # Without compaction now, merged copies still have the same records.
     is_same = not policy.compacts and same >= head.compacted_to
     free = copied if is_same else [segment for segment in copied if segment.last < same]
     return EvictionCandidates(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
 
 
 def same_below(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
-    """Return the offset up to which both tiers are equal from the local start, entry by entry."""
+    """Return the offset up to which both tiers are equal, from the local start."""
     remote = entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
     return agreeing_to(live_entries(store, head), remote, start=head.local_start)
 
 
 def agreeing_to(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
-    """Return the offset up to which entries are equal from `start`: base, last, digest, tombstone horizon."""
+    """Return the offset up to which base, last, digest and tombstone horizon are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
-        # Remote compaction needs the horizon once the segment is evicted.
+        # Remote compaction needs the horizon of evicted segments.
         ours = mine.base, mine.last, mine.digest, mine.horizon_ms
         if ours != (theirs.base, theirs.last, theirs.digest, theirs.horizon_ms):
             return max(reached, min(mine.base, theirs.base))  # Neither has records below.
@@ -364,7 +358,7 @@ def agreeing_to(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) 
 
 
 def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
-    """Remove segments from the local tier by one swap, then delete their parts; `None` if nothing was removed.
+    """Remove segments from the local tier by one swap, then delete their parts; `None` if none were.
 
     A part that another process replaced stays, with all later ones.
     """
@@ -396,9 +390,9 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
 
 
 def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Spill) -> tuple[Head, list[str]]:
-    """Return a head with a later local start, and the keys of pages it no longer names.
+    """Return a head with a later local start, and the pages it no longer names.
 
-    A cut page is written again: a head names nothing below its local start.
+    A head names nothing below its local start, so a cut page is written again.
     """
     pages, emptied = pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
@@ -410,17 +404,15 @@ def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Spil
 
 
 _AGAIN_MS: Final = 10 * 60_000
-"""Retry interval while only a change in object storage allows progress."""
+"""Interval of retries while only object storage can allow progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """One partition of a topic that is or was tiered. `remote` is `None` without object storage.
+    """One partition of a topic that was ever tiered. `remote` is `None` without object storage.
 
-    Total retention acts on the remote tier, local retention on the local one. The head's start is raised first,
-    then
-    the manifest, then objects are deleted: no readable offset lacks its record. Without uploads both tiers are one
-    log,
+    Total retention acts on the remote tier, local retention on the local one. The head's start is raised first, then
+    the manifest, then objects are deleted: no readable offset lacks its record. Without uploads both tiers are one log,
     which loses remote segments first.
     """
 
@@ -436,17 +428,17 @@ class TieredPartition:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def retain(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
-        """Apply retention; return the result, or when to run again although nothing was written.
+        """Apply retention; return the result, or when to run again although nothing is written.
 
         Raises:
-            OwnershipLostError: The partition belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
         """
         uploaded_to = head.uploaded_to
         head, manifest = self.sound(head)
         total = self._total_expiry(head, manifest, now_ms)
         gone = self.expire(head, manifest, total.start)
         if gone is not None:
-            # Pages that both named until now may be deleted.
+            # Pages that both named may be deleted by now.
             newer_head = read_head(self.store, self.partition.topic_id, self.partition.number)
             if newer_head is None:
                 return gone, None
@@ -461,10 +453,10 @@ class TieredPartition:
         return None, min((at for at in (total.due_ms, local_ms) if at is not None), default=None)
 
     def manifest(self) -> Manifest:
-        """Return the current manifest; an empty one if it is missing.
+        """Return the current manifest, or an empty one.
 
         Raises:
-            OwnershipLostError: The partition belongs to another cluster now; nothing it names is deleted.
+            OwnershipLostError: Another cluster owns the partition; nothing it names is deleted.
         """
         current = None if self.remote is None else read_manifest(self.remote.storage, self.place)
         if current is None or self.remote is None:
@@ -473,7 +465,7 @@ class TieredPartition:
         return current
 
     def sound(self, head: Head) -> tuple[Head, Manifest]:
-        """Return the head, with at most what the manifest names as uploaded, and the manifest.
+        """Return the manifest, and the head with at most what it names as uploaded.
 
         A manifest that lacks uploaded records is an older copy: nothing it names is deleted.
         """
@@ -503,7 +495,7 @@ class TieredPartition:
             target = expiry(
                 manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
             )
-            # Above `uploaded_to` the records may be another cluster's; uploads check that.
+            # Records above `uploaded_to` may be another cluster's; uploads check that.
             target = replace(target, start=min(target.start, max(head.start, head.uploaded_to)))
         return target if self.policy.waits else self._expiry_of_both(head, manifest, target, now_ms)
 
@@ -532,7 +524,7 @@ class TieredPartition:
         )
 
     def _remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
-        """Return the stored bytes of a range; a page across its ends is read."""
+        """Return a range's stored bytes; only pages across its ends are read."""
         total = 0
         for page in manifest.pages:
             if start <= page.base and page.last < stop:
@@ -543,14 +535,14 @@ class TieredPartition:
         return total + sum(entry.bytes for entry in manifest.entries if entry.last >= start and entry.base < stop)
 
     def expire(self, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
-        """Raise the log's start, and delete what is below."""
+        """Raise the log's start, and delete below."""
         local = (
             raise_start(self.store, self.partition, start, self.policy.limits)
             if start > head.start
             else ExpiryResult(head.start)
         )
         if local is None:
-            return None  # The process that sealed the head acts on all of it.
+            return None  # The process that sealed the head handles all of it.
         cut = self._cut(manifest, local.start)
         after = manifest if cut is None else cut.manifest
         is_purged = self.remote is not None and purge(self._swap(self.remote), self.place, after.garbage)
@@ -569,7 +561,7 @@ class TieredPartition:
         return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
 
     def _cut(self, current: Manifest, start: int) -> ExpiredManifest | None:
-        """Swap the manifest; segments that end below `start` become garbage."""
+        """Make segments that end below `start` garbage, by one swap."""
         oldest: list[PageRef | Entry] = [*current.pages[:1], *current.entries[:1]]
         if self.remote is None or not any(item.base < start for item in oldest):
             return None
@@ -588,9 +580,9 @@ class TieredPartition:
 
 
 def _garbage_totals(manifest: Manifest) -> tuple[int, int, int]:
-    """Return the segments, records and bytes of purged garbage.
+    """Return segments, records and bytes of purged garbage.
 
-    Records count only if the manifest is empty: otherwise they were rewritten, or counted when they became garbage.
+    Records count only if the manifest is empty: otherwise they were rewritten, or counted before.
     """
     garbage = manifest.garbage
     is_emptied = not (manifest.pages or manifest.entries)
@@ -623,7 +615,7 @@ _WHOLE: Final = 100.0
 
 
 def disk_under(store: ObjectStore) -> int | None:
-    """Return the size of the disk under a store in bytes; `None` if it is not on a disk."""
+    """Return the bytes of the disk under a store; `None` if it is not on a disk."""
     if not store.url.startswith(_FOLDER):
         return None
     return shutil.disk_usage(store.url.removeprefix(_FOLDER)).total
@@ -632,8 +624,7 @@ def disk_under(store: ObjectStore) -> int | None:
 def capacity_of(properties: Mapping[str, str], disk_bytes: int | None) -> int | None:
     """Return the capacity for local data in bytes (F-R-024); `None`: no limit.
 
-    The smaller of both targets applies. The percentage defaults to what cache and reservation leave of the disk
-    (F-R-025), and is ignored without a disk.
+    The smaller target applies. The percentage defaults to what cache and reservation leave (F-R-025), and needs a disk.
     """
     limits: list[int] = []
     in_bytes = property_of(properties, "retention_local_target_capacity_bytes")
@@ -653,9 +644,9 @@ def _percent(properties: Mapping[str, str]) -> float:
 
 
 def first_to_go(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
-    """Return how many segments to evict of each partition to free `excess` bytes, if possible.
+    """Return how many segments of each partition to evict to free `excess` bytes, if possible.
 
-    Segments beyond their local target go first; then the oldest of all partitions.
+    Those beyond their local target go first; then the oldest of all.
     """
     counts = [0] * len(candidates)
     waiting = [_rank(candidate, 0, number) for number, candidate in enumerate(candidates) if candidate.segments]

@@ -1,8 +1,7 @@
 """Delete topics and orphaned objects from object storage.
 
-Each partition's manifest is emptied, all its segments becoming garbage, under a tiered epoch that no writer knows; then
-the objects are deleted, and the manifest last. Every step can be repeated. Objects that a manifest never named are left
-to the sweep, and partitions of another cluster alone.
+Each manifest is emptied into garbage under a tiered epoch that no writer knows; then its objects are deleted, and the
+manifest last. Every step can be repeated. Unnamed objects are left to the sweep, other clusters' partitions alone.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteDeletion:
-    """Deletes what cluster `cluster_id` owns in its object storage, if configured."""
+    """Deletes what a cluster owns in its object storage."""
 
     storage: ObjectStore | None
     cluster_id: str
 
     def delete(self, location: TopicLocation, storage_id: str | None) -> None:
-        """Delete all manifests at a location and the objects they name; `storage_id` is its object storage."""
+        """Delete all manifests at a location and the objects they name."""
         check_given(self.storage, storage_id)
         if self.storage is None or storage_id is None:
-            return  # The cluster was never bound to object storage.
+            return  # Never bound to object storage.
         check_storage(self.storage, storage_id)
         storage, key = self.storage, topic_manifest_key(location.cluster_id, location.revision)
         topic = read_topic_manifest(storage, location.cluster_id, location.revision)
@@ -72,7 +71,7 @@ class RemoteDeletion:
             return
         storage.delete([key])
         all_side_by_side(self._delete, list(_partitions(storage, location)), name="delete")
-        storage.delete([key])  # A process with an older catalog may have written the topic's register again.
+        storage.delete([key])  # A process with an older catalog may have written it again.
         forget_topic(storage, location, self.cluster_id)
 
     def _delete(self, partition: RemotePartition) -> None:
@@ -82,7 +81,7 @@ class RemoteDeletion:
             self.storage.delete([partition.key])
 
     def _emptied(self, partition: RemotePartition) -> Garbage | None:
-        """Move everything a manifest names to garbage and return that; `None` if it is gone or another cluster's."""
+        """Make everything that a manifest names garbage; `None` if it is gone or another cluster's."""
         if self.storage is None:
             return None
         storage, manifest = self.storage, Manifest(self.cluster_id)
@@ -119,7 +118,7 @@ Location = tuple[str, int]
 
 @dataclass(slots=True)
 class _Folder:
-    """Old objects in one partition's folder whose keys a manifest may name."""
+    """Old objects of one partition that a manifest may name."""
 
     partition: RemotePartition
     objects: list[ListedObject] = field(default_factory=list)
@@ -131,8 +130,6 @@ class _Folder:
 
 @dataclass(slots=True)
 class _FolderResult:
-    """Result of one folder."""
-
     folder: _Folder
     unnamed: list[ListedObject]
     has_manifest: bool
@@ -140,16 +137,12 @@ class _FolderResult:
 
 
 def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegister) -> tuple[int, int]:
-    """Delete objects that no manifest names and that are older than a day; return their number and bytes.
+    """Delete objects older than a day that no manifest names; return their number and bytes.
 
-    Objects are listed before names are read, and nothing is deleted before all names were read. Only locations that
-    this cluster created, or whose topics are mounted here, are swept. Objects of a partition without a manifest go
-    only
-    if neither catalog nor object storage knows the topic. If a manifest is an older copy, none go. Detached topics
-    and
-    topics in a hand-over are skipped. Topics deleted with `remote.delete=false` keep manifests and objects.
-    Leftover
-    garbage is deleted too.
+    Objects are listed before names are read, and deleted after all names were read. Only locations that this cluster
+    created, or whose topics are mounted here, are swept, and none in a hand-over or detached. Without a manifest,
+    objects go only if neither catalog nor object storage knows the topic; with an older copy of one, none go. Topics
+    deleted with `remote.delete=false` keep manifests and objects.
     """
     storage = remote.storage
     old_ms = storage.clock_ms() - OLD_MS
@@ -162,7 +155,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
         for folder in _folders(storage, prefix, old_ms, described)
     )
     results = [result for result in side_by_side(look, folders, name="sweep") if result is not None]
-    # Read again, to include topics created during the listing.
+    # Includes topics created during the listing.
     now = _Known.of(catalog.read(), remote.cluster_id)
     foreign = {result.folder.location for result in results if result.is_foreign}
     forgotten = {
@@ -183,9 +176,9 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
 
 
 def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
-    """Return which locations are detached or another cluster's, according to their ownership.
+    """Return the locations that are detached or another cluster's.
 
-    Their manifests are lost, so the objects may be all that is left of a topic.
+    Their manifests are lost, so the objects may be all that is left.
     """
     foreign: set[Location] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
@@ -232,12 +225,12 @@ class _Known:
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
 
     def has(self, location: Location, described: set[Location]) -> bool:
-        """Whether a topic is known at a location, so that objects without a manifest stay."""
+        """Whether a topic is known there, so that objects without a manifest stay."""
         return location in self.tierings or location in self.busy or location in described
 
 
 def _folders(storage: ObjectStore, prefix: str, old_ms: int, described: set[Location]) -> Iterator[_Folder]:
-    """Yield each partition's folder; collect the locations that have a topic register."""
+    """Yield each partition's folder; collect locations with a topic register."""
     folder: _Folder | None = None
     for listed in storage.list(prefix):
         described.update(filter(None, [location_of_topic_manifest(listed.key)]))
@@ -261,14 +254,14 @@ def _is_named_by_manifests(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FolderCheck:
-    """Checks folders of partitions. Thread-safe."""
+    """Checks folders. Thread-safe."""
 
     store: ObjectStore
     remote: RemoteTier
     known: _Known
 
     def __call__(self, folder: _Folder) -> _FolderResult | None:
-        """Return a folder's unnamed objects; `None` if the topic is in an operation."""
+        """`None`: the topic is in an operation."""
         if folder.location in self.known.busy:
             return None
         return retry_missing(lambda: self._check_folder(folder))
@@ -291,7 +284,7 @@ class _FolderCheck:
         )
 
     def _is_behind(self, folder: _Folder, manifest: Manifest) -> bool:
-        """Whether the manifest lacks uploaded records, so that unnamed objects may be needed."""
+        """If so, unnamed objects may be needed."""
         topic_id = self.known.topic_ids.get(folder.location)
         head = None if topic_id is None else read_head(self.store, topic_id, folder.partition.number)
         return head is not None and is_behind(manifest, head)
@@ -307,4 +300,4 @@ def _named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
         try:
             yield from objects_of(read_page(storage, page))
         except MissingObjectError:
-            continue  # Its objects were deleted before it.
+            continue  # Its objects went first.

@@ -1,4 +1,4 @@
-"""The remote tier of a cluster: its object storage and connections, and checks of manifests against heads."""
+"""A cluster's object storage, its connections, and checks of manifests against heads."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """The concurrent requests of this process's uploads and downloads. Thread-safe.
+    """Concurrent requests of this process's uploads and downloads. Thread-safe.
 
-    Uploads use what downloads leave free. While downloads wait, uploads start only within their share.
+    Uploads use what downloads leave; while downloads wait, uploads start only within their share.
     """
 
     def __init__(self, limit: int) -> None:
-        """Allow `limit` concurrent requests; without downloads, uploads may use all."""
         self.limit = limit
         self.share = limit
         """Concurrent uploads allowed while downloads wait."""
@@ -74,7 +73,7 @@ _LOCK: Final = threading.Lock()
 
 
 def connections_to(url: str, limit: int) -> Connections:
-    """Return this process's connections to a storage; the last requested limit applies."""
+    """Return this process's connections to a storage, limited to `limit` from now on."""
     with _LOCK:
         connections = _BY_URL.setdefault(url, Connections(limit))
         if connections.limit != limit:
@@ -83,23 +82,22 @@ def connections_to(url: str, limit: int) -> Connections:
 
 
 def bounded(storage: ObjectStore, limit: int) -> BoundedStore:
-    """Return a storage whose concurrent requests are limited, across this process."""
+    """Return a storage with a limit of concurrent requests per process."""
     return BoundedStore(unbounded(storage), limit)
 
 
 class BoundedStore(WrappedStore):
-    """A store that waits for a free connection; listings do not wait."""
+    """A store that waits for a free connection, except to list."""
 
     def __init__(self, inner: ObjectStore, limit: int) -> None:
         super().__init__(inner)
         self._limit = limit
 
     def __copy__(self) -> BoundedStore:
-        """Return a copy with its own client."""
+        """Copy with a client of its own."""
         return BoundedStore(copy(self.inner), self._limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the inner store and the limit."""
         return BoundedStore, (self.inner, self._limit)
 
     @property
@@ -139,7 +137,7 @@ class BoundedStore(WrappedStore):
 
 
 def unbounded(store: ObjectStore) -> ObjectStore:
-    """Return the wrapped store; server-side copies need it."""
+    """Return the wrapped store, which server-side copies need."""
     return store.inner if isinstance(store, BoundedStore) else store
 
 
@@ -148,26 +146,26 @@ _CONNECTIONS: Final = "cloud_storage_max_connections"
 
 @dataclass(frozen=True, slots=True)
 class RemoteTier:
-    """Object storage, cluster and cache of remote reads. Picklable: executors open the store and cache locally."""
+    """Object storage and read cache of a cluster. Picklable: executors open both locally."""
 
     storage: ObjectStore
     cluster_id: str
-    """Cluster that reads and writes there."""
+    """Cluster that reads and writes."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Cluster properties; they set the place and size of the cache."""
+    """Place and size of the cache."""
     cache_folder: str | None = None
-    """Default folder of the cache; `None`: a temporary folder."""
+    """Default cache folder; `None`: temporary."""
 
     @property
     def connections(self) -> Connections:
-        """Connections shared by uploads and downloads of this process."""
+        """Connections shared by this process's uploads and downloads."""
         return connections_to(self.storage.url, int(property_of(self.properties, _CONNECTIONS) or 1))
 
 
 def remote_tier(
     storage: ObjectStore | None, cluster_id: str, cluster: ClusterEntry, cache_folder: str | None = None
 ) -> RemoteTier | None:
-    """Return the remote tier of a cluster that is bound to object storage, else `None`."""
+    """Return the remote tier of a cluster bound to object storage, else `None`."""
     if storage is None or cluster.storage_id is None:
         return None
     connections = int(property_of(cluster.properties, _CONNECTIONS) or 1)
@@ -175,10 +173,10 @@ def remote_tier(
 
 
 def is_behind(manifest: Manifest | None, head: Head) -> bool:
-    """Whether the manifest lacks uploaded records, as an older copy does; the partition then waits for a restore.
+    """Whether the manifest is an older copy that lacks uploaded records; the partition then waits for a restore.
 
-    The head must be read before the manifest. Records below the log's start do not count: a disabling that deletes
-    counts them as uploaded.
+    Read the head before the manifest. Records below the log's start do not count: a disabling that deletes counts them
+    as uploaded.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
@@ -197,20 +195,19 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
 
 
 def agreed_in(head: Head, manifest: Manifest) -> int:
-    """Return the offset up to which a read replica's head and its source's manifest are the same log.
+    """Return the offset up to which a replica's head and its source's manifest are the same log.
 
-    That is the head's end, unless the source was cut below it and a new epoch began there.
+    Below the head's end if the source was cut there and a new epoch began.
     """
     stop, start = head.end, max(head.start, manifest.start)
     return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
 
 
 def gave_up_remote(head: Head, manifest: Manifest) -> bool:
-    """Whether a read replica's source dropped its remote records since (`onDisable: delete`).
+    """Whether a replica's source dropped its remote records since (`onDisable: delete`).
 
-    Its manifest may then end before the head, even after new uploads. A replica's head stores the tiered epoch that
-    it
-    followed; heads of earlier versions do not, so there only an empty manifest shows it.
+    Its manifest may then end before the head, even after new uploads. Heads of earlier versions store no tiered epoch;
+    for them only an empty manifest shows it.
     """
     if head.tiered_epoch:
         return manifest.tiered_epoch > head.tiered_epoch
@@ -218,7 +215,7 @@ def gave_up_remote(head: Head, manifest: Manifest) -> bool:
 
 
 def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Return the epochs that end after an offset: older ones are dropped at different times in each place."""
+    """Drop the epochs that end before an offset: each place drops them at its own time."""
     return [
         (epoch, max(first, start))
         for place, (epoch, first) in enumerate(epochs)

@@ -1,7 +1,7 @@
-"""Read replicas: topics that read the remote tier of another cluster's topic.
+"""Read replicas: topics that read another cluster's topic from object storage.
 
-A replica has heads of its own, whose high watermark moves with each refresh of the source's manifest. Object storage is
-only read. Records that were not uploaded are not visible.
+A replica has its own heads, whose high watermark follows the source's manifest. Object storage is only read, so records
+that were not uploaded are invisible.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def followable(storage: ObjectStore, location: TopicLocation) -> Recoverable:
-    """Return the topic at a location for a replica; other clusters may keep using it. One GET."""
+    """Return the topic at a location, for a replica; one GET."""
     topic = located(storage, location)
     return Recoverable(str(topic.location), topic.name, topic.partitions)
 
@@ -45,7 +45,7 @@ def followable(storage: ObjectStore, location: TopicLocation) -> Recoverable:
 def make_replica(
     draft: Draft, full_name: str, source: Recoverable, *, topic_id: str, acls: Iterable[TopicAcl] = ()
 ) -> str:
-    """Create a read replica, unless it exists already; return its topic id."""
+    """Create a read replica if missing; return its topic id."""
     existing, rules = draft.topics.get(full_name), entries_of(tuple(acls))
     if existing is None:
         create_replica(draft, full_name, source.partitions, topic_id=topic_id, location=source.location, acls=rules)
@@ -59,7 +59,7 @@ def make_replica(
 class Replicas:
     """The read replicas of one cluster. Several processes may run at once.
 
-    A head is read before its manifest and swapped as read, so a slow process never moves a head back.
+    A head is read before its manifest and swapped as read, so a slow process never moves it back.
     """
 
     store: ObjectStore
@@ -69,11 +69,10 @@ class Replicas:
     is_stopped: Callable[[], bool] = lambda: False
 
     def follow(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted replicas, by full name; a failure stops no other replica.
+        """Refresh the wanted replicas (by full name); one failure stops no other.
 
-        Return, by topic id, the number of partitions that moved, or the error. One GET per topic and partition;
-        none
-        if `cloud_storage_enabled` is off.
+        Return, by topic id, the number of partitions that moved, or the error. One GET per topic and partition; none if
+        `cloud_storage_enabled` is off.
         """
         catalog = self.catalog.read()
         remote = self.remote
@@ -108,7 +107,7 @@ class Replicas:
             try:
                 self.catalog.commit(lambda draft: follow_replica(draft, topic.id, source.partitions, None))
             except QuotaExceededError as error:
-                failed = error  # The partitions within the quota are followed.
+                failed = error  # Partitions within the quota are followed.
                 self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, None))
         partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 
@@ -129,7 +128,7 @@ class Replicas:
         return moved
 
     def _record_source_gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
-        """Record that a source is gone, and return the error; the replica stays as it is."""
+        """Record that a source is gone; the replica stays as it is."""
         message = f"its source {location} was deleted: it is no longer in object storage"
         trouble = Trouble(SOURCE_GONE, message, self.now_ms())
         self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))
@@ -140,7 +139,6 @@ class Replicas:
         return UserError(f"{message} ({SOURCE_GONE})", hint=hint)
 
     def _refresh_head(self, full_name: str, topic_id: str, source: RemotePartition, remote: RemoteTier) -> bool:
-        """Update the head of one partition from its source's manifest; return whether it changed."""
         register = head_register(self.store, topic_id, source.number)
         held = register.read()
         before = None if held is None else parse_head(self.store, register.key, held.value)
@@ -151,20 +149,16 @@ class Replicas:
         try:
             register.swap(held, after.to_json(), mark=fresh_mark())
         except LostRaceError:
-            return False  # Another process followed, or the topic is being deleted.
+            return False  # Another process was faster, or the topic is being deleted.
         if held is None and topic_with_id(self.catalog.read(), topic_id, full_name) is None:
             remove_partition(self.store, topic_id, source.number)
         return True
 
 
 def _follow_manifest(head: Head | None, manifest: Manifest | None, source: RemotePartition) -> Head | None:
-    """Return the head that shows a manifest; `None` if it already does.
-
-    Raises:
-        disabled.
-    """
+    """Return the head that shows a manifest; `None` if it already does."""
     if manifest is None and head is None:
-        return None  # Nothing was ever uploaded.
+        return None
     if manifest is None or (head is not None and _is_older_copy(head, manifest)):
         end = 0 if head is None else head.end
         problem = "is not there" if manifest is None else f"ends at offset {manifest.end}: it is an older copy"

@@ -1,7 +1,7 @@
 """Scrub: check a manifest against the objects that exist.
 
-The manifest is read first, then its folder is listed. Suspects are checked against a second read of the manifest: what
-other processes replaced is not missing. Unnamed objects are left to the sweep.
+The manifest is read before its folder is listed, and suspects are checked against a second read: other processes may
+have replaced them. Unnamed objects are left to the sweep.
 """
 
 from __future__ import annotations
@@ -56,14 +56,13 @@ class ScrubFinding:
     fault: Fault
     key: str
     offsets: OffsetRange
-    """Affected offsets."""
     why: str = ""
     is_here: bool = False
-    """Whether the local tier has all of them, so that nothing is lost."""
+    """Whether the local tier has all of them: nothing is lost."""
     is_mended: bool = False
     records: int = 0
     bytes: int = 0
-    """Bytes uploaded again."""
+    """Uploaded again."""
 
     @property
     def error(self) -> UserError:
@@ -94,7 +93,7 @@ class Scrub:
         """Check all named objects, repair what is possible, and return the faults.
 
         Raises:
-            OwnershipLostError: The partition belongs to another cluster now.
+            OwnershipLostError: Another cluster owns the partition.
         """
         storage, alone = self.remote.storage, OffsetRange(head.start, max(head.start, head.local_start))
         try:
@@ -102,7 +101,7 @@ class Scrub:
         except UserError as error:
             return [ScrubFinding(Fault.MANIFEST, self._place.key, alone, error.message, is_here=not alone.length)]
         if manifest is None:
-            # Perhaps nothing was ever uploaded.
+            # Perhaps nothing was uploaded.
             return [self._report_short(0, head, "it is not there")] if head.uploaded_to or alone.length else []
         check_own(self._place, manifest, self.remote.cluster_id)
         if is_behind(manifest, head) and manifest.tiered_epoch <= self.tiering.epoch:
@@ -114,7 +113,7 @@ class Scrub:
         return [*findings, *self._confirm_and_repair(suspects, head)] if suspects else findings
 
     def _report_short(self, end: int, head: Head, why: str) -> ScrubFinding:
-        """Report a manifest that ends too early; evicted records are lost, others are in the local tier."""
+        """Report a manifest that ends too early; evicted records are lost."""
         start = max(head.start, end)
         is_here = start >= head.local_start
         lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
@@ -131,7 +130,7 @@ class Scrub:
         return sizes.get(entry.key) != entry.bytes or not self._has_index(entry)
 
     def _has_index(self, entry: Entry) -> bool:
-        """Whether the index is the footer of a file with the right number of records."""
+        """Whether the index is the footer of a file with as many records."""
         stored = self.remote.storage.get(index_key(entry.key))
         try:
             return (

@@ -1,7 +1,6 @@
-"""Delete topics marked for deletion, and disable tiering, partition by partition.
+"""Delete marked topics, and disable tiering, by partition.
 
-A deleted topic's remote objects are deleted last, if the mark says so: by then no process can upload to it. Every step
-can be repeated after a crash.
+A topic's remote objects are deleted last: by then no process can upload to it. Every step can be repeated.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 Failure: TypeAlias = ReconcilerError | None
 
 _MAX_LISTINGS: Final = 100
-"""Above this number one listing of all heads is cheaper than one per topic."""
+"""Above, one listing of all heads is cheaper than one per topic."""
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
-    """Delete the objects of every marked topic, then the marks in one commit; return the number of topics deleted.
+    """Delete marked topics' objects, then the marks in one commit; return the number of topics.
 
-    `remote` deletes their objects in object storage.
+    `remote` deletes objects in object storage.
     """
     read = catalog.read()
     marked = read.deletions
@@ -74,7 +73,7 @@ def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None
 
 
 def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
-    """Run `tend` on many heads in parallel; return the topics that are not done, with their first error or `None`."""
+    """Run `tend` on heads in parallel; return the unfinished topics with their first error or `None`."""
 
     def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
@@ -97,7 +96,7 @@ def raise_first(failed: Mapping[str, Failure]) -> None:
 
 
 def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Yield topic id and partition of every head of these topics."""
+    """Yield topic id and partition of these topics' heads."""
     wanted = set(topic_ids)
     listings: list[str | None] = [None] if len(wanted) > _MAX_LISTINGS else [*sorted(wanted)]
     for of_topic in listings:
@@ -108,7 +107,7 @@ def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str
 
 
 def _never_stop() -> None:
-    """Never stop: there is no lease to lose."""
+    pass
 
 
 def finish_disablings(
@@ -119,22 +118,19 @@ def finish_disablings(
     *,
     may_go_on: Callable[[], None] = _never_stop,
 ) -> int:
-    """Drive every topic that is DISABLING to DISABLED; return the number of topics done (KIP-950).
+    """Drive DISABLING topics to DISABLED; return the number of topics done (KIP-950).
 
-    The catalog has committed state, policy and the next tiered epoch with the configs. Under that epoch each
-    partition
-    is processed, its head before its manifest; then the catalog commits DISABLED and raises the epoch again. Each
-    step
-    can be repeated after a crash (F-K-063).
+    The catalog committed state, policy and the next tiered epoch with the configs. Under that epoch each partition is
+    processed, its head before its manifest; then the catalog commits DISABLED and raises the epoch again. Each step can
+    be repeated after a crash (F-K-063).
 
     `retain` only raises the manifest's epoch, so that earlier uploads cannot publish (F-K-056). `delete` raises the
-    log's start to its local start (F-K-061) and moves all remote segments to the manifest's `garbage` (F-K-062),
-    which
-    `run` deletes. The same swap lowers the head's `uploaded_to` to the local start and stores the epoch: a delayed
-    uploader that raised it again would let records be evicted that no manifest names. Later uploads start at the
-    earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
+    log's start to its local start (F-K-061) and makes all remote segments garbage (F-K-062), which `run` deletes. The
+    same swap lowers the head's `uploaded_to` to the local start: a delayed uploader that raised it again would let
+    records be evicted that no manifest names. Later uploads start at the earliest local offset (F-R-011), a gap that
+    the plan shows (F-R-012).
 
-    `storage` is the cluster's object storage. `may_go_on` is called before each partition and catalog swap.
+    `may_go_on` is called before each partition and catalog swap.
     """
     current = catalog.read()
     begun = _disabling_topics(current, cluster_id)
@@ -147,7 +143,7 @@ def finish_disablings(
             message = f"the tiering of {names} cannot be switched off: the cluster has no object storage any more"
             raise UserError(message, hint="Declare objectStorage of the cluster as it was, then `run` finishes it.")
         check_storage(storage, bound)
-    # A cluster that was never bound to object storage has no manifests.
+    # Without object storage a cluster has no manifests.
     failed = (
         {}
         if bound is None or storage is None
@@ -178,8 +174,6 @@ def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _TopicD
 
 @dataclass(frozen=True, slots=True)
 class _TopicDisablement:
-    """One DISABLING topic with its tiering."""
-
     full_name: str
     topic_id: str
     tiering: TopicTiering
@@ -188,7 +182,6 @@ class _TopicDisablement:
     def disable_partition(
         self, store: ObjectStore, storage: ObjectStore, number: int, may_go_on: Callable[[], None]
     ) -> bool:
-        """Bring one partition under the epoch; return whether that succeeded."""
         may_go_on()
         swap = ManifestSwap(storage, self.cluster_id, self.tiering)
         remote = remote_partition(self.tiering.location, number)
@@ -197,7 +190,7 @@ class _TopicDisablement:
             return True
         head = self._raise_start(store, number)
         if head is None:
-            return False  # The topic is being deleted, or its writer is changing.
+            return False  # It is being deleted, or changes its writer.
         swap(remote, lambda manifest: self._empty(manifest, head.start))
         return True
 
@@ -205,7 +198,7 @@ class _TopicDisablement:
         return None if manifest.tiered_epoch == self.tiering.epoch else manifest
 
     def _raise_start(self, store: ObjectStore, number: int) -> Head | None:
-        """Raise a partition's start to its local start; return its new head, `None` if it is gone or sealed."""
+        """Raise a partition's start to its local start; `None` if it is gone or sealed."""
         cut: Head | None = None
 
         def change(head: Head) -> Head | None:

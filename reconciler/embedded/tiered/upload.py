@@ -1,7 +1,7 @@
-"""Upload segments to object storage, and again after compaction.
+"""Upload segments, and again after compaction.
 
-A segment that is one file is copied as it is, several parts become one file. Each segment has an index, the footer of
-its Parquet file. Segments partly uploaded before are cut, so that remote segments never overlap.
+A segment of one file is copied, several parts become one file. Its index is its Parquet footer. Segments that were
+partly uploaded are cut, so that remote segments never overlap.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 
 
 _UPLOAD_THREADS: Final = 4
-"""Segments of one partition copied in parallel: the store does the work."""
+"""Parallel copies per partition; the store does the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadBatch:
-    """Segments of one partition that are stored, but named by no manifest yet. Picklable."""
+    """Stored segments of one partition that no manifest names yet. Picklable."""
 
     partition: Partition
     remote: RemotePartition
     offsets: OffsetRange
-    """Offsets that they cover completely; a manifest that takes them ends at its start."""
+    """Covered completely; a manifest that takes them ends at its start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: TopicTiering
-    """The topic's tiering during the upload."""
+    """Tiering during the upload."""
     by: str = field(default_factory=this_process, compare=False)
-    """The process that uploaded them."""
+    """Process that uploaded them."""
 
     @property
     def keys(self) -> list[str]:
@@ -70,9 +70,9 @@ class UploadBatch:
 def to_upload(
     entries: Iterable[Entry], limits: SegmentLimits, *, stable: int, takes_open: bool = False
 ) -> Iterator[Segment]:
-    """Yield the closed segments below the stable offset, of entries that the manifest does not have.
+    """Yield closed, stable segments of entries that the manifest lacks.
 
-    With `takes_open`, also the stable entries of the open segment.
+    With `takes_open`, also the stable entries of the open one.
     """
     for segment in segments_of(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -86,7 +86,7 @@ def to_upload(
 
 @dataclass(frozen=True)
 class Upload:
-    """Copies a range of one partition's offsets to object storage."""
+    """Copies a range of one partition to object storage."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -100,10 +100,10 @@ class Upload:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
-        """Store each segment within the range with its index; no manifest names them yet."""
-        # The log may have been cut since the range was chosen; what is mirrored above is uploaded later.
+        """Store each segment within a range; no manifest names them yet."""
+        # The log may have been cut since; what is mirrored above is uploaded later.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
-        # A cut page may still name records that expired after the manifest's end.
+        # A cut page may name records that expired after the manifest's end.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(segments_of(entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
@@ -138,7 +138,7 @@ class Upload:
         return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
 
     def _write_one_file(self, segment: Segment, offsets: OffsetRange) -> Entry | None:
-        """Write the segment's records within the range as one file; return `None` if there are none."""
+        """`None`: the range has no records of the segment."""
         writer = SegmentWriter.under(self.storage, self.rules, self.remote, segment.epoch)
         written = writer.write_one(
             batch for entry in segment.entries for batch in read_part(self.store, entry, self.partition.number, offsets)
@@ -162,10 +162,8 @@ def agreeing(
 ) -> tuple[Head, Manifest] | None:
     """Return head and manifest once they agree; `None` if another process acts under a newer tiered epoch.
 
-    They may differ after an interrupted upload, or because a cluster restored from an older copy wrote other
-    records at
-    uploaded offsets. They are compared by digest, and record by record where a border cuts a segment. If keys were
-    compacted since, only the ends are compared.
+    They may differ after an interrupted upload, or because a cluster restored from an older copy wrote other records at
+    uploaded offsets. Digests are compared, or records where a border cuts a segment; after a compaction only the ends.
     """
     remote = remote_partition(tiering.location, partition.number)
     look = 1
@@ -183,7 +181,7 @@ def agreeing(
         try:
             other = _differing_offsets(store, storage, head, manifest, partition.number)
         except MissingObjectError:
-            # Another process may have replaced the object: read head and manifest again.
+            # Another process may have replaced the object.
             if look == _MAX_READS:
                 raise
         else:
@@ -197,7 +195,6 @@ def agreeing(
 def _differing_offsets(
     store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest, number: int
 ) -> OffsetRange | None:
-    """Return the offsets at which object storage has other records, or `None`."""
     if manifest.end > head.end:
         return OffsetRange(head.uploaded_to, manifest.end)
     start = max(head.uploaded_to, head.local_start)
@@ -234,7 +231,7 @@ def _older_copy_error(partition: Partition, key: str, other: OffsetRange) -> Use
 _FILE: Final = "file://"
 _NO_DISK: Final = 1 << 40
 _ALL_SHARES: Final = 1000
-"""Shares that stand for all connections."""
+"""Stands for all connections."""
 _PREFIX: Final = "cloud_storage_upload_ctrl_"
 
 
@@ -242,8 +239,8 @@ _PREFIX: Final = "cloud_storage_upload_ctrl_"
 class Controller:
     """Coefficients and limits of the PD controller, from cluster properties.
 
-    The larger the backlog of uploads, the more connections uploads get, as in Redpanda. It has no integral part: a
-    backlog is never negative, so an integral would never unwind.
+    The larger the backlog, the more connections uploads get, as in Redpanda. No integral part: a backlog is never
+    negative, so it would never unwind.
     """
 
     p_coeff: float = -2.0
@@ -251,7 +248,7 @@ class Controller:
     min_shares: int = 100
     max_shares: int = 1000
     interval_ms: int = 60_000
-    """Interval of updates."""
+    """Of updates."""
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Controller:
@@ -275,19 +272,19 @@ class Controller:
 
 
 def error_of(backlog_bytes: int, free_bytes: int) -> float:
-    """Return the backlog in thousandths of the free disk space, negated: 0 if there is none."""
+    """Return the backlog in thousandths of the free disk space, negated."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
 
 def free_bytes(store: ObjectStore) -> int:
-    """Return the free disk space of a store in bytes; a constant for buckets."""
+    """Return the free bytes of a store's disk; a constant for buckets."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
 
 
 def connections_of(shares: int, connections: int) -> int:
-    """Return how many connections uploads may use at once, at least one."""
+    """Return how many connections uploads may use, at least one."""
     return max(1, min(connections, connections * shares // _ALL_SHARES))
 
 
@@ -296,7 +293,7 @@ Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
 
 
 def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Whether compacted segments of a topic are uploaded again, even if it is no longer compacted."""
+    """Whether compacted segments are uploaded again, even if the topic is no longer compacted."""
     is_on = property_of(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
@@ -304,8 +301,8 @@ def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
     """Yield the stretches whose remote version is outdated, oldest first.
 
-    Locally they are compacted whole segments, and both tiers hold all their offsets. Records before the log's start
-    count for neither tier.
+    Locally they are compacted whole segments, and both tiers hold all their offsets. Records before the log's start do
+    not count.
     """
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
@@ -321,7 +318,7 @@ def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Man
 
 
 def compacted_there(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
-    """Return the offset below which no key occurs twice in object storage: where the tiers begin to differ."""
+    """Return the offset below which no key occurs twice in object storage."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
     for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
         if list(map(_version, remote)) != list(map(_version, local)):
@@ -330,7 +327,7 @@ def compacted_there(store: ObjectStore, storage: ObjectStore, head: Head, manife
 
 
 def stretches(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
-    """Yield the entries of both tiers grouped by overlap; each oldest first."""
+    """Group the entries of both tiers by overlap; oldest first."""
     tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
     last = -1
@@ -347,9 +344,9 @@ def stretches(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stret
 def reuploaded(
     upload: Upload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
 ) -> PartitionRewrite:
-    """Upload the replacements of outdated stretches that begin in a range; no manifest names them yet.
+    """Upload replacements of outdated stretches that begin in a range; no manifest names them yet.
 
-    The newest record of each key is in either version, so readers may see any mix of both.
+    Each key's newest record is in either version, so readers may see a mix.
     """
     with whole_or_deleted(remote.storage) as done:
         for far, near in outdated(upload.store, remote.storage, head, manifest):
@@ -360,7 +357,7 @@ def reuploaded(
 
 
 def _successors(upload: Upload, remote: Sequence[Entry], local: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the replacement of a stretch; if only the tombstone horizon differs, nothing is copied."""
+    """If only the tombstone horizon differs, nothing is copied."""
     if list(map(_content, remote)) == list(map(_content, local)):
         yield from (replace(far, horizon_ms=near.horizon_ms) for far, near in zip(remote, local, strict=True))
     else:

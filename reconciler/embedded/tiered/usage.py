@@ -1,4 +1,4 @@
-"""Sizes of topics in each tier, from heads and manifests; no part is opened."""
+"""Sizes of topics per tier, from heads and manifests; parts are not opened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ANSWERS: Final = (LostRaceError, MissingObjectError)
-"""Errors that are answers, not failed requests."""
+"""These errors are answers, not failed requests."""
 _SEGMENT: Final = ".parquet"
 
 
@@ -56,8 +56,7 @@ class CountingStore(LoggingStore):
     """A store that logs and counts its requests. Pickles as the inner store."""
 
     def __init__(self, inner: ObjectStore) -> None:
-        """Start with zero counters."""
-        super().__init__(inner.inner if isinstance(inner, LoggingStore) else inner)  # Logged here instead.
+        super().__init__(inner.inner if isinstance(inner, LoggingStore) else inner)
         self._counts: Counter[str] = Counter()
         self._lock = Lock()
 
@@ -95,7 +94,7 @@ class CountingStore(LoggingStore):
 
 
 def _counter_name(method: str, key: str) -> str | None:
-    """Return the counter of a successful request, or `None`."""
+    """Name the counter of a successful request."""
     match method, key.rpartition("/")[2]:
         case "swap", "manifest.json":
             return "partition_manifest_uploads_total"
@@ -112,10 +111,10 @@ def _counter_name(method: str, key: str) -> str | None:
 def doubt(storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None) -> UserError | None:
     """Return why a manifest cannot name all uploaded records of a log, or `None`.
 
-    A head read before its manifest may be behind it: callers check again with a newer head.
+    A head may be behind a manifest read later: check again with a newer head.
     """
     if head.start >= head.uploaded_to:
-        return None  # Nothing of the log was uploaded.
+        return None  # Nothing was uploaded.
     if head.writer == REPLICA and manifest is not None:
         return None  # A replica follows its source, whose changes are no fault.
     uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
@@ -135,18 +134,18 @@ def _error(message: str) -> UserError:
 
 
 ReadManifest: TypeAlias = Callable[[int], Manifest | None]
-"""Returns the manifest of a topic's partition by number: one GET, none if it was never tiered."""
+"""Returns a partition's manifest: one GET, none if never tiered."""
 
 
 class Share(NamedTuple):
-    """Part of a log. A page or segment across a border counts by its share of offsets."""
+    """Part of a log. What crosses a border counts by its share of offsets."""
 
     bytes: int = 0
     records: int = 0
 
 
 def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
-    """Return the share of a page or segment with offsets from `start` to before `stop`."""
+    """Return the share of a page or segment within `start` to `stop` (exclusive)."""
     whole = item.last + 1 - item.base
     wanted = max(0, min(stop, item.last + 1) - max(start, item.base))
     records = item.digest.records if isinstance(item, Entry) else item.records
@@ -154,12 +153,12 @@ def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
 
 
 def share_below(paged: PagedEntries, offset: int) -> Share:
-    """Return the share of a head or manifest below an offset."""
+    """Return the share below an offset."""
     return _share_of(paged, 0, offset)
 
 
 def remote_only(head: Head, manifest: Manifest | None) -> Share:
-    """Return the share of a partition's log that only object storage has."""
+    """Return the share of a log that only object storage has."""
     return Share() if manifest is None else _share_of(manifest, head.start, head.local_start)
 
 
@@ -177,7 +176,7 @@ def manifests_of(storage: ObjectStore | None, catalog: Catalog, full_name: str, 
 
 
 def _location(catalog: Catalog, full_name: str, cluster_id: str) -> TopicLocation | None:
-    """Return the location of a topic's remote objects; `None` if it never had any."""
+    """`None`: the topic never had remote objects."""
     topic = catalog.topics[full_name]
     is_remote = topic.tiering is not None or topic.replica is not None
     return read_location(full_name, topic, cluster_id) if is_remote else None
@@ -195,7 +194,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StorageReport:
-    """Storage report of one cluster; `storage` is its object storage, if any."""
+    """Storage report of one cluster."""
 
     store: ObjectStore
     storage: ObjectStore | None
@@ -203,10 +202,9 @@ class StorageReport:
     cluster_id: str
 
     def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
-        """Yield the sizes of topics, in order. `topics`: full name → address.
+        """Yield the sizes of topics (full name → address), in order.
 
-        One listing, one GET per written partition, one more if it is or was tiered, and one for the object
-        storage.
+        One listing, one GET per written partition, one more if it was ever tiered, and one for the object storage.
         Problems in object storage are reported with their topic.
         """
         problem = self._problem_of(topics)
@@ -237,7 +235,7 @@ class StorageReport:
             return heads, self.manifests(wanted, heads, threads)
 
     def heads(self, names: Iterable[str], threads: CallPool) -> Heads:
-        """Return the heads of topics, by id and partition; unwritten partitions are absent."""
+        """Return topics' heads by id and partition; unwritten ones are absent."""
         ids = {self.catalog.topics[name].id for name in names}
         heads = list_heads(self.store, *(ids if len(ids) == 1 else ()))
         places = [place for listed in heads if (place := partition_of_head(listed.key))[0] in ids]
@@ -296,7 +294,7 @@ class StorageReport:
         ]
 
     def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
-        """Return the sizes of one topic; heads and manifests are by its id and partition."""
+        """Return one topic's sizes; heads and manifests are by id and partition."""
         tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
         entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
         return TopicStorage(
@@ -373,7 +371,7 @@ def mode_of(*, writes: bool, serves: bool) -> Mode:
 
 
 def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
-    """Return what object storage has of a partition whose head noted uploads up to `uploaded_to`."""
+    """Return what object storage has of a partition; its head noted uploads up to `uploaded_to`."""
     garbage = manifest.garbage
     return RemoteHeld(
         manifest.start,
@@ -386,7 +384,7 @@ def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
 
 
 def pending_bytes(head: Head, manifest: Manifest | None) -> int:
-    """Return the bytes of a partition that are in no manifest yet."""
+    """Return a partition's bytes that no manifest has yet."""
     uploaded_to = head.uploaded_to if manifest is None else max(head.uploaded_to, manifest.end)
     return head.stored_bytes - share_below(head, uploaded_to).bytes
 
@@ -397,7 +395,7 @@ def _partition(
     if head is None:
         return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
     far = remote_only(head, manifest)
-    # Pages hold the oldest segments, which are one file each.
+    # Pages hold the oldest segments, one file each.
     segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
     noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(
@@ -422,7 +420,7 @@ STRETCHES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Totals of all partitions of a topic; `ages`: (newest time in ms, bytes), oldest first."""
+    """Totals of a topic; `ages`: (newest time in ms, bytes), oldest first."""
 
     bytes: int
     records: int
@@ -431,7 +429,6 @@ class Size:
     tiered: tuple[TieredPartition, ...] = ()
     """Every partition ever written, in order."""
     positions: Positions = field(default_factory=dict)
-    """Their positions."""
     older: Mapping[int, int] = field(default_factory=dict)
     """Time in ms → bytes of older records; a page that is partly older counts whole."""
 
@@ -439,10 +436,9 @@ class Size:
 def size_of(
     store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
 ) -> Size:
-    """Measure one topic, counting each record once in either tier.
+    """Measure a topic, counting records that both tiers have once.
 
-    `cuts`: times in ms for `older`. One listing, one GET per written partition, one more if some of it is only
-    remote,
+    `cuts`: times in ms for `older`. One listing, one GET per written partition, one more if some of it is only remote,
     and a few for large pages.
     """
     heads = read_heads(store, topic_id)
@@ -472,7 +468,6 @@ def size_of(
 
 
 def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator[tuple[int, Manifest]]:
-    """Yield the manifests of partitions with records that are only remote; reads run in parallel."""
     wanted = [number for number, head in heads.items() if head.start < head.local_start]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="manifests") as threads:
         for number, manifest in zip(wanted, threads.map(manifest_of, wanted), strict=True):
@@ -481,11 +476,9 @@ def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator
 
 
 class _Stretch(NamedTuple):
-    """Neighbouring parts."""
-
     newest_ms: int
     expires_ms: int
-    """Time of the record that keeps the first part; for a page, of its oldest record."""
+    """Time of the record that keeps the first part; a page's oldest record."""
     bytes: int
 
     @classmethod
@@ -494,7 +487,7 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretch]:
-    """Yield each page and entry; pages of more than `longest` bytes are opened."""
+    """Yield each page and entry; pages above `longest` bytes are opened."""
     pages = list(reversed(head.pages))
     while pages:
         page = pages.pop()
@@ -506,7 +499,7 @@ def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretc
 
 
 def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbours until at most a hundred are left, each as young as its youngest part."""
+    """Merge neighbours to at most a hundred, each as young as its youngest part."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
