@@ -173,7 +173,7 @@ def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
     return LinkEntry(link_id, link.spec.source, declared)
 
 
-def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
+def planned_source(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
     """Return the source of a new mirror as planned.
 
     Raises:
@@ -186,7 +186,7 @@ def source_taken(address: Address, parameters: Mapping[str, Any]) -> SourceTopic
     return SourceTopic(partitions=partitions, incarnation=parameters.get("incarnation"), configs=taken)
 
 
-def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
+def apply_declared_changes(declared: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
     """Return a link's stored spec with changes at dotted paths; `None` removes a field.
 
     Empty parts are removed: a missing part means the default, an empty one nothing.
@@ -195,7 +195,7 @@ def declared_after(declared: Mapping[str, Any], changes: Sequence[Change]) -> di
     for change in changes:
         name, _, rest = change.path.partition(".")
         if rest:
-            after[name] = declared_after(after.get(name) or {}, [replace(change, path=rest)])
+            after[name] = apply_declared_changes(after.get(name) or {}, [replace(change, path=rest)])
         else:
             after[name] = list(change.after) if isinstance(change.after, tuple) else change.after
         if after[name] is None or after[name] == {}:
@@ -222,7 +222,7 @@ class FieldChanges:
     """Operations of access rules, by path; `None` removes a rule."""
 
 
-def moved(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
+def field_changes(address: Address, changes: Sequence[Change], *, platform: str) -> FieldChanges:
     """Convert changes of a topic, namespace or mirror.
 
     Raises:
@@ -253,7 +253,7 @@ def moved(address: Address, changes: Sequence[Change], *, platform: str) -> Fiel
     return FieldChanges(configs, numbers.get("partitions"), numbers.get("replicationFactor"), quotas, keys, rules)
 
 
-def check_unmoved(
+def check_unchanged(
     address: Address,
     changes: Sequence[Change],
     current: Mapping[str, Value],

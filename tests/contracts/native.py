@@ -17,7 +17,14 @@ from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableErro
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.embedded.provider import CAPABILITIES, EmbeddedProvider
-from reconciler.providers.models import declared_after, link_entry, link_in, link_seen, mirror_in, source_taken
+from reconciler.providers.models import (
+    apply_declared_changes,
+    link_entry,
+    link_in,
+    link_seen,
+    mirror_in,
+    planned_source,
+)
 from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope, wanted_in
 from reconciler.providers.registry import PLATFORMS
 from reconciler.records.log import OffsetRange
@@ -206,7 +213,7 @@ class NativeProvider:
                 return book.links[name].id
             case Update(after=MirrorLink()):
                 entry = book.links[name]
-                book.links[name] = replace(entry, declared=declared_after(entry.declared, action.changes))
+                book.links[name] = replace(entry, declared=apply_declared_changes(entry.declared, action.changes))
                 return entry.id
             case Delete(before=MirrorLink()):
                 live = [
@@ -239,7 +246,7 @@ class NativeProvider:
         if known is None:
             if mirror.link not in self.book.links:
                 raise UserError(f"there is no link {mirror.link}", hint="Create it first.")
-            taken = source_taken(mirror.address, parameters)
+            taken = planned_source(mirror.address, parameters)
             configs, (namespace, short) = {**taken.configs, **mirror.configs}, split_name(mirror.name)
             metadata = {"name": short, "namespace": namespace, "cluster": self.name}
             spec = {"partitions": taken.partitions, "configs": configs}

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change
-from reconciler.providers.models import declared_after, link_entry, link_in
+from reconciler.providers.models import apply_declared_changes, link_entry, link_in
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink
 from reconciler.resources.mirrors import LinkEntry, synced_configs
 
@@ -26,8 +26,10 @@ def test_a_link_that_says_only_how_often_configs_follow_is_read_back_as_it_was_d
 def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept_means_the_default() -> None:
     taken_away = [Change("topicConfigSync.interval", 10_000, None), Change("topicConfigSync.include", ("a",), None)]
     synced = {"interval": 10_000, "include": ["a"]}
-    assert declared_after({**KEPT.declared, "topicConfigSync": synced}, taken_away) == KEPT.declared
-    assert declared_after({"topicConfigSync": synced}, taken_away[:1]) == {"topicConfigSync": {"include": ["a"]}}
+    assert apply_declared_changes({**KEPT.declared, "topicConfigSync": synced}, taken_away) == KEPT.declared
+    assert apply_declared_changes({"topicConfigSync": synced}, taken_away[:1]) == {
+        "topicConfigSync": {"include": ["a"]}
+    }
     empty = LinkEntry("id", "west", {**KEPT.declared, "topicConfigSync": {}})
     assert synced_configs(empty) == tuple(sorted(SYNCED_BY_DEFAULT))
 

@@ -17,7 +17,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
-from reconciler.providers.kafka.connection import opened_admin
+from reconciler.providers.kafka.connection import open_admin
 
 if TYPE_CHECKING:
     from tests.servers.kafka import Kafka
@@ -164,7 +164,7 @@ def leader_of(kafka: Kafka, topic: str, partition: int = 0) -> int:
 
 def _opened(kafka: Kafka) -> Any:
     """Return a connection; by itself the library leaves sockets open to brokers that are gone."""
-    return opened_admin({"bootstrap_servers": kafka.bootstrap().split(",")}, cluster="tests")
+    return open_admin({"bootstrap_servers": kafka.bootstrap().split(",")}, cluster="tests")
 
 
 def _leader(admin: Any, topic: str, partition: int) -> int:

@@ -31,7 +31,14 @@ from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
 from reconciler.providers.embedded.recovery import begin, complete_recoveries, recoveries_in, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
-from reconciler.providers.models import check_unmoved, declared_after, differs, link_entry, moved, source_taken
+from reconciler.providers.models import (
+    apply_declared_changes,
+    check_unchanged,
+    differs,
+    field_changes,
+    link_entry,
+    planned_source,
+)
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
@@ -306,7 +313,7 @@ class Batch:
         return draft.topics[topic.full_name].id
 
     def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
-        source = source_taken(mirror.address, action.parameters)
+        source = planned_source(mirror.address, action.parameters)
         existing = draft.topics.get(mirror.name)
         if existing is None:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
@@ -324,7 +331,7 @@ class Batch:
                 return self._alter_topic(draft, topic.full_name, action)
             case MirrorLink() as link:
                 entry = link_named(draft, link.metadata.name)
-                alter_link(draft, link.metadata.name, declared_after(entry.declared, action.changes))
+                alter_link(draft, link.metadata.name, apply_declared_changes(entry.declared, action.changes))
                 return entry.id
             case Cluster() | Mounting() | TieringPolicy():
                 raise _unsupported(action)
@@ -332,10 +339,10 @@ class Batch:
                 assert_never(action.after)
 
     def _alter_namespace(self, draft: Draft, name: str, action: Update) -> None:
-        wanted = moved(action.address, action.changes, platform=_PLATFORM)
+        wanted = field_changes(action.address, action.changes, platform=_PLATFORM)
         entry = draft.namespaces.get(name)
         if entry is not None:
-            check_unmoved(action.address, action.changes, fields_of(entry))
+            check_unchanged(action.address, action.changes, fields_of(entry))
         alter_namespace(
             draft, name, wanted.configs if entry is None else _changed_configs(wanted.configs, entry.configs)
         )
@@ -347,8 +354,8 @@ class Batch:
             set_namespace_acls(draft, name, changed_rules(draft.namespaces[name].acls, wanted.rules))
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
-        wanted, entry = moved(action.address, action.changes, platform=_PLATFORM), topic_named(draft, full_name)
-        check_unmoved(action.address, action.changes, fields_of(entry))
+        wanted, entry = field_changes(action.address, action.changes, platform=_PLATFORM), topic_named(draft, full_name)
+        check_unchanged(action.address, action.changes, fields_of(entry))
         alter_topic(
             draft,
             full_name,

@@ -26,7 +26,7 @@ from reconciler.providers.embedded.recovery import (
     replicas_in,
 )
 from reconciler.providers.embedded.translate import mountings_in, observed_in
-from reconciler.providers.models import check_unmoved
+from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import (
     Done,
     Edge,
@@ -137,7 +137,7 @@ def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft],
             properties = [change for change in action.changes if change.path.startswith(PROPERTIES)]
         else:  # another workspace may have created it with properties since the plan
             properties = [Change(PROPERTIES + name, None, value) for name, value in wanted.items()]
-        check_unmoved(action.address, properties, _fields_of(draft))
+        check_unchanged(action.address, properties, _fields_of(draft))
         alter_cluster(draft, wanted)
         if storage_id is not None:
             bind_storage(draft, storage_id)

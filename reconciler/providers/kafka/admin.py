@@ -14,15 +14,22 @@ from reconciler.providers.kafka.admin_requests import (
     EXISTS,
     PendingChange,
     alter,
-    asked,
-    creation,
-    deletion,
-    open_ones,
+    creation_request,
+    deletion_request,
+    to_pending_change,
+    without_failed,
 )
 from reconciler.providers.kafka.client import ABSENT, KafkaClient, read_bindings
-from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.translate import TOPIC, ClusterNaming, ConfigSeen, TopicSeen, own_values, placed
-from reconciler.providers.models import check_unmoved
+from reconciler.providers.kafka.faults import error_of_code
+from reconciler.providers.kafka.translate import (
+    TOPIC,
+    ClusterNaming,
+    ConfigSeen,
+    TopicSeen,
+    assign_bindings,
+    own_values,
+)
+from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import Done, Failed, Outcome, silent
 from reconciler.resources.acls import ACLS, rule_fields
 from reconciler.resources.address import cluster_of
@@ -121,11 +128,11 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
-def pending(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | Failed]:
+def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | Failed]:
     """Yield the change of each action, or the failure if a Kafka cluster cannot make it."""
     for action in actions:
         try:
-            yield asked(action, naming)
+            yield to_pending_change(action, naming)
         except ReconcilerError as error:
             yield Failed(action.id, error)
 
@@ -172,7 +179,9 @@ class Batch:
         named = [change for change in self._asked if not change.is_namespace and change.new is None]
         self._topics = self._client.topics(sorted({change.name for change in named}))
         if any(change.replicas for change in named):
-            self._topics = admin_requests.under_way(self._topics, admin_requests.reassigning(self._client))
+            self._topics = admin_requests.with_final_replicas(
+                self._topics, admin_requests.read_reassignments(self._client)
+            )
         changed = sorted({change.name for change in named if change.changes})
         readable = [name for name in changed if (seen := self._topics.get(name)) is not None and not seen.error]
         configs = {
@@ -187,7 +196,7 @@ class Batch:
         for change in self._asked:
             if change.is_namespace and _is_about_rules(change):
                 try:
-                    check_unmoved(change.address, change.changes, rules.get(change.address, {}))
+                    check_unchanged(change.address, change.changes, rules.get(change.address, {}))
                 except ReconcilerError as error:
                     change.error = error
 
@@ -198,7 +207,7 @@ class Batch:
                 raise UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
             return
         if seen.error:
-            raise of_code(seen.error, "", what=str(change.address))
+            raise error_of_code(seen.error, "", what=str(change.address))
         if change.is_gone:
             if change.incarnation not in {None, seen.id}:
                 message = f"{change.address}: topic {change.name} was deleted and created again after it was read"
@@ -207,7 +216,7 @@ class Batch:
         change.incarnation = seen.id
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
         current |= {"partitions": len(seen.replicas), "replicationFactor": admin_requests.factor_of(seen), **rules}
-        check_unmoved(change.address, change.changes, current, KAFKA_CONFIGS)
+        check_unchanged(change.address, change.changes, current, KAFKA_CONFIGS)
         if change.partitions is not None and change.partitions < len(seen.replicas):
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
@@ -222,7 +231,7 @@ class Batch:
         if code:
             return {}
         topics = {change.name for change in self._asked if not change.is_namespace}
-        by_carrier = placed(bindings, self._naming, topics)
+        by_carrier = assign_bindings(bindings, self._naming, topics)
         cluster = cluster_of(self._asked[0].address)
         return {
             **{f"namespace/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.namespaces.items()},
@@ -230,14 +239,14 @@ class Batch:
         }
 
     def _create(self) -> None:
-        new = [change for change in open_ones(self._asked) if change.new is not None]
+        new = [change for change in without_failed(self._asked) if change.new is not None]
         if not new:
             return
         self._may_go_on()
         existing = admin_requests.create(self._client, new, self._may_go_on)
         if existing:
             self._recognize(existing)
-        wait_until_made(self._client, sorted(change.name for change in open_ones(new)))
+        wait_until_made(self._client, sorted(change.name for change in without_failed(new)))
 
     def _recognize(self, existing: Sequence[PendingChange]) -> None:
         """Accept an existing topic that equals the requested one: an earlier answer may have been lost."""
@@ -255,21 +264,21 @@ class Batch:
 
     def _change(self) -> None:
         """Change topics; actions of several requests are validated first, so that they are done completely or not."""
-        changed = [change for change in open_ones(self._asked) if change.changes and not change.is_namespace]
+        changed = [change for change in without_failed(self._asked) if change.changes and not change.is_namespace]
         growing = [change for change in changed if change.partitions and not self._is_grown(change)]
         mixed = [change for change in growing if change.configs]
         admin_requests.configure(self._client, mixed, is_trial=True)
-        admin_requests.grow(self._client, open_ones(mixed), is_trial=True)
+        admin_requests.grow(self._client, without_failed(mixed), is_trial=True)
         self._do(admin_requests.configure, [change for change in changed if change.configs])
         self._do(admin_requests.grow, growing)
-        at_once = [change for change in open_ones(changed) if change.configs or change.partitions]
+        at_once = [change for change in without_failed(changed) if change.configs or change.partitions]
         # replicas are moved below
         wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
-        moved = open_ones([change for change in changed if change.replicas])
+        moved = without_failed([change for change in changed if change.replicas])
         if moved:
             self._may_go_on()
             admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
-            wait_until_changed(self._client, open_ones(moved))
+            wait_until_changed(self._client, without_failed(moved))
 
     def _is_grown(self, change: PendingChange) -> bool:
         """Return whether a topic has its new partitions already; brokers reject an unchanged number."""
@@ -281,27 +290,27 @@ class Batch:
         change: Callable[[KafkaClient, Sequence[PendingChange], Callable[[], None]], None],
         wanted: Sequence[PendingChange],
     ) -> None:
-        some = open_ones(wanted)
+        some = without_failed(wanted)
         if some:
             self._may_go_on()
             change(self._client, some, self._may_go_on)
 
     def _delete(self) -> None:
-        gone = [change for change in open_ones(self._asked) if change.is_gone and not change.is_namespace]
+        gone = [change for change in without_failed(self._asked) if change.is_gone and not change.is_namespace]
         ids = {change.name: seen.id for change in gone if (seen := self._seen(change)) is not None}
         if ids:
             self._may_go_on()
             admin_requests.delete(self._client, [change for change in gone if change.name in ids], ids, self._may_go_on)
             wait_until_gone(
-                self._client, {change.name: ids[change.name] for change in open_ones(gone) if change.name in ids}
+                self._client, {change.name: ids[change.name] for change in without_failed(gone) if change.name in ids}
             )
 
     def _permit(self) -> None:
-        bound = [change for change in open_ones(self._asked) if change.binds or change.unbinds]
+        bound = [change for change in without_failed(self._asked) if change.binds or change.unbinds]
         if bound:
             self._may_go_on()
             admin_requests.bind(self._client, bound)
-            wait_until_bound(self._client, open_ones(bound))
+            wait_until_bound(self._client, without_failed(bound))
 
 
 def _is_about_rules(pending_change: PendingChange) -> bool:
@@ -314,12 +323,12 @@ def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapp
     Raises:
         UserError: The cluster rejects it.
     """
-    request = creation([(name, *shape, configs)])
+    request = creation_request([(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
         return None
     if answer.error_code:
-        raise of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+        raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
     wait_until_made(client, [name])
     return str(answer.topic_id)
 
@@ -340,7 +349,7 @@ def delete(client: KafkaClient, name: str, topic_id: str) -> None:
         UserError: The cluster rejects it.
         RetryableError: The topic is still visible after half a minute.
     """
-    (answer,) = client.send(deletion([topic_id]), doing=f"deleting topic {name}").responses
+    (answer,) = client.send(deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:
-        raise of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
+        raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
     wait_until_gone(client, {name: topic_id})

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import BrokenInvariantError, ReconcilerError, RetryableError, UserError
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindings, delete_bindings, in_rounds
-from reconciler.providers.kafka.faults import TRANSIENT, of_code
+from reconciler.providers.kafka.client import ABSENT, KafkaClient, create_bindings, delete_bindings, repeat_undone
+from reconciler.providers.kafka.faults import TRANSIENT, error_of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterNaming, TopicSeen, bindings_of_topic, own_values
-from reconciler.providers.models import moved
+from reconciler.providers.models import field_changes
 from reconciler.providers.protocol import silent
 from reconciler.resources.acls import AccessBinding, bindings_of_namespace, rule_at
 from reconciler.resources.namespace import Namespace
@@ -78,7 +78,7 @@ class PendingChange:
         return self.error is None
 
 
-def asked(action: ControlAction, naming: ClusterNaming) -> PendingChange:
+def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingChange:
     """Return the change of an action on a namespace or topic.
 
     Raises:
@@ -104,7 +104,7 @@ def asked(action: ControlAction, naming: ClusterNaming) -> PendingChange:
         case Update() | Transition(after=Topic()):
             return _changed(action, action.after, naming)
         case _:
-            raise cannot(action)
+            raise unsupported(action)
 
 
 def _changed(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
@@ -113,15 +113,15 @@ def _changed(action: Update | Transition, after: Resource, naming: ClusterNaming
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
         name, is_namespace = naming.physical(after.full_name), False
     else:
-        raise cannot(action)
-    wanted = moved(action.address, action.changes, platform=PLATFORM)
+        raise unsupported(action)
+    wanted = field_changes(action.address, action.changes, platform=PLATFORM)
     if wanted.keys or (is_namespace and wanted.configs):
-        raise cannot(action)
+        raise unsupported(action)
     rules = [change for change in action.changes if change.path in wanted.rules]
     before = {binding for rule in rules for binding in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
     now = {binding for rule in rules for binding in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
     if rules and before == now:
-        raise cannot(action)  # no binding differs, so nothing would be sent
+        raise unsupported(action)  # no binding differs, so nothing would be sent
     return PendingChange(
         action.id,
         action.address,
@@ -143,13 +143,13 @@ def _bound(name: str, path: str, operations: object, *, is_namespace: bool) -> I
     yield from bindings_of_namespace(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
 
 
-def cannot(action: ControlAction) -> UserError:
+def unsupported(action: ControlAction) -> UserError:
     """Return the error for a change that Kafka cannot make in place."""
     message = f"{action.address}: {PLATFORM} cannot {action.verb} it"
     return UserError(message, hint="Set it back in the files, and plan again.")
 
 
-def open_ones(changes: Iterable[PendingChange]) -> list[PendingChange]:
+def without_failed(changes: Iterable[PendingChange]) -> list[PendingChange]:
     """Return the changes that have not failed."""
     return [change for change in changes if change.is_open]
 
@@ -157,7 +157,7 @@ def open_ones(changes: Iterable[PendingChange]) -> list[PendingChange]:
 _SET, _DELETE = 0, 1
 
 
-def altered(
+def send_alterations(
     client: KafkaClient,
     wanted: Sequence[tuple[int, str, Mapping[str, str | None]]],
     *,
@@ -184,9 +184,9 @@ def alter(
     Raises:
         ReconcilerError: The brokers reject one.
     """
-    for answer in altered(client, wanted, doing=doing):
+    for answer in send_alterations(client, wanted, doing=doing):
         if answer.error_code:
-            raise of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
+            raise error_of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
 
 
 RECORDS_AT_ONCE: Final = 9_000
@@ -195,7 +195,9 @@ TIMEOUT_MS: Final = 60_000
 EXISTS: Final = 36
 
 
-def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False) -> Any:
+def creation_request(
+    topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
+) -> Any:
     """Return the request that creates topics (name, partitions, replicas, configs); a trial creates nothing.
 
     `None` uses the brokers' default.
@@ -216,7 +218,7 @@ def creation(topics: Iterable[tuple[str, int | None, int | None, Mapping[str, st
     return CreateTopicsRequest(topics=made, timeout_ms=TIMEOUT_MS, validate_only=is_trial, min_version=7)
 
 
-def deletion(ids: Iterable[str]) -> Any:
+def deletion_request(ids: Iterable[str]) -> Any:
     """Return the request that deletes topics by id, so that later topics of the same name stay."""
     from uuid import UUID
 
@@ -233,7 +235,7 @@ def create(
     existing: list[PendingChange] = []
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        request = creation(
+        request = creation_request(
             (change.name, change.spec.partitions, change.spec.replication_factor, change.spec.configs)
             for change in some
         )
@@ -241,7 +243,7 @@ def create(
         return [(change, answers[change.name]) for change in some]
 
     for some in _by_records(changes, _records_of_new):
-        for change, answer in in_rounds(some, ask, _code, may_go_on):
+        for change, answer in repeat_undone(some, ask, _code, may_go_on):
             if answer.error_code == EXISTS:
                 existing.append(change)
             elif answer.error_code:
@@ -270,7 +272,7 @@ def grow(
         return [(change, answers[change.name]) for change in some]
 
     for some in _by_records(changes, lambda change: change.partitions or 0):
-        _refuse(in_rounds(some, ask, _code, may_go_on))
+        _refuse(repeat_undone(some, ask, _code, may_go_on))
 
 
 def configure(
@@ -284,12 +286,12 @@ def configure(
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         wanted = [(TOPIC, change.name, change.configs) for change in some]
-        results = altered(client, wanted, doing="changing configs of topics", is_trial=is_trial)
+        results = send_alterations(client, wanted, doing="changing configs of topics", is_trial=is_trial)
         answers = {result.resource_name: result for result in results}
         return [(change, answers[change.name]) for change in some]
 
     for some in _by_records(changes, lambda change: len(change.configs)):
-        _refuse(in_rounds(some, ask, _code, may_go_on))
+        _refuse(repeat_undone(some, ask, _code, may_go_on))
 
 
 def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
@@ -303,7 +305,7 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
 
 def is_reset_refused(client: KafkaClient, key: str) -> bool:
     """Return whether the brokers reject the reset of a property; changes nothing."""
-    answers = altered(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
+    answers = send_alterations(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
     return any(answer.error_code for answer in answers)
 
 
@@ -313,12 +315,12 @@ def delete(
     """Delete topics by id, so that later topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
-        request = deletion(ids[change.name] for change in some)
+        request = deletion_request(ids[change.name] for change in some)
         answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
         return [(change, answers[ids[change.name]]) for change in some]
 
     for some in _by_records(changes, lambda _each: 1):
-        for change, answer in in_rounds(some, ask, _code, may_go_on):
+        for change, answer in repeat_undone(some, ask, _code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
                 change.error = _refusal(change, answer)
 
@@ -344,7 +346,7 @@ def _each_binding(
                 code, message = next(answers)
                 change.is_bound |= not code
                 if code and change.error is None:
-                    change.error = of_code(code, message, what=str(change.address))
+                    change.error = error_of_code(code, message, what=str(change.address))
 
 
 def _records_of_new(change: PendingChange) -> int:
@@ -377,7 +379,7 @@ def _code(answer: Any) -> int:
 
 
 def _refusal(change: PendingChange, answer: Any) -> Any:
-    return of_code(answer.error_code, answer.error_message or "", what=str(change.address))
+    return error_of_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
 # Change replication factors by moving replicas (6.2), throttled.
@@ -426,7 +428,7 @@ def factor_of(seen: TopicSeen) -> int:
     return min(map(len, seen.replicas), default=1)
 
 
-def under_way(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
+def with_final_replicas(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
     """Return topics with the replicas after their reassignments, so that these are not planned again."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
@@ -453,7 +455,7 @@ def reassign(
     """
     every, cluster = client.topics(), client.cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}
-    moving = reassigning(client)
+    moving = read_reassignments(client)
     wanted: dict[Place, list[int] | None] = {}
     loads = Counter(broker for topic in every.values() for replicas in topic.replicas for broker in replicas)
     for change in changes:
@@ -469,7 +471,7 @@ def reassign(
             place = change.name, number
             held = Replicas(replicas, seen[change.name].in_sync[number], moving.get(place, STILL))
             if not held.will_be(factor, cluster.racks):
-                wanted[place] = target(held, factor, loads, cluster.racks)
+                wanted[place] = choose_brokers(held, factor, loads, cluster.racks)
     for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
         names = {change.name for change in changes if change.is_open}
         some = {place: of for place, of in wanted.items() if place[0] in names and place[1] // _AT_ONCE == turn}
@@ -484,7 +486,7 @@ def reassign(
     unthrottle(client, sorted({change.name for change in changes if change.is_open}))
 
 
-def reassigning(client: KafkaClient) -> dict[Place, Reassignment]:
+def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
     """Return the partitions being reassigned; empty if the principal may not list them.
 
     Raises:
@@ -495,7 +497,7 @@ def reassigning(client: KafkaClient) -> dict[Place, Reassignment]:
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)
     answer = client.send(request, doing="looking for reassignments")
     if answer.error_code in TRANSIENT:
-        raise of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}: reassignments")
+        raise error_of_code(answer.error_code, answer.error_message or "", what=f"cluster {client.name}: reassignments")
     if answer.error_code:
         return {}
     return {
@@ -522,7 +524,9 @@ class Replicas:
         return len(staying) == factor and (self.moving == STILL or can_end)
 
 
-def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]) -> list[int] | None:
+def choose_brokers(
+    held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int, str | None]
+) -> list[int] | None:
     """Return the brokers for a partition, its preferred leader first; `None` cancels its reassignment.
 
     Keeps replicas in sync first, then those that spread over racks, then preferred leaders. `racks` has the live
@@ -553,12 +557,12 @@ def target(held: Replicas, factor: int, loads: Counter[int], racks: Mapping[int,
     return chosen
 
 
-def swept(client: KafkaClient) -> int:
+def sweep_throttles(client: KafkaClient) -> int:
     """Remove throttles left by moves that were not awaited; return the number of topics."""
     configs = client.broker_configs()
     if not any(key in configs for key in _RATES):
         return 0  # limits of topics, if any, are not ours
-    moving = {name for name, _ in reassigning(client)}
+    moving = {name for name, _ in read_reassignments(client)}
     return unthrottle(client, sorted({name for name, seen in client.topics().items() if not seen.error} - moving))
 
 
@@ -584,7 +588,7 @@ def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mappin
     for change in changes:
         code, message = refused.get(change.name, (0, ""))
         if code and change.error is None:
-            change.error = of_code(code, message, what=str(change.address))
+            change.error = error_of_code(code, message, what=str(change.address))
 
 
 _WAY_BACK: Final = (
@@ -600,7 +604,9 @@ def _wait(
     began = changed = warned_at = monotonic()
     before: object = None
     copied: int | None = 0
-    while moving := {place: reassignment for place, reassignment in reassigning(client).items() if place[0] in names}:
+    while moving := {
+        place: reassignment for place, reassignment in read_reassignments(client).items() if place[0] in names
+    }:
         may_go_on()
         now = monotonic()
         if now - warned_at > _BETWEEN_LINES_S:
@@ -686,7 +692,7 @@ def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
     _limit(client, limits)
     configs = client.broker_configs()
     rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
-    if rates and not reassigning(client):
+    if rates and not read_reassignments(client):
         _limit(client, [(BROKER, "", rates)])
     return len(limits)
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
-from reconciler.providers.kafka.faults import UNDONE, of_code, translated
+from reconciler.providers.kafka.faults import UNDONE, error_of_code, translate_error
 from reconciler.providers.kafka.security import admin_settings
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterSeen, ConfigSeen, TopicSeen
 from reconciler.resources.acls import AccessBinding
@@ -49,7 +49,7 @@ _READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch
 """Prefixes of the names of requests that change nothing."""
 
 
-def sent(
+def send_request(
     connections: Any, request: Any, node: int | None, *, doing: str, cluster: str, is_only_once: bool = False
 ) -> Any:
     """Send a request to one broker or any, and return the answer.
@@ -71,7 +71,7 @@ def sent(
             connections,
             lambda: connections.run(connections.send, request, node, limit),
             may_repeat,
-            lambda error: translated(error, doing=doing, cluster=cluster),
+            lambda error: translate_error(error, doing=doing, cluster=cluster),
             is_only_once=is_only_once,
         )
     except RetryableError as error:
@@ -81,7 +81,7 @@ def sent(
         raise UnansweredError(message, hint=error.hint) from error.__cause__
 
 
-def called(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
+def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster: str) -> T:
     """Return the result of an idempotent call of the library.
 
     Raises:
@@ -90,7 +90,7 @@ def called(connections: Any, call: Callable[[], T], *, doing: str, cluster: str)
 
     def told(error: Exception) -> ReconcilerError:
         connections.cluster._coordinators.clear()  # noqa: SLF001 - the library never drops them, even when they move
-        return translated(error, doing=doing, cluster=cluster)
+        return translate_error(error, doing=doing, cluster=cluster)
 
     return _again(connections, call, lambda _error: True, told)
 
@@ -124,7 +124,7 @@ def _again(
         pause(_BACKOFF.after(tries))
 
 
-def in_rounds(
+def repeat_undone(
     items: Sequence[T],
     ask: Callable[[Sequence[T]], Iterable[tuple[T, A]]],
     code: Callable[[A], int],
@@ -212,9 +212,9 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 check_installed(cluster=self.name)
-                from reconciler.providers.kafka.connection import let_go, opened_admin
+                from reconciler.providers.kafka.connection import let_go, open_admin
 
-                self._admin = opened_admin(self._settings(), cluster=self.name)
+                self._admin = open_admin(self._settings(), cluster=self.name)
                 # A dropped client's thread would never end; process exit does not wait for it.
                 weakref.finalize(self, let_go, self._admin).atexit = False
             return self._admin
@@ -222,7 +222,7 @@ class KafkaClient:
     def asked(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
         """Return the result of an idempotent call of the library; errors are translated."""
         connections = self.admin._manager  # noqa: SLF001 - as in `send`: retries share its state
-        return called(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
+        return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
 
     def asked_of_group(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
         """Return the answers of a group's coordinator by item; waits for one that moves or loads.
@@ -246,7 +246,7 @@ class KafkaClient:
         `is_only_once`: do not retry; the caller finds the right broker again.
         """
         connections = self.admin._manager  # noqa: SLF001 - the library has no public way to send a request
-        return sent(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
+        return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
     def cluster(self) -> ClusterSeen:
         """Return the cluster's id, its live brokers and our rights."""
@@ -282,7 +282,7 @@ class KafkaClient:
         if seen.error == UNAUTHORIZED:
             raise self.hidden(name)
         if seen.error:
-            raise of_code(seen.error, "", what=f"topic {name} of cluster {self.name}")
+            raise error_of_code(seen.error, "", what=f"topic {name} of cluster {self.name}")
         return seen
 
     def hidden(self, name: str) -> NotAuthorizedError:
@@ -330,7 +330,7 @@ class KafkaClient:
             wanted, node, doing="reading configs of brokers", is_only_once=is_only_once
         ):
             if result.error_code:
-                raise of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
+                raise error_of_code(result.error_code, result.error_message or "", what=f"cluster {self.name}")
             by_name[result.resource_name] = result.configs
         return by_name
 

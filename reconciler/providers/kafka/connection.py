@@ -26,7 +26,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka.protocol.api_header import RequestHeader
 
-from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.faults import translate_error
 from reconciler.providers.kafka.reachability import Route
 from reconciler.providers.kafka.security import CONNECT_MS, Tokens
 from reconciler.providers.kafka.translate import ConfigSeen
@@ -38,7 +38,7 @@ _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
 _log: Final = logging.getLogger("kafka")
 
 
-def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
+def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
     """Return a client connected to a broker, from `security.admin_settings`.
 
     Raises:
@@ -57,7 +57,7 @@ def opened_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
     except Exception as error:
         for connections in opened:
             connections.end()
-        raise route.why(doing="connecting") or translated(error, doing="connecting", cluster=cluster) from error
+        raise route.why(doing="connecting") or translate_error(error, doing="connecting", cluster=cluster) from error
     route.is_open = True
     return admin
 

@@ -117,7 +117,7 @@ LOGIN: Final = {-169: "the credentials are not accepted", -181: "TLS with a brok
 # ruff: noqa: PLC0415, SLF001
 
 
-def named(producer: Any, error: Any) -> Any:
+def find_original_error(producer: Any, error: Any) -> Any:
     """Return the original error of a dead transactional producer if `error` only reports that it is dead."""
     from confluent_kafka import KafkaError, KafkaException
 
@@ -130,7 +130,7 @@ def named(producer: Any, error: Any) -> Any:
     return error
 
 
-def behind(error: BaseException) -> Any:
+def find_cause(error: BaseException) -> Any:
     """Return the client's error behind an exception, or `None`.
 
     A fatal error raised between callbacks surfaces as the cause of the next callback's failure, or as no error at
@@ -175,7 +175,7 @@ class _ConnectionError(Protocol):
     told: Any
 
 
-def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerError:
+def translate_error(error: BaseException, *, doing: str, cluster: str) -> ReconcilerError:
     """Translate an error of a client library; `doing` completes "cluster C: doing"."""
     if isinstance(error, ReconcilerError):
         return error
@@ -183,7 +183,7 @@ def translated(error: BaseException, *, doing: str, cluster: str) -> ReconcilerE
         return explained
     what = f"cluster {cluster}: {doing}"
     if (code := _code_of(error)) is not None:
-        return of_code(code, _text_of(error), what=what)
+        return error_of_code(code, _text_of(error), what=what)
     if type(error).__name__ in {"NodeNotReadyError", "UnknownBrokerIdError"}:
         if _text_of(error) == _NOBODY:
             return RetryableError(f"{what}: {TRANSIENT[5]}", hint=_ALIVE)
@@ -202,7 +202,7 @@ def hidden_topic(cluster: str, name: str) -> NotAuthorizedError:
     )
 
 
-def of_code(code: int, message: str, *, what: str) -> ReconcilerError:
+def error_of_code(code: int, message: str, *, what: str) -> ReconcilerError:
     """Translate a rejection of the brokers; `message` is theirs, if any."""
 
     def said(meanings: Mapping[int, str]) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BlockedError, NotAuthorizedError, NotFoundError, UserError
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
 from reconciler.resources.measures import GroupLag
@@ -99,7 +99,7 @@ class KafkaGroups:
         `bounds`: first and last stable offset of the partitions to count.
         """
         lags_of_groups: list[GroupLag] = []
-        shown, hidden = readable_by(self.client, groups)
+        shown, hidden = readable_offsets_of(self.client, groups)
         for group, committed in sorted(shown.items()):
             lags: defaultdict[str, int] = defaultdict(int)
             for place, at in committed.items():
@@ -206,7 +206,7 @@ class KafkaGroups:
         return offsets | _offsets_of_share_groups(self.client, shared)
 
     def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-        return committed_by(self.client, groups)
+        return committed_offsets_of(self.client, groups)
 
     def _places(self, full_name: str) -> list[Place]:
         name = self.naming.physical(full_name)
@@ -279,13 +279,13 @@ def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
         raise UserError(message, hint="Use Kafka's kafka-share-groups.sh with --reset-offsets or --delete-offsets.")
 
 
-def committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
+def committed_offsets_of(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
     """Return committed offsets by broker names of topics, with one request per coordinator.
 
     Raises:
         NotAuthorizedError: A group may not be read.
     """
-    offsets, refused = readable_by(client, tuple(groups))
+    offsets, refused = readable_offsets_of(client, tuple(groups))
     for error in refused.values():
         raise error
     return offsets
@@ -302,7 +302,7 @@ def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[
     }
 
 
-def readable_by(
+def readable_offsets_of(
     client: KafkaClient, groups: Collection[str]
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
     """Return the same for describable groups, and errors for those that may only be listed."""
@@ -352,7 +352,7 @@ def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
         raise UserError(f"{what}: {answer}", hint="Stop its consumers, and try again.")
     if may_be_gone and code == _GONE:
         return False
-    raise of_code(code, getattr(answer, "description", ""), what=what)
+    raise error_of_code(code, getattr(answer, "description", ""), what=what)
 
 
 # Messages that the library lacks: members of KIP-848 groups, and offsets of share groups.
@@ -417,6 +417,6 @@ def _describe(
 
     for name, answer in client.asked_of_group("describing groups", ask).items() if groups else ():
         if (code := getattr(answer, "errno", 0)) not in {0, _UNSUPPORTED, _GONE}:
-            raise of_code(code, "", what=f"cluster {client.name}: group {name}")
+            raise error_of_code(code, "", what=f"cluster {client.name}: group {name}")
         if not code:
             yield name, answer

@@ -25,10 +25,9 @@ from typing import Any, Final, TypeAlias, cast
 import orjson
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
-from reconciler.providers.kafka.faults import behind, named
-from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, watermarks
-from reconciler.providers.kafka.reachability import told as told_of_records
-from reconciler.providers.kafka.security import revealed
+from reconciler.providers.kafka.faults import find_cause, find_original_error
+from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, translate_record_error, watermarks
+from reconciler.providers.kafka.security import reveal_secrets
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.runtime.retry import pause, spread_out
@@ -127,7 +126,7 @@ class Tail:
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 pass  # the library needlessly asks for a group coordinator
             elif not error.retriable() and error.code() not in LEADERLESS:
-                raise told(error, self._settings, f"reading {TOPIC}", self._cluster)
+                raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
                 message = f"{TOPIC} of cluster {self._cluster} is not readable from offset {self._next} on"
                 hint = "A transaction is open there, or brokers are down: it ends within a minute. Try again then."
@@ -145,7 +144,7 @@ class Tail:
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if self._consumer is None:
-            self._consumer = Consumer(revealed({**self._settings, **_READING}))
+            self._consumer = Consumer(reveal_secrets({**self._settings, **_READING}))
         try:
             place = TopicPartition(TOPIC, 0)
             return watermarks(self._consumer, place, self._settings)[1]
@@ -155,7 +154,7 @@ class Tail:
             if cause.code() in missing and (cause := self._hidden()) is None:
                 self.close()  # the client caches the missing topic
                 return _MISSING
-            raise told(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
+            raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _hidden(self) -> Any:
         """Return the error of a hidden topic that is needed; the client only reports it as missing."""
@@ -180,11 +179,11 @@ def starts_of(
     """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    consumer: Any = Consumer(revealed({**settings, **_READING}))
+    consumer: Any = Consumer(reveal_secrets({**settings, **_READING}))
     try:
         return {place: watermarks(consumer, TopicPartition(*place), settings)[0] for place in places}
     except KafkaException as error:
-        raise told(error.args[0], settings, "looking where partitions begin", cluster) from error
+        raise translate_ledger_error(error.args[0], settings, "looking where partitions begin", cluster) from error
     finally:
         consumer.close()
 
@@ -203,7 +202,7 @@ class Writer:
             "transaction.timeout.ms": TRANSACTION_MS,
             **_QUICKLY,
         }
-        self._producer, self._settings, self._cluster = Producer(revealed({**settings, **how})), settings, cluster
+        self._producer, self._settings, self._cluster = Producer(reveal_secrets({**settings, **how})), settings, cluster
         self._patience_s = patience_s
         self._asked(self._producer.init_transactions, SLICE_S)
 
@@ -223,7 +222,7 @@ class Writer:
         from confluent_kafka import KafkaException
 
         try:
-            patiently(
+            repeat_patiently(
                 partial(call, *arguments, **options),
                 self._settings,
                 doing=_WRITING,
@@ -231,16 +230,16 @@ class Writer:
                 patience_s=self._patience_s,
             )
         except (KafkaException, SystemError) as error:
-            if (cause := behind(error)) is None:
+            if (cause := find_cause(error)) is None:
                 raise
-            cause = named(self._producer, cause)
+            cause = find_original_error(self._producer, cause)
             if cause.txn_requires_abort():
                 with suppress(KafkaException):
                     self._producer.abort_transaction(_ANSWER_S)
-            raise told(cause, self._settings, _WRITING, self._cluster) from error
+            raise translate_ledger_error(cause, self._settings, _WRITING, self._cluster) from error
 
 
-def patiently(
+def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
     """Repeat a call of a transactional producer until it succeeds, while that may help.
@@ -278,12 +277,12 @@ def is_fenced(error: Any) -> bool:
     }
 
 
-def told(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
+def translate_ledger_error(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
     """Return the client's error as one of ours."""
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Another process took over: run the same command again.")
-    return told_of_records(error, settings, doing=doing, cluster=cluster)
+    return translate_record_error(error, settings, doing=doing, cluster=cluster)
 
 
 TOPIC: Final = LEDGER

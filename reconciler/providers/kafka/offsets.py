@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.protocol import TopicStanding
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
@@ -101,7 +101,7 @@ def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, in
         for partition in (answered for of_topic in answer.topics for answered in of_topic.partitions):
             if partition.error_code:
                 what = f"topic {topic.name}, partition {partition.partition_index}: deleting records"
-                raise of_code(partition.error_code, "", what=what)
+                raise error_of_code(partition.error_code, "", what=what)
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:

@@ -12,7 +12,7 @@ from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
-from reconciler.providers.kafka.admin_requests import reassigning, under_way
+from reconciler.providers.kafka.admin_requests import read_reassignments, with_final_replicas
 from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
 from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import hidden_topic
@@ -23,12 +23,12 @@ from reconciler.providers.kafka.translate import (
     Models,
     PlacedRules,
     TopicSeen,
+    assign_bindings,
     is_internal,
     naming_of,
     own_values,
-    placed,
 )
-from reconciler.providers.models import check_unmoved
+from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import (
     Done,
     Edge,
@@ -94,7 +94,7 @@ class ClusterObserver:
 
         Declared and recorded topics that are not visible are requested by name, which reveals hidden ones.
         """
-        topics = under_way(self.client.topics(self._names()), reassigning(self.client))
+        topics = with_final_replicas(self.client.topics(self._names()), read_reassignments(self.client))
         known = {address for address in self.known if cluster_of(address) == self.cluster}
         names = {
             self.naming.physical(full_name_of(address)) for address in known if kind_of(address) in {"topic", "mirror"}
@@ -120,7 +120,7 @@ class ClusterObserver:
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
         """Yield namespaces and topics with their rules; `hidden` has mirrors among unreadable topics."""
-        rules, models = placed(bindings, self.naming, topics.keys()), Models(self.cluster)
+        rules, models = assign_bindings(bindings, self.naming, topics.keys()), Models(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.namespace(name, rules.namespaces.get(name, ()))
             others = rules.undeclarable.get(("namespace", name), ())
@@ -159,7 +159,7 @@ class ClusterObserver:
     def _namespaces(self, topics: Mapping[str, TopicSeen], rules: PlacedRules) -> Iterator[str]:
         """Yield existing known namespaces: recorded ones, and those of a topic or rule."""
         existing = {
-            tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.placed(name)[0])
+            tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.split(name)[0])
         }
         existing.update(tier for name in rules.namespaces for tier in tiers_of(name))
         existing.update(
@@ -216,7 +216,7 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
 
     try:
         changes = [change for change in action.changes if change.path.startswith(PROPERTIES)]
-        check_unmoved(
+        check_unchanged(
             action.address, changes, {PROPERTIES + key: value for key, value in properties_of(client).items()}
         )
         wanted = {
@@ -346,7 +346,7 @@ class KafkaProvider:
         bindings, _ = read_bindings(self._client)
         topics = self._client.topics().keys()
         entries = self._states() if LEDGER in topics else None
-        return placed(self._not_ours(bindings, entries or {}), self._naming, topics).rest
+        return assign_bindings(self._not_ours(bindings, entries or {}), self._naming, topics).rest
 
     def check_shown(self, address: Address) -> None:
         """Raise if the principal may not know whether a topic exists."""
@@ -366,7 +366,7 @@ class KafkaProvider:
             self._look = ClusterLook(self._client)  # earlier facts are outdated
 
     def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.kafka.admin import Batch, pending
+        from reconciler.providers.kafka.admin import Batch, pending_changes
         from reconciler.providers.kafka.mounts import apply_guarded
 
         rest: list[ControlAction] = []
@@ -393,7 +393,7 @@ class KafkaProvider:
                 rest,
                 lambda: self.migrations.copies,
                 lambda actions: Batch(
-                    self._client, self._naming, pending(actions, self._naming), may_go_on, self._edge.warn
+                    self._client, self._naming, pending_changes(actions, self._naming), may_go_on, self._edge.warn
                 ).outcomes(),
                 may_go_on,
             )
@@ -574,10 +574,10 @@ class KafkaProvider:
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - needs no executors
         """Return the only task: removing throttles that a killed change of replicas left behind."""
-        from reconciler.providers.kafka.admin_requests import swept
+        from reconciler.providers.kafka.admin_requests import sweep_throttles
         from reconciler.providers.protocol import Upkept
 
-        return {"sweep": lambda: Upkept("topics", swept(self._client))}
+        return {"sweep": lambda: Upkept("topics", sweep_throttles(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:
@@ -724,7 +724,7 @@ def overview_of(
         from reconciler.providers.kafka.links.link_states import shown_mirrors
 
         mirrors = shown_mirrors(entries, topics, cluster)
-    namespaces = {tier for name in topics for tier in tiers_of(naming.placed(name)[0])}
+    namespaces = {tier for name in topics for tier in tiers_of(naming.split(name)[0])}
     shown = [
         mirrors.get(name)
         or TopicShown(address_of("topic", cluster, naming.full_name(name)), len(seen.replicas), len(seen.replicas[0]))

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.providers.kafka.faults import LOGIN, OURS, translated
+from reconciler.providers.kafka.faults import LOGIN, OURS, translate_error
 from reconciler.providers.kafka.security import Tls
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import one_line
@@ -30,7 +30,7 @@ _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
 
 
-def refusal(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
+def connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
     """Return the error of connecting to a port, with a TLS handshake if `context` is given; `None` if it succeeds."""
     try:
         with socket.create_connection(address, _SECONDS) as plain:
@@ -155,7 +155,7 @@ class Route:
 
     def is_any_up(self) -> bool:
         """Return whether any of the addresses accepts connections."""
-        return any(refusal(server, None) is None for server in self.servers)
+        return any(connection_error(server, None) is None for server in self.servers)
 
     def why(self, *, doing: str) -> ReconcilerError | None:
         """Return why no broker was reached; permanent reasons come first."""
@@ -268,12 +268,12 @@ _ANSWER_S: Final = 10.0
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
-def told(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
+def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
     """Translate an error of a record client; `settings` are those of the client, secrets hidden."""
     from confluent_kafka import KafkaException
 
-    reason = unreached(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
-    return reason or translated(KafkaException(error), doing=doing, cluster=cluster)
+    reason = explain_unreachable(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
+    return reason or translate_error(KafkaException(error), doing=doing, cluster=cluster)
 
 
 def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
@@ -282,7 +282,7 @@ def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None
     Raises:
         UserError: The reason is permanent, such as an untrusted certificate.
     """
-    reason = unreached(settings, doing=doing, cluster=cluster)
+    reason = explain_unreachable(settings, doing=doing, cluster=cluster)
     if reason is not None and not isinstance(reason, RetryableError):
         raise reason
 
@@ -303,12 +303,12 @@ def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str,
             return consumer.get_watermark_offsets(place, _ANSWER_S)
         except KafkaException as error:
             is_over = error.args[0].code() not in LEADERLESS or tries.is_over
-            if is_over or unreached(settings, doing="", cluster="") is not None:
+            if is_over or explain_unreachable(settings, doing="", cluster="") is not None:
                 raise
         tries.wait()
 
 
-def unreached(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
+def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
     """Return why none of the brokers accepts connections; `None` if one does."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
@@ -317,7 +317,7 @@ def unreached(settings: Mapping[str, Any], *, doing: str, cluster: str) -> Recon
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
     context = tls.context(where=f"cluster {cluster}: spec.kafka.security") if protocol.endswith("SSL") else None
     for address in route.servers:
-        if (error := refusal(address, context)) is None:
+        if (error := connection_error(address, context)) is None:
             return None
         route.failed(address, error)
     return route.why(doing=doing)

@@ -329,7 +329,7 @@ _quiet.addHandler(logging.NullHandler())
 _quiet.propagate = False  # what matters is also raised
 
 
-def revealed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a record client with secrets in clear and common defaults."""
     clear = {name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()}
     return {**_BASE, **clear, "logger": _quiet}

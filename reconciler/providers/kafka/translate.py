@@ -97,10 +97,10 @@ class ClusterNaming:
 
     def full_name(self, physical: str) -> str:
         """Return our name of a broker's topic."""
-        namespace, rest = self.placed(physical)
+        namespace, rest = self.split(physical)
         return join_name(namespace, rest) if rest else physical
 
-    def placed(self, name: str) -> tuple[str, str]:
+    def split(self, name: str) -> tuple[str, str]:
         """Split a name into the longest known namespace and the rest."""
         if self.prefixes:
             at = name.rfind(self.separator)
@@ -191,7 +191,7 @@ def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[Acce
         yield from (AccessBinding(*place, operation, rule.permission) for operation in rule.operations)
 
 
-def placed(bindings: Iterable[AccessBinding], naming: ClusterNaming, topics: Collection[str]) -> PlacedRules:
+def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, topics: Collection[str]) -> PlacedRules:
     """Assign bindings to existing topics, or to the longest known namespace of their prefix."""
     known: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
     others: dict[Carrier, dict[_Rule, set[str]]] = defaultdict(lambda: defaultdict(set))
@@ -216,7 +216,7 @@ def _carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[s
     """Return the topic or namespace of a binding, or `None`, and the name for its rule."""
     if binding.resource == TOPICS and not binding.is_prefix:  # a single topic
         return (("topic", naming.full_name(binding.name)) if binding.name in topics else None), "*"
-    namespace, name = naming.placed(binding.name)
+    namespace, name = naming.split(binding.name)
     is_inside = namespace and binding.resource in OPERATIONS and (name or binding.is_prefix)
     return (("namespace", namespace) if is_inside else None), name + "*" * binding.is_prefix
 

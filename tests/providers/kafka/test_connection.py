@@ -24,11 +24,11 @@ from confluent_kafka.admin import (
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.capabilities import ClusterLook
 from reconciler.providers.kafka.client import KafkaClient
-from reconciler.providers.kafka.connection import opened_admin
-from reconciler.providers.kafka.reachability import Route, told
+from reconciler.providers.kafka.connection import open_admin
+from reconciler.providers.kafka.reachability import Route, translate_record_error
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.providers.kafka.records.record_producer import KafkaProducer
-from reconciler.providers.kafka.security import Tokens, admin_settings, record_settings, revealed
+from reconciler.providers.kafka.security import Tokens, admin_settings, record_settings, reveal_secrets
 from reconciler.providers.secrets import Secret
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, text_of
@@ -147,7 +147,7 @@ def failed(cluster: Cluster, there: Secured) -> tuple[ReconcilerError, float]:
 @pytest.mark.parametrize("way", GOOD)
 def test_administration_logs_in_by(way: str, there: Secured) -> None:
     settings = admin_settings(secured_by(there, *GOOD[way]), there.edge())
-    admin = opened_admin(pickle.loads(pickle.dumps(settings)), cluster="west")  # noqa: S301 - as to an executor
+    admin = open_admin(pickle.loads(pickle.dumps(settings)), cluster="west")  # noqa: S301 - as to an executor
     assert admin.describe_cluster()["cluster_id"]
     admin.close()
 
@@ -156,7 +156,7 @@ def test_administration_logs_in_by(way: str, there: Secured) -> None:
 def test_records_are_reached_by(way: str, there: Secured) -> None:
     settings = record_settings(secured_by(there, *GOOD[way]), there.edge())
     settings = pickle.loads(pickle.dumps(settings))  # noqa: S301 - as to an executor
-    consumer = Consumer({**revealed(settings), "group.id": "reaching"})
+    consumer = Consumer({**reveal_secrets(settings), "group.id": "reaching"})
     assert consumer.list_topics(timeout=SOON_SECONDS).cluster_id
     consumer.close()
 
@@ -203,7 +203,7 @@ def test_told_in_one_sentence_and_soon(what: str, there: Secured) -> None:
 def timed_out(cluster: Cluster, there: Secured) -> ReconcilerError:
     """Return what is told where a client of records says no more than that."""
     settings = record_settings(cluster, there.edge())
-    return told(KafkaError(KafkaError._TIMED_OUT), settings, doing="copying", cluster="west")
+    return translate_record_error(KafkaError(KafkaError._TIMED_OUT), settings, doing="copying", cluster="west")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def impatient(cluster: Cluster, there: Secured) -> ReconcilerError:
     begun = time.monotonic()
     settings = {**admin_settings(cluster, there.edge()), "bootstrap_timeout_ms": 1000}
     with pytest.raises(ReconcilerError) as raised:
-        opened_admin(settings, cluster="west")
+        open_admin(settings, cluster="west")
     assert time.monotonic() - begun < SOON_SECONDS
     return raised.value
 

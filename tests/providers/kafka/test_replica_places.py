@@ -19,12 +19,12 @@ from reconciler.providers.kafka.admin_requests import (
     _added,
     _start,
     alter,
+    choose_brokers,
     factor_of,
-    reassigning,
-    target,
+    read_reassignments,
     throttle,
-    under_way,
     unthrottle,
+    with_final_replicas,
 )
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.translate import TOPIC, TopicSeen, own_values
@@ -55,7 +55,7 @@ def seen(*replicas: tuple[int, ...]) -> TopicSeen:
 def test_replicas_go_to_other_racks_and_to_who_has_fewest(
     has: tuple[int, ...], factor: int, racks: dict[int, str | None], loads: dict[int, int], wanted: list[int]
 ) -> None:
-    assert target(Replicas(has, has), factor, Counter(loads), racks) == wanted
+    assert choose_brokers(Replicas(has, has), factor, Counter(loads), racks) == wanted
 
 
 @pytest.mark.parametrize(
@@ -89,28 +89,28 @@ def test_of_fewer_replicas_those_in_sync_stay_then_racks_are_kept_then_leaders(
     has: tuple[int, ...], in_sync: tuple[int, ...], factor: int, dead: set[int], wanted: list[int]
 ) -> None:
     alive = {broker: rack for broker, rack in RACKS.items() if broker not in dead}
-    assert target(Replicas(has, in_sync), factor, Counter(), alive) == wanted
+    assert choose_brokers(Replicas(has, in_sync), factor, Counter(), alive) == wanted
 
 
 def test_what_is_under_way_is_taken_back_or_goes_on() -> None:
     held = Replicas((1, 2, 3), (1,), Reassignment(adding=(2, 3), removing=()))
-    assert target(held, 1, Counter(), RACKS) is None
-    assert target(held, 3, Counter(), RACKS) == [1, 2, 3]
-    assert target(held, 2, Counter(), RACKS) == [1, 3]
+    assert choose_brokers(held, 1, Counter(), RACKS) is None
+    assert choose_brokers(held, 3, Counter(), RACKS) == [1, 2, 3]
+    assert choose_brokers(held, 2, Counter(), RACKS) == [1, 3]
 
 
 def test_a_broker_that_died_before_its_replica_came_is_replaced() -> None:
     held = Replicas((1, 3), (1,), Reassignment(adding=(3,), removing=()))
     alive = {broker: rack for broker, rack in RACKS.items() if broker != 3}
-    assert target(held, 2, Counter(), alive) == [1, 4]
-    assert target(held, 1, Counter(), alive) is None
+    assert choose_brokers(held, 2, Counter(), alive) == [1, 4]
+    assert choose_brokers(held, 1, Counter(), alive) is None
 
 
 def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
     held = Replicas((1, 2), (2,), Reassignment(adding=(), removing=(2,)))
     alive = {2: "a", 3: "b"}
-    assert target(held, 1, Counter(), alive) == [2]
-    assert target(held, 2, Counter(), alive) is None
+    assert choose_brokers(held, 1, Counter(), alive) == [2]
+    assert choose_brokers(held, 2, Counter(), alive) is None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_limits_are_added_behind_a_mark_to_those_of_an_operator(theirs: str | No
 
 def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     moving = {("orders", 1): Reassignment(adding=(), removing=(3,)), ("gone", 0): Reassignment((1,), ())}
-    found = under_way({"orders": seen((1, 2), (1, 2, 3))}, moving)
+    found = with_final_replicas({"orders": seen((1, 2), (1, 2, 3))}, moving)
     assert found["orders"].replicas == ((1, 2), (1, 2))
     assert found["orders"].is_moving
     assert list(found) == ["orders"]
@@ -161,7 +161,7 @@ def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     ids=["that may not be described", "that has grown since"],
 )
 def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicSeen) -> None:
-    assert under_way({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
+    assert with_final_replicas({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
 
 
 class Controller(KafkaClient):
@@ -180,14 +180,14 @@ _PARTITION = SimpleNamespace(partition_index=0, adding_replicas=[2], removing_re
 
 
 def test_nothing_is_taken_to_move_where_that_may_not_be_seen() -> None:
-    assert reassigning(Controller(31)) == {}
-    assert reassigning(Controller(0)) == {("orders", 0): Reassignment((2,), ())}
+    assert read_reassignments(Controller(31)) == {}
+    assert read_reassignments(Controller(0)) == {("orders", 0): Reassignment((2,), ())}
 
 
 @pytest.mark.parametrize("code", [7, 41])
 def test_a_controller_that_cannot_say_what_moves_is_not_taken_to_say_that_nothing_does(code: int) -> None:
     with pytest.raises(RetryableError, match="reassignments"):
-        reassigning(Controller(code))
+        read_reassignments(Controller(code))
 
 
 class Moves(KafkaClient):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from reconciler.errors import LeaseError
-from reconciler.providers.kafka.client import in_rounds
+from reconciler.providers.kafka.client import repeat_undone
 
 
 class Brokers:
@@ -30,7 +30,7 @@ def code_of(answer: int) -> int:
 @pytest.mark.parametrize("undone", [41, 89])
 def test_what_was_left_undone_is_asked_for_until_it_is_done(undone: int) -> None:
     brokers = Brokers(2, undone)
-    assert list(in_rounds(list("abcde"), brokers.answer, code_of, lambda: None)) == [(item, 0) for item in "abcde"]
+    assert list(repeat_undone(list("abcde"), brokers.answer, code_of, lambda: None)) == [(item, 0) for item in "abcde"]
     assert brokers.asked == [list("abcde"), list("cde"), list("e")]
 
 
@@ -38,7 +38,7 @@ def test_what_was_left_undone_is_asked_for_until_it_is_done(undone: int) -> None
 @pytest.mark.parametrize("code", [7, 17, 36, 40])
 def test_what_was_refused_or_may_have_been_done_is_not_asked_for_again(code: int) -> None:
     brokers = Brokers(1, code)
-    assert list(in_rounds(list("ab"), brokers.answer, code_of, lambda: None)) == [("a", 0), ("b", code)]
+    assert list(repeat_undone(list("ab"), brokers.answer, code_of, lambda: None)) == [("a", 0), ("b", code)]
     assert len(brokers.asked) == 1
 
 
@@ -49,5 +49,5 @@ def test_another_round_needs_leave() -> None:
         raise LeaseError("somebody else took over", hint="Wait for them")
 
     with pytest.raises(LeaseError):
-        list(in_rounds(list("ab"), brokers.answer, code_of, lost))
+        list(repeat_undone(list("ab"), brokers.answer, code_of, lost))
     assert len(brokers.asked) == 1

@@ -18,7 +18,7 @@ from reconciler.providers.kafka.client import _topic
 from reconciler.providers.kafka.links.link_states import KeptMirror, laid_over, link_changes, mirror_changes
 from reconciler.providers.kafka.provider import ClusterObserver
 from reconciler.providers.kafka.translate import OWN, ClusterNaming, ConfigSeen, TopicSeen
-from reconciler.providers.models import check_unmoved
+from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import Scope
 from reconciler.resources.address import Address
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
@@ -94,9 +94,9 @@ def test_a_topic_is_as_it_was_asked_for_where_its_values_mean_the_same() -> None
 def test_a_value_that_stands_as_wanted_already_is_no_change_made_by_others() -> None:
     ratio = "configs.min.cleanable.dirty.ratio"
     address = Address("topic/west/orders")
-    check_unmoved(address, [Change(ratio, "1.0E-4", "0.0002")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
+    check_unchanged(address, [Change(ratio, "1.0E-4", "0.0002")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
     with pytest.raises(StalePlanError):
-        check_unmoved(address, [Change(ratio, "1.0E-4", "0.0003")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
+        check_unchanged(address, [Change(ratio, "1.0E-4", "0.0003")], {ratio: "2.0E-4"}, KAFKA_CONFIGS)
 
 
 def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> None:

@@ -22,7 +22,7 @@ from kafka.protocol.frame import KafkaBytes
 from reconciler.providers.kafka.client import bindings_in, deletions_in
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.provider import KafkaProvider
-from reconciler.providers.kafka.translate import ConfigSeen, naming_of, placed
+from reconciler.providers.kafka.translate import ConfigSeen, assign_bindings, naming_of
 from reconciler.providers.protocol import Edge
 from reconciler.resources.acls import AccessBinding, NamespaceAcl, bindings_of_namespace, rule_at, rule_fields
 from reconciler.resources.address import address_of
@@ -186,7 +186,7 @@ def binding(resource: str = "groups", name: str = "pay.app", **changed: Any) -> 
 )
 def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: AccessBinding) -> None:
     plain = [binding(), binding("topics", "pay.orders")]
-    alone, both = (placed(some, NAMES, {"pay.orders"}) for some in (plain, [*plain, strange]))
+    alone, both = (assign_bindings(some, NAMES, {"pay.orders"}) for some in (plain, [*plain, strange]))
     assert (both.namespaces, both.topics) == (alone.namespaces, alone.topics)
     assert [strange] == [each for each in both.rest if each not in alone.rest]
     (rules,) = both.undeclarable.values()
@@ -206,7 +206,7 @@ def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Acc
     )
 )
 def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: AccessBinding) -> None:
-    found = placed([each], NAMES, {"pay.orders"})
+    found = assign_bindings([each], NAMES, {"pay.orders"})
     for rules in found.namespaces.values():
         (rule,) = (rule_at(path, operations) for path, operations in rule_fields(rules).items())
         assert NamespaceAcl.model_validate(rule.to_json()) == rule
@@ -263,4 +263,4 @@ def test_codes_of_later_brokers_are_read_as_words_of_their_own() -> None:
         "unknown-4 User:a read on topics pay.orders",
         "allow User:a read on topics pay.orders*",
     ]
-    assert len(placed(read, NAMES, {"pay.orders"}).rest) == 4
+    assert len(assign_bindings(read, NAMES, {"pay.orders"}).rest) == 4

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import LeaseError, ReconcilerError, RetryableError
 from reconciler.providers.kafka.client import UNAUTHORIZED
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.ledger import (
     MAP,
     PROGRESS,
@@ -91,7 +91,7 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
         left = [name for name, code in answers.items() if code in _AGAIN]
         for name, code in answers.items():
             if code and code not in _AGAIN:
-                raise of_code(code, "", what=f"transactional id {name}")
+                raise error_of_code(code, "", what=f"transactional id {name}")
         if left and monotonic() > until:
             message = f"{len(left)} copiers of cluster {client.name} could not be fenced, such as {left[0]}"
             raise RetryableError(message, hint="Its transaction coordinator does not answer: try again.")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.providers.kafka.client import ABSENT, create_bindings, delete_bindings, read_bindings
-from reconciler.providers.kafka.faults import of_code
-from reconciler.providers.kafka.groups import committed_by, group_states, readable_by
+from reconciler.providers.kafka.faults import error_of_code
+from reconciler.providers.kafka.groups import committed_offsets_of, group_states, readable_offsets_of
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
 from reconciler.providers.kafka.links.link_states import (
     KeptMirror,
@@ -27,7 +27,7 @@ from reconciler.providers.kafka.links.link_states import (
     states_of,
 )
 from reconciler.providers.kafka.records.copy_progress import map_of
-from reconciler.providers.kafka.translate import TopicSeen, bindings_of_topic, placed
+from reconciler.providers.kafka.translate import TopicSeen, assign_bindings, bindings_of_topic
 from reconciler.resources.acls import (
     EVERYONE,
     OPERATIONS,
@@ -220,7 +220,7 @@ class _OffsetSync:
             if code in _MEMBERS:
                 return False
             if code:
-                raise of_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
+                raise error_of_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
         return True
 
     def _names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
@@ -254,12 +254,12 @@ def _document(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, An
 
 def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
     """Return committed offsets by brokers' topic names, without missing groups."""
-    return _positions(committed_by(site.client, groups))
+    return _positions(committed_offsets_of(site.client, groups))
 
 
 def _readable(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
     """Return committed offsets of readable groups, and errors of the others."""
-    committed, refused = readable_by(site.client, groups)
+    committed, refused = readable_offsets_of(site.client, groups)
     return _positions(committed), refused
 
 
@@ -289,7 +289,7 @@ def rules(site: Site) -> AccessRules:
 
 def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
     bindings, ours = _bindings(site), denials_in(site.ledger.read())
-    by_carrier = placed([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
+    by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
         {name: rule_fields(acls) for name, acls in by_carrier.topics.items()},
         {name: rule_fields(acls) for name, acls in by_carrier.namespaces.items()},
@@ -299,7 +299,7 @@ def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
 def _bindings(site: Site) -> list[AccessBinding]:
     bindings, code = read_bindings(site.client)
     if code:
-        raise of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
+        raise error_of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
     return bindings
 
 
@@ -394,7 +394,7 @@ def _both(before: RuleFields, own: RuleFields) -> dict[str, tuple[str, ...]]:
 def _check(answers: list[tuple[int, str]], site: Site) -> None:
     for code, message in answers:
         if code:
-            raise of_code(code, message, what=f"access rules of cluster {site.cluster}")
+            raise error_of_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
 # Protection of mirrors: WRITE is denied to all principals that a rule allows to write, except the link. Denials are

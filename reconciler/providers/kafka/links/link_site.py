@@ -83,11 +83,11 @@ class Site:
 
         Brokers lag behind their controller, which rejects the creation of existing topics.
         """
-        from reconciler.providers.kafka.admin_requests import EXISTS, creation  # noqa: PLC0415 - observing needs none
+        from reconciler.providers.kafka.admin_requests import EXISTS, creation_request  # noqa: PLC0415 - observing needs none
 
         if not names:
             return {}
-        request = creation([(name, None, None, {}) for name in sorted(names)], is_trial=True)
+        request = creation_request([(name, None, None, {}) for name in sorted(names)], is_trial=True)
         answer = self.client.send(request, doing="looking whether topics are there")
         return {result.name: self._lagging(result.name) for result in answer.topics if result.error_code == EXISTS}
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MirrorStatus
 from reconciler.planning.actions import ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.kafka.admin_requests import PLATFORM, cannot
+from reconciler.providers.kafka.admin_requests import PLATFORM, unsupported
 from reconciler.providers.kafka.client import UNAUTHORIZED
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.ledger import (
     LINK_ENTRY,
     MIRROR_ENTRY,
@@ -40,12 +40,12 @@ from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.models import (
     MirrorBook,
-    declared_after,
+    apply_declared_changes,
+    field_changes,
     link_entry,
     link_seen,
     mirror_seen,
-    moved,
-    source_taken,
+    planned_source,
 )
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.providers.protocol_links import TopicMark
@@ -430,7 +430,7 @@ class _LinkWorker:
         for verb in sorted({action.verb for action in asked}):
             some = {full_name_of(action.address): action for action in asked if action.verb == verb}
             if verb not in ONE_SIDED:
-                found |= {action.id: cannot(action) for action in some.values()}
+                found |= {action.id: unsupported(action) for action in some.values()}
                 continue
             known = {name: of[name] for name in some if name in of}
             outcomes = LinkChanges(self._site, self._may_go_on).ask_once(known, verb)
@@ -450,7 +450,7 @@ class _LinkWorker:
             try:
                 new = New(
                     mirror.source,
-                    source_taken(mirror.address, action.parameters),
+                    planned_source(mirror.address, action.parameters),
                     mirror.configs,
                     denied=mirror.denied,
                 )
@@ -478,7 +478,8 @@ class _LinkWorker:
                 name = link.metadata.name
                 changing = LinkChanges(self._site, self._may_go_on)
                 return changing.change_link(
-                    name, lambda entry: altered_link(name, entry, declared_after(entry.declared, action.changes))
+                    name,
+                    lambda entry: altered_link(name, entry, apply_declared_changes(entry.declared, action.changes)),
                 ).id
             case Update(after=MirrorTopic() as mirror):
                 return self._configure(mirror, action)
@@ -491,7 +492,7 @@ class _LinkWorker:
                 MirrorCreation(self._site, self._may_go_on).delete(mirror.link, mirror.name, action.incarnation)
                 return None
             case _:
-                raise cannot(action)
+                raise unsupported(action)
 
     def _make_link(self, link: MirrorLink) -> str:
         """Make a link. One that is there and asks for the same is left alone."""
@@ -511,13 +512,13 @@ class _LinkWorker:
         topic, seen = self._site.topic(mirror.name)
         states = self._site.states()
         kept = states.mirror(topic, mirror.name, None if seen is None else seen.id)
-        wanted = moved(action.address, action.changes, platform=PLATFORM)
+        wanted = field_changes(action.address, action.changes, platform=PLATFORM)
         link = states.link(kept.link)
         check_own(mirror.name, synced_keys(link), wanted.configs)
         partitions = 0 if seen is None else len(seen.replicas)
         ((_, configs),) = self._site.client.configs([topic])
         if seen is not None and isinstance(configs, int):
-            raise of_code(configs, "", what=f"configs of {mirror.address}")
+            raise error_of_code(configs, "", what=f"configs of {mirror.address}")
         own = {} if isinstance(configs, int) else own_values(configs)
         self._site.shape(mirror.name, (partitions, own), (partitions, wanted.configs), self._may_go_on)
         if wanted.rules:

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime
 import numpy as np
 
 from reconciler.errors import LostRaceError, ProducerFencedError, ReconcilerError, RetryableError
-from reconciler.providers.kafka.faults import behind, named, of_code
-from reconciler.providers.kafka.ledger import SLICE_S, TOPIC, TRANSACTION_MS, WAIT_S, is_fenced, patiently, told
+from reconciler.providers.kafka.faults import error_of_code, find_cause, find_original_error
+from reconciler.providers.kafka.ledger import (
+    SLICE_S,
+    TOPIC,
+    TRANSACTION_MS,
+    WAIT_S,
+    is_fenced,
+    repeat_patiently,
+    translate_ledger_error,
+)
 from reconciler.providers.kafka.records.record_batches import BatchWriter, Headers, Producer, asking, know, until_told
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, stamped
-from reconciler.providers.kafka.security import as_admin, revealed
+from reconciler.providers.kafka.security import as_admin, reveal_secrets
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -168,7 +176,7 @@ class Transactions:
         self._targets: list[int] = []
         self._errors: list[Any] = []
         self._is_open = False
-        self._producer: Any = Producer(revealed({**_WRITING, **settings}))
+        self._producer: Any = Producer(reveal_secrets({**_WRITING, **settings}))
         self._asked(self._producer.init_transactions, SLICE_S)
 
     @property
@@ -251,7 +259,7 @@ class Transactions:
         try:
             yield
         except (KafkaException, SystemError) as error:
-            if (cause := behind(error)) is None:
+            if (cause := find_cause(error)) is None:
                 raise
             raise self._told(cause) from error
 
@@ -283,14 +291,14 @@ class Transactions:
 
     def _asked(self, call: Callable[..., Any], *arguments: Any) -> None:
         with self._in_our_words():
-            patiently(partial(call, *arguments), self._settings, doing=self._doing, cluster=self._cluster)
+            repeat_patiently(partial(call, *arguments), self._settings, doing=self._doing, cluster=self._cluster)
 
     def _told(self, error: Any) -> ReconcilerError:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
-        error = named(self._producer, error)
+        error = find_original_error(self._producer, error)
         if is_fenced(error):
             return LostRaceError(where, None, hint=_TAKEN)
-        return told(error, self._settings, self._doing, self._cluster)
+        return translate_ledger_error(error, self._settings, self._doing, self._cluster)
 
     @property
     def _doing(self) -> str:
@@ -410,12 +418,12 @@ class RawTransactions:
 
         if (topic, partition) in self._opened:
             return
-        named = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request_topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._id,
             v3_and_below_producer_id=self._producer.id,
             v3_and_below_producer_epoch=self._producer.epoch,
-            v3_and_below_topics=[named(name=topic, partitions=[partition])],
+            v3_and_below_topics=[request_topic(name=topic, partitions=[partition])],
             max_version=3,
         )
         self._asked(request, _added)
@@ -440,7 +448,7 @@ class RawTransactions:
             lambda: self._client.send(request, doing=self._doing, node=self._coordinating()), code, _AGAIN, self._forget
         )
         if (refused := code(response)) != 0:
-            raise of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
+            raise error_of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
         return response
 
     def _coordinating(self) -> int:
@@ -455,7 +463,7 @@ class RawTransactions:
                 self._forget,
             )
             if response.error_code:
-                raise of_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
+                raise error_of_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
             brokers = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9)
             know(self._client, self._client.send(brokers, doing=self._doing))
             self._coordinator = int(response.node_id)

@@ -25,7 +25,7 @@ import xxhash
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.security import as_admin
 from reconciler.runtime.retry import pause
 
@@ -434,7 +434,7 @@ class Leader:
         )
         if partition_answer.error_code and partition_answer.error_code not in fine:
             detail = getattr(partition_answer, "error_message", None) or ""
-            raise of_code(partition_answer.error_code, detail, what=f"cluster {self.client.name}: {doing}")
+            raise error_of_code(partition_answer.error_code, detail, what=f"cluster {self.client.name}: {doing}")
         return partition_answer
 
     def _sent(self, request: Any, *, doing: str, node: int | None = None) -> Any:
@@ -474,7 +474,7 @@ class Leader:
             self._missed_since = monotonic()
         is_gone = self._missed_since is not None and monotonic() - self._missed_since > PROPAGATION_S
         if is_gone or code == UNAUTHORIZED:
-            raise of_code(code, "", what=f"topic {self.topic} of cluster {self.client.name}")
+            raise error_of_code(code, "", what=f"topic {self.topic} of cluster {self.client.name}")
 
 
 def know(client: KafkaClient, metadata: Any) -> None:
@@ -631,7 +631,7 @@ def _request_producer(client: KafkaClient) -> Producer:
         lambda: client.send(request, doing=doing), lambda response: int(response.error_code), _LOADING, lambda: None
     )
     if response.error_code:
-        raise of_code(response.error_code, "", what=f"cluster {client.name}: {doing}")
+        raise error_of_code(response.error_code, "", what=f"cluster {client.name}: {doing}")
     return Producer(response.producer_id, response.producer_epoch)
 
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError
-from reconciler.providers.kafka.faults import of_code
+from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
-from reconciler.providers.kafka.reachability import told, unreached, watermarks
+from reconciler.providers.kafka.reachability import explain_unreachable, translate_record_error, watermarks
 from reconciler.providers.kafka.records.columns import Lots, columns_in, readable_in
 from reconciler.providers.kafka.records.record_batches import Answer, HeadersOf, Leader, asking, fetched
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
-from reconciler.providers.kafka.security import revealed
+from reconciler.providers.kafka.security import reveal_secrets
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Bounds, Digest, Extent, Isolation, OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
@@ -104,7 +104,7 @@ _pool: Final = _Pool()
 def lent_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
     """Lend a consumer of that isolation; it is closed after an error, otherwise pooled."""
     key = pickle.dumps((dict(settings), isolation))
-    lent = _pool.take(key, {**_CONSUMER, **revealed(settings), "isolation.level": isolation})
+    lent = _pool.take(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
     try:
         yield lent
     except GeneratorExit:
@@ -345,11 +345,13 @@ class _RangeReader:
             raise self._told(error)
 
     def _told(self, error: KafkaError) -> ReconcilerError:
-        return told(error, self._place.settings, doing=f"reading {self._place}", cluster=self._place.cluster)
+        return translate_record_error(
+            error, self._place.settings, doing=f"reading {self._place}", cluster=self._place.cluster
+        )
 
     def _silent(self) -> ReconcilerError:
         place = self._place
-        if error := unreached(place.settings, doing=f"reading {place}", cluster=place.cluster):
+        if error := explain_unreachable(place.settings, doing=f"reading {place}", cluster=place.cluster):
             return error
         message = f"{self._place} of cluster {self._place.cluster}: offset {self._next:,} did not come"
         hint = f"No broker gave it for {_SILENCE_S:.0f} s: see whether they are alive, then run the same command again."
@@ -423,7 +425,7 @@ class KafkaLog:
         """
         ((_, configs),) = self._client.configs([self.topic], ["cleanup.policy"])
         if isinstance(configs, int):
-            raise of_code(configs, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
+            raise error_of_code(configs, "", what=f"configs of topic {self.topic} of cluster {self.cluster}")
         return "compact" in (configs["cleanup.policy"].value or "")
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -488,7 +490,7 @@ class KafkaLog:
     def _seen(self) -> TopicSeen:
         seen = self._client.topics([self.topic])[self.topic]
         if seen.error:
-            raise of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
+            raise error_of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
         return seen
 
     def _check_same(self, seen: TopicSeen) -> None:

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.faults import translated
+from reconciler.providers.kafka.faults import translate_error
 from reconciler.providers.kafka.records.columns import contents_of, headers_of
-from reconciler.providers.kafka.security import revealed
+from reconciler.providers.kafka.security import reveal_secrets
 from reconciler.records.hashes import Spread, check_there, partitions_of
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import has_marks, has_nul
@@ -117,7 +117,7 @@ class Sender:
                     raise self._silent() from None
 
     def _told(self, error: KafkaException) -> Exception:
-        return translated(error, doing=f"writing to {self.topic}", cluster=self.cluster)
+        return translate_error(error, doing=f"writing to {self.topic}", cluster=self.cluster)
 
     def _silent(self) -> RetryableError:
         message = f"{self.topic} of cluster {self.cluster} takes no records"
@@ -149,7 +149,7 @@ class KafkaProducer:
         """Open the client; it connects when the first records are appended."""
         how = {"message.timeout.ms": _PATIENCE_MS, "compression.type": compression, "batch.size": batch_bytes}
         self._settings = settings
-        self._producer = Producer({**PRODUCER, **how, **revealed(settings)})
+        self._producer = Producer({**PRODUCER, **how, **reveal_secrets(settings)})
         self._sender = Sender(self._producer, topic, cluster)
         self._reports: dict[int, _Reports] = {}
         self._spread = Spread()
@@ -209,7 +209,7 @@ class KafkaProducer:
         for one in reports:
             if one.errors:
                 doing = f"writing to {self._sender.topic}"
-                raise translated(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
+                raise translate_error(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
 
     def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
         partitions, keys = records.column("partition"), records.column("key")
@@ -236,9 +236,9 @@ class KafkaProducer:
             try:
                 seen = self._producer.list_topics(topic, _ANSWER_S).topics[topic]
             except KafkaException as error:
-                raise translated(error, doing=f"looking at {topic}", cluster=cluster) from error
+                raise translate_error(error, doing=f"looking at {topic}", cluster=cluster) from error
             if seen.error is not None:
-                raise translated(KafkaException(seen.error), doing=f"looking at {topic}", cluster=cluster)
+                raise translate_error(KafkaException(seen.error), doing=f"looking at {topic}", cluster=cluster)
             self._partitions = len(seen.partitions)
         return self._partitions
 
