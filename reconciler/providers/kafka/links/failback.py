@@ -1,8 +1,8 @@
-"""Failback: the original source of a stopped mirror goes on as the mirror of what it was mirrored to.
+"""Failback: the original source of a stopped mirror becomes a mirror of that mirror.
 
-No broker cuts the end of a log. Where both agree up to the end of the original source, only what is new is copied: the
-offset map is turned round, and says where. A partition that has records which never reached the mirror is emptied and
-copied afresh, once these records are in a topic of their own, or somebody gave them up.
+Brokers cannot cut the end of a log. A partition without own records only gets the new ones, by the inverted offset
+map. A partition with records that never reached the mirror is emptied and copied again, after these were kept in
+another topic or dropped.
 """
 
 from __future__ import annotations
@@ -51,34 +51,35 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds, TopicLog
 
 
-_COUNTED: Final = 200_000
-"""Of a stretch that is longer only the first records are read, and its offsets are counted: a plan is not to wait."""
+_COUNT_LIMIT: Final = 200_000
+"""Limit of records that a plan reads to count them; of longer ranges only the first batch is read."""
 
 
 @dataclass(frozen=True)
 class Failback:
-    """Lets topics of one cluster become mirrors of their own mirrors."""
+    """Makes topics of one cluster mirrors of their own mirrors."""
 
     site: Site
     log: Callable[[str], TopicLog] | None
-    """The records of a topic, by its full name; `None`: nothing of them is kept."""
+    """Opens the records of a topic by full name; `None` if they cannot be read."""
     may_go_on: Callable[[], None]
 
     def join(self, full_name: str, of: MirrorSeen, begun: Operation) -> None:
-        """Let a topic become the mirror of `of`, its own mirror; once more under the same operation changes nothing.
+        """Make a topic the mirror of `of`, its own mirror. Idempotent per operation.
 
         Raises:
-            UserError: There is no such topic, no half of the link, it is a mirror already, or that operation is over.
+            UserError: The topic does not exist, is not half of the link, is a mirror already, or the operation has
+            ended.
         """
-        topic, seen = self._there(full_name)
+        topic, seen = self._find_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
             states = states_of(entries)
             link = states.link(of.link)
-            kept = states.mirrors.get(topic)
-            kept = kept if kept is not None and kept.topic_id == seen.id else None
-            entry = None if kept is None else kept.entry
-            status = MirrorStatus.REGULAR if kept is None else states.status(kept)
+            mirror = states.mirrors.get(topic)
+            mirror = mirror if mirror is not None and mirror.topic_id == seen.id else None
+            entry = None if mirror is None else mirror.entry
+            status = MirrorStatus.REGULAR if mirror is None else states.status(mirror)
             peer = Peer(of.link, of.name, of.topic_id)
             after = joined(full_name, entry, status, (peer, link), (begun, self.site.now_ms()))
             return {} if after is entry else mirror_changes(topic, KeptMirror(full_name, of.link, seen.id, after))
@@ -88,13 +89,13 @@ class Failback:
         self.shut(full_name, begun.id)
 
     def shut(self, full_name: str, operation: str) -> None:
-        """Let brokers refuse every record until an operation is over.
+        """Seal a topic until an operation ends.
 
         Raises:
-            UserError: It ended meanwhile; the seal is taken off.
+            UserError: The operation has ended; the seal is removed.
             RetryableError: A broker does not answer, or a transaction stays open.
         """
-        topic, seen = self._there(full_name)
+        topic, seen = self._find_topic(full_name)
         try:
             seals_of(self.site).put(topic, seen.id, self.may_go_on)
         finally:
@@ -105,69 +106,69 @@ class Failback:
                 raise
 
     def maps(self, full_name: str) -> Mapping[int, OffsetMap]:
-        """Return where the records of a mirror's source lie in it, stopped or not, by partition."""
-        topic, seen = self._there(full_name)
+        """Return the offset maps of a mirror, stopped or not, by partition."""
+        topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
         return {number: _map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return what a topic has from some offsets on; a partition without records there is absent.
+        """Return the ranges of records from the offsets `cuts` on; partitions without such records are absent.
 
         Raises:
-            UndeletableError: It has something there, and brokers delete no records of it.
+            UndeletableError: There are some, and brokers cannot delete records of the topic.
         """
-        topic, seen = self._there(full_name)
-        found = self._diverged(topic, seen, cuts)
-        if found:
+        topic, seen = self._find_topic(full_name)
+        ranges = self._diverged(topic, seen, cuts)
+        if ranges:
             self._check_deletable(full_name, topic)
-        return found
+        return ranges
 
     def _diverged(self, topic: str, seen: TopicSeen, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         places = [(topic, number) for number in range(len(seen.replicas)) if number in cuts]
-        found = []
+        ranges = []
         for (_, number), at in sorted(bounds_of(self.site.client, places).items()):
             start = max(at.start, cuts[number])
             if start < at.end:
-                found.append(self._counted(topic, number, start, at))
-        return tuple(each for each in found if each.records)
+                ranges.append(self._count_diverged(topic, number, start, at))
+        return tuple(diverged for diverged in ranges if diverged.records)
 
     def empty(self, mirror: MirrorSeen, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Empty partitions with records that the mirror never got, as the operation says; return what went.
+        """Empty partitions with records that the mirror never got, and return what was deleted.
 
-        Where nobody said what becomes of them, the topic is left as it was.
+        If that is refused, the topic is left unchanged.
 
         Raises:
-            UserError: Nobody gave them up, or brokers refuse it.
-            StalePlanError: There are more of them than was approved.
+            UserError: The operation neither drops nor keeps them, or brokers refuse the deletion.
+            StalePlanError: There are more of them than were approved.
         """
         full_name, link = mirror.name, mirror.link
-        topic, seen = self._there(full_name)
-        kept = self.site.states().mirror(topic, full_name, seen.id)
-        asked = under_way(full_name, kept.entry, operation)
-        cuts = asked.ends or {}
-        found = self._diverged(topic, seen, cuts)
-        if not found:
+        topic, seen = self._find_topic(full_name)
+        current = self.site.states().mirror(topic, full_name, seen.id)
+        begun = under_way(full_name, current.entry, operation)
+        cuts = begun.ends or {}
+        ranges = self._diverged(topic, seen, cuts)
+        if not ranges:
             return {}
         try:
             self._check_deletable(full_name, topic)
         except UndeletableError:
-            self._leave(full_name, link, operation)
+            self._undo_join(full_name, link, operation)
             raise
-        if asked.diverged not in {"drop", "keep"}:
-            self._leave(full_name, link, operation)
-            raise diverged_error(self.site.cluster, full_name, found)
-        if asked.diverged == "drop" and asked.approved is not None:
+        if begun.diverged not in {"drop", "keep"}:
+            self._undo_join(full_name, link, operation)
+            raise diverged_error(self.site.cluster, full_name, ranges)
+        if begun.diverged == "drop" and begun.approved is not None:
             try:
-                lost = [Stretch(each.partition, each.start, each.stop) for each in found]
-                check_approved((self.site.cluster, full_name), (mirror.source_cluster, link), lost, asked.approved)
+                lost = [Stretch(diverged.partition, diverged.start, diverged.stop) for diverged in ranges]
+                check_approved((self.site.cluster, full_name), (mirror.source_cluster, link), lost, begun.approved)
             except StalePlanError:
-                self._leave(full_name, link, operation)
+                self._undo_join(full_name, link, operation)
                 raise
-        if asked.diverged == "keep":
-            self._keep(full_name, found, partitions=len(seen.replicas), link=link, operation=operation)
+        if begun.diverged == "keep":
+            self._keep_diverged(full_name, ranges, partitions=len(seen.replicas), link=link, operation=operation)
         self.may_go_on()
-        delete_below(self.site.client, seen, {each.partition: each.stop for each in found})
-        return {each.partition: TruncatedPartition(each.stop, each.records) for each in found}
+        delete_below(self.site.client, seen, {diverged.partition: diverged.stop for diverged in ranges})
+        return {diverged.partition: TruncatedPartition(diverged.stop, diverged.records) for diverged in ranges}
 
     def stand(
         self,
@@ -177,39 +178,40 @@ class Failback:
         maps: Mapping[int, OffsetMap],
         operation: str,
     ) -> None:
-        """Note up to where a new mirror has what its source has, and where that is: the source's map, turned round.
+        """Record how much of its source a new mirror has, with the inverted map of the source.
 
-        `bounds`: of its source; `maps`: that of its source, when it was the mirror. A partition that was emptied begins
-        where the source does.
+        `bounds` are those of the source; `maps` are the source's from when it was the mirror. Emptied partitions
+        begin at
+        the start of the source's log.
 
         Raises:
-            UserError: That operation is not under way.
+            UserError: The operation is not in progress.
         """
-        topic, seen = self._there(full_name)
+        topic, seen = self._find_topic(full_name)
         places = [(topic, number) for number in range(len(seen.replicas))]
         own = {number: at for (_, number), at in bounds_of(self.site.client, places).items()}
 
         def decide(entries: Entries) -> Changes:
-            kept = states_of(entries).mirror(topic, full_name, seen.id)
-            asked = under_way(full_name, kept.entry, operation)
-            cuts = {} if asked.ends is None or asked.verb in REVERSALS else asked.ends
+            mirror = states_of(entries).mirror(topic, full_name, seen.id)
+            begun = under_way(full_name, mirror.entry, operation)
+            cuts = {} if begun.ends is None or begun.verb in REVERSALS else begun.ends
             emptied = {number for number, cut in cuts.items() if number in own and own[number].start > cut}
             written: dict[Key, Mapping[str, Any]] = {}
             for number in own:
                 if number in bounds:
                     turned = () if number in emptied else turned_round(maps.get(number, ()), cuts.get(number))
-                    written |= _standing((topic, seen.id, number), turned, source_topic_id, bounds[number])
-            after = replace(kept, entry=replace(kept.entry, first_copy_done=not emptied, begins={}))
+                    written |= _partition_entries((topic, seen.id, number), turned, source_topic_id, bounds[number])
+            after = replace(mirror, entry=replace(mirror.entry, first_copy_done=not emptied, begins={}))
             changes: dict[Key, Mapping[str, Any] | None] = {
                 key: None for key in entries if key[0] in {PROGRESS, MAP} and key[1] == topic and key not in written
             }
             changes |= {key: value for key, value in written.items() if entries.get(key) != value}
-            return changes if after == kept else {**changes, **mirror_changes(topic, after)}
+            return changes if after == mirror else {**changes, **mirror_changes(topic, after)}
 
         link = self.site.states().mirror(topic, full_name, seen.id).link
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide, *COPIES)
-        with suppress(UserError):  # Each pass of the link reports what cannot be denied.
+        with suppress(UserError):  # Each pass of the link reports these errors.
             protect(self.site, link)
         seals_of(self.site).take_off(seen.id)
 
@@ -219,25 +221,25 @@ class Failback:
             hint = "Keep what only it has elsewhere, delete the topic, and mirror it again."
             raise UndeletableError(message, hint=hint)
 
-    def _leave(self, full_name: str, link: str, operation: str) -> None:
-        """Let a topic be the ordinary one that it was: nothing was done to it, and it can be restored again."""
-        topic, seen = self._there(full_name)
+    def _undo_join(self, full_name: str, link: str, operation: str) -> None:
+        """Undo `join`: the topic is unchanged and ordinary again."""
+        topic, seen = self._find_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
-            kept = states_of(entries).mirror(topic, full_name, seen.id)
-            under_way(full_name, kept.entry, operation)
+            mirror = states_of(entries).mirror(topic, full_name, seen.id)
+            under_way(full_name, mirror.entry, operation)
             return mirror_changes(topic, None)
 
         self.may_go_on()
         seals_of(self.site).take_off(seen.id)
         self.site.ledger.change(writer_of(link), decide)
 
-    def _counted(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
+    def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
         from reconciler.providers.kafka.records.record_log import Place, batches  # noqa: PLC0415 - brings Arrow
         from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
 
         place = Place(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
-        is_long = at.stable - start > _COUNTED
+        is_long = at.stable - start > _COUNT_LIMIT
         records, since_ms = 0, None
         for batch in batches(place, OffsetRange(start, at.stable)):
             times = [ms for ms in batch.column("timestamp_ms").to_pylist() if ms is not None and ms >= 0]
@@ -248,10 +250,10 @@ class Failback:
                 break
         return DivergedPartition(number, start, at.stable, records, since_ms)
 
-    def _keep(
-        self, full_name: str, found: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
+    def _keep_diverged(
+        self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
-        """Copy what diverged into a topic of its own, exactly once; goes on where a process before this one stopped."""
+        """Copy diverged records into another topic exactly once; continues after a crash."""
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
 
@@ -260,23 +262,22 @@ class Failback:
         topic, topic_id = self._side(side_topic(full_name), partitions)
         log = self.log(full_name)
         bounds = log.bounds()
-        for each in found:
-            # An operation is an owner of its own: what an earlier one kept there stays, and is no beginning of this.
-            begins = {each.partition: each.start}
+        for diverged in ranges:
+            # Each operation owns its copies, so records that an earlier one kept are not taken for its own.
+            begins = {diverged.partition: diverged.start}
             target = Target(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
             )
-            self._forget_earlier((topic, each.partition), link, each.start, log.topic_id)
+            self._forget_earlier((topic, diverged.partition), link, diverged.start, log.topic_id)
             self.may_go_on()
-            sink = CopySink(target, source=SourceSeen(log.topic_id, {each.partition: bounds[each.partition]}))
-            for _ in sink.copy_range(each.partition, log, OffsetRange(each.start, each.stop)):
+            sink = CopySink(target, source=SourceSeen(log.topic_id, {diverged.partition: bounds[diverged.partition]}))
+            for _ in sink.copy_range(diverged.partition, log, OffsetRange(diverged.start, diverged.stop)):
                 self.may_go_on()
 
     def _side(self, side: str, partitions: int) -> tuple[str, str | None]:
-        """Return the topic that takes what diverged, and its id; it is made, or brought to what that needs.
+        """Return the topic for diverged records and its id; it is created or reshaped.
 
-        Whatever brokers do by themselves, nothing of it expires or is compacted, and it takes every record. What a
-        person has set there stays.
+        Its configs prevent expiry and compaction, and accept all records. Configs that users have set stay.
         """
         from reconciler.providers.kafka.mounts import filling_configs  # noqa: PLC0415 - few keep anything
 
@@ -295,10 +296,7 @@ class Failback:
         return topic, seen.id
 
     def _forget_earlier(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
-        """Forget how far an earlier restore has kept what diverged then.
-
-        That lies before what is kept now, or was of a topic that had the name before.
-        """
+        """Forget the progress of an earlier restore: it covers smaller offsets, or a deleted topic of this name."""
 
         def decide(entries: Entries) -> Changes:
             known = entries.get(progress_key(*place))
@@ -308,7 +306,7 @@ class Failback:
 
         self.site.ledger.change(writer_of(link), decide, PROGRESS, MAP)
 
-    def _there(self, full_name: str) -> tuple[str, TopicSeen]:
+    def _find_topic(self, full_name: str) -> tuple[str, TopicSeen]:
         topic, seen = self.site.topic(full_name)
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
@@ -316,26 +314,26 @@ class Failback:
 
 
 def seals_of(site: Site) -> Seals:
-    """Return what lets the brokers of a cluster refuse records of a topic, and take them again."""
+    """Return the seals of a cluster's topics."""
     from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
 
     return Seals(site.client, site.ledger)
 
 
 def turned_round(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
-    """Return a map the other way, in order; of what lies from offset `cut` of its source on, nothing."""
-    found = []
+    """Invert an offset map; sources from offset `cut` on are left out."""
+    inverted = []
     for piece in pieces:
         length = piece.length if cut is None else min(piece.length, cut - piece.source)
         if length > 0:
-            found.append(Piece(piece.target, piece.source, length))
-    return tuple(found)
+            inverted.append(Piece(piece.target, piece.source, length))
+    return tuple(inverted)
 
 
-def _standing(
+def _partition_entries(
     place: tuple[str, str, int], pieces: tuple[Piece, ...], source_topic_id: str, bounds: Bounds
 ) -> dict[Key, Mapping[str, Any]]:
-    """Return the progress and the map of a partition that has these pieces of its source, and nothing else."""
+    """Return the ledger entries, progress and map, of a partition that contains exactly these pieces."""
     topic, topic_id, number = place
     chunks = appended(Chunk(), pieces)
     through = pieces[-1].source_end if pieces else bounds.start

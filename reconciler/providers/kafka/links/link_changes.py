@@ -1,7 +1,7 @@
 """Create, change and delete mirrors: ledger first, copiers fenced.
 
-That mirroring is over is decided first (no copier that comes from then on copies), and is only shown once all who came
-before are fenced: in between a mirror is PENDING_STOPPED, and whoever asks again goes on there.
+The end of mirroring is recorded first, so that no new copier starts. The mirror is shown as PENDING_STOPPED until
+all running copiers are fenced; a repeated request continues from there.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.translate import TopicSeen
 
 
-# Shutting copiers out: whoever holds one of these transactional ids commits nothing any more.
+# Fencing copiers by taking over their transactional ids.
 
 
 _MOVED: Final = frozenset({14, 15, 16})
-"""The coordinator loads, or is another broker by now."""
+"""The coordinator is loading, or has moved to another broker."""
 _AGAIN: Final = _MOVED | {51}
-"""The same, or it still ends a transaction of the one that is fenced."""
+"""Also: the coordinator is still ending a transaction of the fenced producer."""
 _PAUSE_S: Final = 0.05
 
 
 def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
-    """Fence producers and abort what they have open; when it returns, nothing of theirs is in doubt.
+    """Fence producers and abort their open transactions; afterwards all their transactions are decided.
 
     Raises:
         RetryableError: A coordinator does not answer.
@@ -87,7 +87,7 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
     left = sorted(transactional_ids)
     until = monotonic() + WAIT_S
     while left:
-        answers = client.asked("fencing copiers", _initialised, client, left)
+        answers = client.asked("fencing copiers", _init_producers, client, left)
         left = [name for name, code in answers.items() if code in _AGAIN]
         for name, code in answers.items():
             if code and code not in _AGAIN:
@@ -99,8 +99,8 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
             pause(_PAUSE_S)
 
 
-def _initialised(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
-    """Ask the coordinator of each id for a new epoch of its producer, as a producer that begins does."""
+def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
+    """Initialize the producer of each id at its coordinator, and return the error codes."""
     from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415 - only who changes links pays
     from kafka.protocol.producer.transaction import InitProducerIdRequest  # noqa: PLC0415 - as above
 
@@ -108,16 +108,16 @@ def _initialised(client: KafkaClient, transactional_ids: list[str]) -> dict[str,
     connections = admin._manager  # noqa: SLF001 - the library has no method for it
 
     async def asked() -> dict[str, int]:
-        found = {}
+        codes = {}
         coordinators = await admin._find_coordinator_ids(transactional_ids, key_type=CoordinatorType.TRANSACTION)  # noqa: SLF001
         for name, node in coordinators.items():
             request = InitProducerIdRequest(
                 transactional_id=name, transaction_timeout_ms=TRANSACTION_MS, producer_id=-1, producer_epoch=-1
             )
-            found[name] = (await connections.send(request, node_id=node)).error_code
-            if found[name] in _MOVED:  # The library keeps a coordinator for ever, also when it moves.
+            codes[name] = (await connections.send(request, node_id=node)).error_code
+            if codes[name] in _MOVED:  # The library caches coordinators even if they move.
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
-        return found
+        return codes
 
     return dict(connections.run(asked))
 
@@ -128,76 +128,78 @@ class LinkChanges:
 
     site: Site
     may_go_on: Callable[[], None] = go_on
-    """Asked before every write; may raise, and the next process goes on."""
+    """Called before every write; may raise, and the next process continues."""
 
     def ask(self, full_names: Mapping[str, str], verb: str, operation: str = "") -> dict[str, str | ReconcilerError]:
-        """Ask a verb of mirrors, by full name with their links; return the id of each topic, or why it is not legal.
+        """Request a verb for mirrors, by full name with their links; return the topic ids, or why it is not legal.
 
-        One of which it was asked before, and the answer was lost, is as if asked now.
+        Idempotent per operation.
         """
         topics = self._topics(full_names)
-        asked = TransitionRequest(self.site.now_ms(), operation)
+        request = TransitionRequest(self.site.now_ms(), operation)
 
-        def decide(name: str, kept: KeptMirror, states: States) -> KeptMirror:
-            if verb == FAILOVER and kept.opening is not None:
-                return kept
-            return self._after(kept, asked_for(name, kept.entry, states.found(kept), verb, asked), verb, operation)
+        def decide(name: str, mirror: KeptMirror, states: States) -> KeptMirror:
+            if verb == FAILOVER and mirror.opening is not None:
+                return mirror
+            return self._after(
+                mirror, asked_for(name, mirror.entry, states.found(mirror), verb, request), verb, operation
+            )
 
-        return self._decided(full_names, topics, decide)
+        return self._decide(full_names, topics, decide)
 
     def ask_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
-        """Ask the same of mirrors of which it may have been asked already."""
+        """Request a verb for mirrors; those that have carried it out already are unchanged."""
         topics = self._topics(full_names)
-        asked = TransitionRequest(self.site.now_ms())
+        request = TransitionRequest(self.site.now_ms())
 
-        def decide(name: str, kept: KeptMirror, states: States) -> KeptMirror:
-            if is_done(kept.entry, verb):
-                return kept
-            return self._after(kept, asked_for(name, kept.entry, states.found(kept), verb, asked), verb, "")
+        def decide(name: str, mirror: KeptMirror, states: States) -> KeptMirror:
+            if is_done(mirror.entry, verb):
+                return mirror
+            return self._after(mirror, asked_for(name, mirror.entry, states.found(mirror), verb, request), verb, "")
 
-        return self._decided(full_names, topics, decide)
+        return self._decide(full_names, topics, decide)
 
     def advance(self, full_name: str, link: str, to: MirrorStatus, asked: TransitionRequest) -> None:
-        """Let a mirror go to the next state of its operation; one that mirrors again is unsealed before.
+        """Move a mirror to the next state of its operation; a mirror that becomes ACTIVE is unsealed before.
 
         Raises:
-            UserError: The operation is not that one any more, or the table has no such move.
+            UserError: The mirror has another operation, or the transition is not legal.
         """
         operation = asked.operation
 
-        def decide(name: str, kept: KeptMirror, _states: States) -> KeptMirror:
-            if kept.opening is not None and kept.opening.id == operation:
-                return kept
-            return self._after(kept, advanced(name, kept.entry, to, asked), "", operation)
+        def decide(name: str, mirror: KeptMirror, _states: States) -> KeptMirror:
+            if mirror.opening is not None and mirror.opening.id == operation:
+                return mirror
+            return self._after(mirror, advanced(name, mirror.entry, to, asked), "", operation)
 
         if to == ACTIVE:
             self._unseal({mirror_key(self.site.naming.physical(full_name))})
         names = {full_name: link}
-        (found,) = self._decided(names, self._topics(names), decide).values()
-        if isinstance(found, ReconcilerError):
-            raise found
+        (result,) = self._decide(names, self._topics(names), decide).values()
+        if isinstance(result, ReconcilerError):
+            raise result
 
     def change(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Change what is noted of a mirror, and nothing that copiers must know.
+        """Change the entry of a mirror without fencing copiers.
 
         Raises:
-            UserError: It is none.
+            UserError: The topic is not a mirror.
         """
         topic, seen = self.site.topic(full_name)
 
         def decide(entries: Entries) -> Changes:
-            kept = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
-            after = replace(kept, entry=of(kept.entry))
-            return {} if after == kept else mirror_changes(topic, after)
+            mirror = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
+            after = replace(mirror, entry=of(mirror.entry))
+            return {} if after == mirror else mirror_changes(topic, after)
 
         self.may_go_on()
         self.site.ledger.change(writer_of(link), decide)
 
     def change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
-        """Change what is kept of a link, and return it.
+        """Change the entry of a link, and return it.
 
         Raises:
-            UserError: There is none.
+            UserError: The link does not exist.
         """
 
         def decide(entries: Entries) -> Changes:
@@ -208,52 +210,53 @@ class LinkChanges:
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(name), decide)).links[name]
 
-    def _after(self, kept: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
-        if not entry.is_stopped or kept.entry.is_stopped:
-            return replace(kept, entry=entry)
-        by_hand = Operation("", FAILOVER)  # Nobody drives it: it is asked for again where it was broken off.
-        ended = by_hand if verb == FAILOVER else kept.entry.operation or Operation(operation, verb)
-        return replace(kept, entry=entry, opening=ended)
+    def _after(self, mirror: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
+        if not entry.is_stopped or mirror.entry.is_stopped:
+            return replace(mirror, entry=entry)
+        by_hand = Operation("", FAILOVER)  # No process drives it; the user repeats the request after a crash.
+        ended = by_hand if verb == FAILOVER else mirror.entry.operation or Operation(operation, verb)
+        return replace(mirror, entry=entry, opening=ended)
 
     def _topics(self, full_names: Iterable[str]) -> dict[str, TopicSeen]:
         return self.site.seen([self.site.naming.physical(name) for name in full_names])
 
-    def _decided(
+    def _decide(
         self,
         full_names: Mapping[str, str],
         topics: Mapping[str, TopicSeen],
         decide: Callable[[str, KeptMirror, States], KeptMirror],
     ) -> dict[str, str | ReconcilerError]:
-        """Decide for mirrors, those of one link at once, then shut out their copiers, and open those that ended.
+        """Decide for mirrors, link by link, then fence copiers and open stopped mirrors.
 
-        Where that fails for one link the others are gone on with.
+        An error of one link does not stop the others.
         """
-        found: dict[str, str | ReconcilerError] = {}
+        results: dict[str, str | ReconcilerError] = {}
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
             try:
-                self._shut(link, self._write(link, names, topics, decide, found), topics)
+                self._shut(link, self._write(link, names, topics, decide, results), topics)
             except LeaseError:
                 raise
             except ReconcilerError as error:
-                found |= {name: error for name in names if not isinstance(found.get(name), ReconcilerError)}
-        return found
+                results |= {name: error for name in names if not isinstance(results.get(name), ReconcilerError)}
+        return results
 
     def _shut(self, link: str, shut: Mapping[str, KeptMirror], before: Mapping[str, TopicSeen]) -> None:
-        """Shut out the copiers of mirrors of which it is written, and open those whose mirroring is over."""
+        """Fence the copiers of mirrors, and open those that are no longer mirrored."""
         self.may_go_on()
-        # After it was written: who copies to a partition that came meanwhile may have looked before. The broker that
-        # answers now may lag behind the one that was asked then, so what that one knew counts as well.
+        # Read partitions after the ledger was written: a copier of a newer one may have read the ledger before. The
+        # broker
+        #     may lag behind the earlier answer, so both count.
         now = self.site.seen(shut)
         fence(
             self.site.client,
             [
-                copier_of(kept.entry.link_id, topic, number)
-                for topic, kept in shut.items()
+                copier_of(mirror.entry.link_id, topic, number)
+                for topic, mirror in shut.items()
                 for number in range(max(len(seen[topic].replicas) for seen in (before, now) if topic in seen))
             ],
         )
-        self._open(link, [topic for topic, kept in shut.items() if kept.opening is not None])
+        self._open(link, [topic for topic, mirror in shut.items() if mirror.opening is not None])
 
     def _write(
         self,
@@ -261,9 +264,9 @@ class LinkChanges:
         names: Iterable[str],
         topics: Mapping[str, TopicSeen],
         decide: Callable[[str, KeptMirror, States], KeptMirror],
-        found: dict[str, str | ReconcilerError],
+        results: dict[str, str | ReconcilerError],
     ) -> dict[str, KeptMirror]:
-        """Write what is decided of mirrors of one link, and return them, by the names their broker gives them."""
+        """Write the decisions for mirrors of one link, and return the mirrors by flat name."""
         shut: dict[str, KeptMirror] = {}
 
         def changes(entries: Entries) -> Changes:
@@ -274,31 +277,33 @@ class LinkChanges:
                 topic = self.site.naming.physical(name)
                 seen = topics.get(topic)
                 try:
-                    kept = states.mirror(topic, name, None if seen is None else seen.id)
-                    after = decide(name, kept, states)
+                    mirror = states.mirror(topic, name, None if seen is None else seen.id)
+                    after = decide(name, mirror, states)
                 except ReconcilerError as error:
-                    found[name] = error
+                    results[name] = error
                     continue
-                found[name], shut[topic] = kept.topic_id or "", after
-                if after != kept:
+                results[name], shut[topic] = mirror.topic_id or "", after
+                if after != mirror:
                     written[topic] = mirror_changes(topic, after)
-            return {key: value for each in written.values() for key, value in each.items()}
+            return {key: value for of_topic in written.values() for key, value in of_topic.items()}
 
         self.may_go_on()
         self.site.ledger.change(writer_of(link), changes)
         return shut
 
     def _open(self, link: str, topics: Iterable[str]) -> None:
-        """Tell that mirrors are ordinary topics: no process copies to them any more."""
+        """Record that mirrors are ordinary topics, after all copiers are fenced."""
         opened = {mirror_key(topic) for topic in topics}
         if not opened:
             return
 
         def decide(entries: Entries) -> Changes:
             mirrors = states_of(entries).mirrors
-            still = {topic: kept for topic, kept in mirrors.items() if mirror_key(topic) in opened and kept.opening}
-            after = {topic: replace(kept, opening=None, denied=()) for topic, kept in still.items()}
-            return {mirror_key(topic): kept.document() for topic, kept in after.items()}
+            still = {
+                topic: mirror for topic, mirror in mirrors.items() if mirror_key(topic) in opened and mirror.opening
+            }
+            after = {topic: replace(mirror, opening=None, denied=()) for topic, mirror in still.items()}
+            return {mirror_key(topic): mirror.document() for topic, mirror in after.items()}
 
         self._unseal(opened)
         self.may_go_on()
@@ -306,19 +311,19 @@ class LinkChanges:
         self.site.ledger.change(writer_of(link), decide)
 
     def _unseal(self, opened: Collection[Key]) -> None:
-        """Let producers in where a reversal has shut them out: before it is told, or who asks again goes on here."""
+        """Remove seals of reversals before the state is recorded, so that a repeated request continues here."""
         mirrors = self.site.states().mirrors
         shut = self.site.ledger.read(SEALED)
         for _, topic in sorted(opened):
-            kept = mirrors.get(str(topic))
-            if kept is not None and kept.topic_id is not None and seal_key(kept.topic_id) in shut:
+            mirror = mirrors.get(str(topic))
+            if mirror is not None and mirror.topic_id is not None and seal_key(mirror.topic_id) in shut:
                 from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
 
                 self.may_go_on()
-                Seals(self.site.client, self.site.ledger).take_off(kept.topic_id)
+                Seals(self.site.client, self.site.ledger).take_off(mirror.topic_id)
 
 
-# Mirrors made and deleted: the ledger says first what is to be, so that a topic can be told to be ours.
+# Creating and deleting mirrors: they are recorded first, so that a new topic is known to be the link's.
 
 
 _ALL: Final = (*STATES, PROGRESS, MAP)
@@ -326,98 +331,99 @@ _ALL: Final = (*STATES, PROGRESS, MAP)
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """What is asked of a new mirror: its source's full name and shape, and configs of its own."""
+    """A new mirror: its source's full name and shape, and its own configs."""
 
     source: str
     of: SourceTopic
     configs: Mapping[str, str]
     is_automatic: bool = False
     denied: tuple[str, ...] = ()
-    """Principals that are kept from writing to it from the beginning."""
+    """Principals that are denied writing to it."""
 
 
 @dataclass(frozen=True)
 class MirrorCreation:
-    """Makes and deletes mirrors of one destination."""
+    """Creates and deletes mirrors of one destination."""
 
     site: Site
     may_go_on: Callable[[], None] = go_on
 
     def make(self, link: str, wanted: Mapping[str, New]) -> dict[str, str | ReconcilerError]:
-        """Make mirrors of one link, by full name, and return the id of each topic, or why there is none.
+        """Create mirrors of a link, by full name; return the topic ids, or errors.
 
-        The ledger has each before its topic, which is known to be ours by that; then it gets its id, and is a mirror.
-        One that is there is left alone.
+        Each is recorded before its topic is created, and gets the topic's id afterwards. Existing ones are
+        unchanged.
 
         Raises:
-            UserError: There is no such link.
+            UserError: The link does not exist.
         """
-        found: dict[str, str | ReconcilerError] = {}
+        results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.topics([self.site.naming.physical(name) for name in wanted])
-        there = {topic: seen for topic, seen in topics.items() if not seen.error}
+        existing = {topic: seen for topic, seen in topics.items() if not seen.error}
         hidden: dict[str, str | ReconcilerError] = {
             name: self.site.client.hidden(topic)
             for name in wanted
             if (topic := self.site.naming.physical(name)) in topics and topics[topic].error == UNAUTHORIZED
         }
         absent = {name: self.site.naming.physical(name) for name in wanted if name not in hidden}
-        unshown = self._unshown(set(absent.values()) - there.keys())
+        unshown = self._uncertain_topics(set(absent.values()) - existing.keys())
         hidden |= {name: unshown[topic] for name, topic in absent.items() if topic in unshown}
         wanted = {name: new for name, new in wanted.items() if name not in hidden}
-        states = self._announced(link, wanted, there, found)
+        states = self._announce(link, wanted, existing, results)
         found_link = states.link(link)
-        here = self.site.capabilities()
+        capabilities = self.site.capabilities()
         shapes = {
-            name: (new.of.partitions, self._configs(new, taken_configs(new.of, found_link, here, new.configs)))
+            name: (new.of.partitions, self._configs(new, taken_configs(new.of, found_link, capabilities, new.configs)))
             for name, new in wanted.items()
-            if name not in found
+            if name not in results
         }
-        for name in [name for name in shapes if self.site.naming.physical(name) in there]:
+        for name in [name for name in shapes if self.site.naming.physical(name) in existing]:
             try:
-                self._reshape(name, there[self.site.naming.physical(name)], shapes[name])
+                self._reshape(name, existing[self.site.naming.physical(name)], shapes[name])
             except ReconcilerError as error:
-                found[name] = error
+                results[name] = error
                 del shapes[name]
         from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - plans need none of it
 
         deny(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
         made = self.site.make(shapes, self.may_go_on)
-        ids = {name: each for name, each in made.items() if isinstance(each, str)}
-        self._identified(link, ids)
-        return {**found, **made, **hidden}
+        ids = {name: topic_id for name, topic_id in made.items() if isinstance(topic_id, str)}
+        self._record_ids(link, ids)
+        return {**results, **made, **hidden}
 
     def delete(self, link: str, full_name: str, topic_id: str | None) -> None:
-        """Delete a mirror and all that is kept of it; one that is gone is gone.
+        """Delete a mirror and its entries; does nothing if it is deleted already.
 
         Raises:
-            UserError: It is on its way to another state.
-            BlockedError: Its link would make it again.
-            StalePlanError: It was made anew since it was looked at.
-            RetryableError: The broker that answers does not show it yet.
+            UserError: A transition is in progress.
+            BlockedError: Its link would create it again.
+            StalePlanError: The topic was created again after the plan.
+            RetryableError: The broker does not show the topic yet.
         """
         topic, seen = self.site.topic(full_name)
         if seen is not None:
             states = self.site.states()
-            kept = states.mirror(topic, full_name, seen.id)
-            check_deletable(full_name, kept.entry, states.found(kept))
+            mirror = states.mirror(topic, full_name, seen.id)
+            check_deletable(full_name, mirror.entry, states.found(mirror))
             deleted = self.site.remove({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
             if isinstance(deleted, ReconcilerError):
                 raise deleted
-        elif unshown := self._unshown({topic}):
+        elif unshown := self._uncertain_topics({topic}):
             raise unshown[topic]
         self.may_go_on()
         _lift(self.site, lambda name, _kept: name == topic)
-        self.site.ledger.change(writer_of(link), lambda entries: _forgotten(entries, {topic}), *_ALL)
+        self.site.ledger.change(writer_of(link), lambda entries: _removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link, and what is kept of its stopped mirrors: they are ordinary topics from then on (F-C-091).
+        """Remove a link and the entries of its stopped mirrors, which are ordinary topics from then on (F-C-091).
 
         Raises:
             BlockedError: It has mirrors that are not stopped.
-            NotAuthorizedError: It has one that may not be described: whether its topic is there brokers do not say.
+            NotAuthorizedError: One of its mirrors may not be described, so that brokers do not report whether it
+            exists.
         """
         ids = {topic: seen.id for topic, seen in self.site.seen().items()}
-        silent = [topic for topic, kept in self.site.states().of(name) if kept.follows and topic not in ids]
+        silent = [topic for topic, mirror in self.site.states().of(name) if mirror.follows and topic not in ids]
         for topic, seen in self.site.client.topics(silent).items():
             if seen.error == UNAUTHORIZED:
                 raise self.site.client.hidden(topic)
@@ -429,71 +435,74 @@ class MirrorCreation:
             if name not in states.links:
                 return {}
             live = states.live(ids)
-            check_unused(name, ((kept.name, kept.entry) for _, kept in live.of(name)))
+            check_unused(name, ((mirror.name, mirror.entry) for _, mirror in live.of(name)))
             gone = {topic for topic, _ in states.of(name)}
-            return {**link_changes(name, None), **_forgotten(entries, gone)}
+            return {**link_changes(name, None), **_removals(entries, gone)}
 
         self.may_go_on()
-        # Of one that was announced no id is known, and its topic may never have been made.
+        # Announced mirrors have no topic id, and their topics may not exist.
         _lift(
-            self.site, lambda topic, kept: kept.link == name and not (kept.topic_id and kept.topic_id == ids.get(topic))
+            self.site,
+            lambda topic, mirror: mirror.link == name and not (mirror.topic_id and mirror.topic_id == ids.get(topic)),
         )
         self.site.ledger.change(writer_of(name), decide, *_ALL)
 
-    def _unshown(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
-        """Return why nothing may be forgotten of mirrors that no broker showed: their topics are there."""
-        kept = self.site.states().mirrors if absent else {}
-        return self.site.unshown([topic for topic in absent if topic in kept and kept[topic].topic_id is not None])
+    def _uncertain_topics(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
+        """Return errors for mirrors that exist but that brokers do not show; their entries must stay."""
+        mirrors = self.site.states().mirrors if absent else {}
+        return self.site.unshown(
+            [topic for topic in absent if topic in mirrors and mirrors[topic].topic_id is not None]
+        )
 
-    def _announced(
+    def _announce(
         self,
         link: str,
         wanted: Mapping[str, New],
-        there: Mapping[str, TopicSeen],
-        found: dict[str, str | ReconcilerError],
+        existing: Mapping[str, TopicSeen],
+        results: dict[str, str | ReconcilerError],
     ) -> States:
-        """Write down what is to be made, and forget what was kept of topics that had these names before."""
+        """Record the mirrors to create, and forget entries of earlier topics of these names."""
 
         def decide(entries: Entries) -> Changes:
             states = states_of(entries)
-            found.clear()
+            results.clear()
             changes: dict[tuple[str | int, ...], object] = {}
             for name, new in wanted.items():
                 topic = self.site.naming.physical(name)
                 try:
-                    done = self._checked(link, name, new, states, there.get(topic))
+                    done = self._existing_id(link, name, new, states, existing.get(topic))
                 except ReconcilerError as error:
-                    found[name] = error
+                    results[name] = error
                     continue
                 if done is not None:
-                    found[name] = done
+                    results[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
                     made = self._new(link, name, new, states)
-                    if before is not None:  # What kept writers out of the topic of that name is taken back, or used.
+                    if before is not None:  # Keep the denials of the earlier topic, so that they are removed or reused.
                         made = replace(made, denied=before.denied)
-                    changes |= {**_forgotten(entries, {topic}), **mirror_changes(topic, made)}
+                    changes |= {**_removals(entries, {topic}), **mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
 
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(link), decide, *_ALL))
 
-    def _checked(self, link: str, name: str, new: New, states: States, seen: TopicSeen | None) -> str | None:
-        """Return the id of a mirror that is there already; `None`: it is to be made.
+    def _existing_id(self, link: str, name: str, new: New, states: States, seen: TopicSeen | None) -> str | None:
+        """Return the id of an existing mirror, or `None` if it is to be created.
 
         Raises:
-            UserError: The name is taken, or is not what the link makes of its source's, or a config is synced.
+            UserError: The name is taken or does not match the link's naming, or a config is synced.
         """
-        found = states.link(link)
-        check_mirrored(name, new.source, (link, found))
-        check_own(name, synced_configs(found), new.configs)
-        kept = states.mirrors.get(self.site.naming.physical(name))
+        current = states.link(link)
+        check_mirrored(name, new.source, (link, current))
+        check_own(name, synced_configs(current), new.configs)
+        mirror = states.mirrors.get(self.site.naming.physical(name))
         if seen is None:
             return None
-        is_ours = kept is not None and (kept.entry.link_id, kept.entry.source) == (found.id, new.source)
-        if kept is not None and is_ours and kept.topic_id == seen.id:
+        is_ours = mirror is not None and (mirror.entry.link_id, mirror.entry.source) == (current.id, new.source)
+        if mirror is not None and is_ours and mirror.topic_id == seen.id:
             return seen.id
-        if kept is not None and is_ours and kept.entry.state == CREATING and self._is_empty(seen):
-            return None  # It was made, and the answer was lost.
+        if mirror is not None and is_ours and mirror.entry.state == CREATING and self._is_empty(seen):
+            return None  # Created, but the answer was lost.
         raise differs(name)
 
     def _new(self, link: str, name: str, new: New, states: States) -> KeptMirror:
@@ -507,26 +516,26 @@ class MirrorCreation:
         )
         return KeptMirror(name, link, None, entry)
 
-    def _identified(self, link: str, ids: Mapping[str, str]) -> None:
+    def _record_ids(self, link: str, ids: Mapping[str, str]) -> None:
         topics = {self.site.naming.physical(name): topic_id for name, topic_id in ids.items()}
 
         def decide(entries: Entries) -> Changes:
             mirrors = states_of(entries).mirrors
             changes: dict[tuple[str | int, ...], object] = {}
             for topic, topic_id in topics.items():
-                kept = mirrors.get(topic)
-                if kept is not None and kept.entry.state == CREATING:
+                mirror = mirrors.get(topic)
+                if mirror is not None and mirror.entry.state == CREATING:
                     changes |= mirror_changes(
-                        topic, replace(kept, topic_id=topic_id, entry=replace(kept.entry, state=ACTIVE))
+                        topic, replace(mirror, topic_id=topic_id, entry=replace(mirror.entry, state=ACTIVE))
                     )
             return changes  # type: ignore[return-value]
 
         self.site.ledger.change(writer_of(link), decide)
 
     def _reshape(self, name: str, seen: TopicSeen, shape: tuple[int, Mapping[str, str]]) -> None:
-        """Bring a topic whose maker was killed to the shape its mirror has now: its source may have changed since.
+        """Update a topic whose creator crashed to the current shape of its source.
 
-        What every mirror is made with tells it from a topic that somebody else made under the name.
+        Only topics with the pinned configs: others may have been created by another user under this name.
         """
         ((_, configs),) = self.site.client.configs([seen.name])
         own = {} if isinstance(configs, int) else own_values(configs)
@@ -545,15 +554,16 @@ class MirrorCreation:
 
 
 def _lift(site: Site, is_meant: Callable[[str, KeptMirror], bool]) -> None:
-    """Take back what keeps writers out of some mirrors."""
-    denied = {topic: kept for topic, kept in site.states().mirrors.items() if kept.denied and is_meant(topic, kept)}
+    """Remove the denials of matching mirrors."""
+    denied = {
+        topic: mirror for topic, mirror in site.states().mirrors.items() if mirror.denied and is_meant(topic, mirror)
+    }
     if denied:
         from reconciler.providers.kafka.links.link_groups import lift  # noqa: PLC0415 - plans need none of it
 
         lift(site, denied)
 
 
-def _forgotten(entries: Entries, topics: Iterable[str]) -> Changes:
-    """Return the removal of all that is kept of mirrors."""
+def _removals(entries: Entries, topics: Iterable[str]) -> Changes:
     gone = set(topics)
     return {key: None for key in entries if key[0] in {*_ALL} - {"link"} and key[1] in gone}

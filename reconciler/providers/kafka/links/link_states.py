@@ -1,7 +1,7 @@
 """States of links and mirrors in the ledger, and as an inventory. Pure.
 
-A mirror is kept by the name its broker gives it, with the id of its topic: one that was deleted and created again under
-that name is no mirror. `CREATING` is one whose topic may not be there yet; nobody sees it, and no process copies to it.
+Mirrors are stored by flat name with the topic's id, so that a topic that was created again is no mirror. A mirror
+in state `CREATING` may not have a topic yet; it is neither shown nor copied.
 """
 
 from __future__ import annotations
@@ -41,42 +41,42 @@ CREATING: Final = "CREATING"
 
 @dataclass(frozen=True, slots=True)
 class KeptMirror:
-    """A mirror: what is kept of it everywhere, and what a ledger needs beside that.
+    """A mirror's entry with what only the ledger stores.
 
-    `opening`: it was decided that its mirroring is over, and copiers may not be shut out yet; the operation is the one
-    that ended so. The next process shuts them out.
+    `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences
+    them.
     """
 
     name: str
-    """Its full name, as it was when it was made."""
+    """Full name when the mirror was created."""
     link: str
     topic_id: str | None
     entry: MirrorEntry
     opening: Operation | None = None
     denied: tuple[str, ...] = ()
-    """Principals that its link denies writing to it; said before the rules are made, until they are gone."""
+    """Principals that the link denies writing; recorded before the rules are created and until they are removed."""
 
     @property
     def follows(self) -> bool:
-        """Tell whether it is a mirror, not an ordinary topic that was one."""
+        """Return whether the topic is a mirror, not an ordinary topic that was one."""
         return not self.entry.is_stopped or self.opening is not None
 
     @property
     def operation(self) -> Operation | None:
-        """What it goes through; a failover is over for the process that drives operations, and is asked for again."""
+        """The operation in progress. A failover ends for the driver at once; the user repeats it after a crash."""
         ended = self.opening if self.opening is not None and self.opening.id else None
         return self.entry.operation or ended
 
     def document(self) -> dict[str, Any]:
-        """Return what the ledger keeps."""
-        kept = {**self.entry.to_json(), "name": self.name, "link": self.link, "topic_id": self.topic_id}
+        """Return the ledger's document of the mirror."""
+        document = {**self.entry.to_json(), "name": self.name, "link": self.link, "topic_id": self.topic_id}
         if self.denied:
-            kept["denied"] = list(self.denied)
-        return kept if self.opening is None else {**kept, "opening": self.opening.to_json()}
+            document["denied"] = list(self.denied)
+        return document if self.opening is None else {**document, "opening": self.opening.to_json()}
 
 
 def kept_in(document: Mapping[str, Any]) -> KeptMirror:
-    """Read a mirror back."""
+    """Parse the ledger's document of a mirror."""
     opening = document.get("opening")
     return KeptMirror(
         document["name"],
@@ -90,70 +90,74 @@ def kept_in(document: Mapping[str, Any]) -> KeptMirror:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """All links and mirrors of a cluster, mirrors by the names their broker gives them."""
+    """All links and mirrors of a cluster; mirrors by flat name."""
 
     links: Mapping[str, LinkEntry]
     mirrors: Mapping[str, KeptMirror]
 
-    def found(self, kept: KeptMirror) -> NamedObjects | None:
-        """Return the link of a mirror with its name; `None`: it is gone."""
-        link = self.links.get(kept.link)
-        return (kept.link, link) if link is not None and link.id == kept.entry.link_id else None
+    def found(self, mirror: KeptMirror) -> NamedObjects | None:
+        """Return the link of a mirror with its name, or `None` if it was deleted."""
+        link = self.links.get(mirror.link)
+        return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
-    def status(self, kept: KeptMirror) -> MirrorStatus:
-        """Return what is shown of a mirror."""
-        if kept.opening is not None:
+    def status(self, mirror: KeptMirror) -> MirrorStatus:
+        """Return the status to show for a mirror."""
+        if mirror.opening is not None:
             return MirrorStatus.PENDING_STOPPED
-        found = self.found(kept)
-        return status_of(kept.entry, None if found is None else found[1])
+        named = self.found(mirror)
+        return status_of(mirror.entry, None if named is None else named[1])
 
     def link(self, name: str) -> LinkEntry:
         """Return a link.
 
         Raises:
-            UserError: There is none.
+            UserError: The link does not exist.
         """
         if name not in self.links:
             raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
 
     def mirror(self, topic: str, full_name: str, topic_id: str | None) -> KeptMirror:
-        """Return a mirror, stopped ones too; `topic_id`: of the topic that is there now.
+        """Return a mirror, also a stopped one; `topic_id` is that of the current topic.
 
         Raises:
-            UserError: It is none.
+            UserError: The topic is not a mirror.
         """
-        kept = self.mirrors.get(topic)
-        if kept is None or kept.topic_id is None or kept.topic_id != topic_id:
+        mirror = self.mirrors.get(topic)
+        if mirror is None or mirror.topic_id is None or mirror.topic_id != topic_id:
             raise NotFoundError(
                 f"topic {full_name} is not mirrored", hint="See the mirrors with: reconciler mirror list"
             )
-        return kept
+        return mirror
 
     def of(self, link: str) -> Iterator[tuple[str, KeptMirror]]:
-        """Yield the mirrors of a link."""
-        found = self.links.get(link)
-        for topic, kept in sorted(self.mirrors.items()):
-            if found is not None and kept.entry.link_id == found.id:
-                yield topic, kept
+        """Yield the mirrors of a link by flat name, in order."""
+        current = self.links.get(link)
+        for topic, mirror in sorted(self.mirrors.items()):
+            if current is not None and mirror.entry.link_id == current.id:
+                yield topic, mirror
 
     def live(self, ids: Mapping[str, str]) -> States:
-        """Return it with the mirrors whose topics are there, by the ids that topics have now."""
-        there = {name: kept for name, kept in self.mirrors.items() if kept.topic_id and ids.get(name) == kept.topic_id}
-        return replace(self, mirrors=there)
+        """Return the states with only those mirrors whose topics exist; `ids` are current topic ids."""
+        existing = {
+            name: mirror
+            for name, mirror in self.mirrors.items()
+            if mirror.topic_id and ids.get(name) == mirror.topic_id
+        }
+        return replace(self, mirrors=existing)
 
     def announced(self, link: str) -> frozenset[str]:
-        """Return what is to become a mirror of a link, by the names of topics: their maker may have been killed."""
+        """Return flat names of mirrors of a link that are being created; their creator may have crashed."""
         return frozenset(
-            name for name, kept in self.mirrors.items() if kept.link == link and kept.entry.state == CREATING
+            name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
         )
 
 
 def states_of(entries: Entries) -> States:
-    """Return what a ledger says of links and mirrors.
+    """Parse links and mirrors of a ledger.
 
     Raises:
-        UserError: Somebody else wrote into it.
+        UserError: An entry was written by another program.
     """
     links: dict[str, LinkEntry] = {}
     mirrors: dict[str, KeptMirror] = {}
@@ -169,31 +173,30 @@ def states_of(entries: Entries) -> States:
 
 
 def link_changes(name: str, link: LinkEntry | None) -> Changes:
-    """Return what the ledger is to have of a link."""
+    """Return the change that writes a link to the ledger; `None` removes it."""
     return {link_key(name): None if link is None else link.to_json()}
 
 
-def mirror_changes(topic: str, kept: KeptMirror | None) -> Changes:
-    """Return what the ledger is to have of a mirror."""
-    return {mirror_key(topic): None if kept is None else kept.document()}
+def mirror_changes(topic: str, mirror: KeptMirror | None) -> Changes:
+    """Return the change that writes a mirror to the ledger; `None` removes it."""
+    return {mirror_key(topic): None if mirror is None else mirror.document()}
 
 
-# Which configs a mirror takes from its source on a Kafka cluster. Pure.
+# Configs that a mirror syncs from its source. Pure.
 #
-# Timestamps of a mirror are those of its source's records, whatever the source does with those of its own producers: a
-# broker that stamped them anew would lose them, and one that finds them too far from now would refuse them for ever.
-# Retention goes with them: what is old must not expire on arrival.
+#     Mirrors keep the source's timestamps, whatever the source does with those of its producers: brokers must neither
+#     replace them nor refuse old ones. Retention is synced with them, so that old records do not expire on arrival.
 
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
 _NO_LIMIT: Final = str(2**63 - 2)
-"""As good as none, and one less than what people write for none: so what is ours is told from what they declare."""
+"""Effectively unlimited, but one less than the value users declare, so that the two can be told apart."""
 PINNED: Final[Mapping[str, str]] = {
     "message.timestamp.after.max.ms": _NO_LIMIT,
     "message.timestamp.before.max.ms": _NO_LIMIT,
 }
-"""What a mirror has unless somebody says otherwise: it takes every time its source took, whatever brokers here take by
-themselves. Where brokers know `message.timestamp.difference.max.ms` too, these go before it.
+"""Configs of every mirror unless declared otherwise: accept all timestamps, whatever the brokers' defaults. They
+    override `message.timestamp.difference.max.ms`.
 """
 
 
@@ -203,32 +206,32 @@ def synced_keys(link: LinkEntry) -> frozenset[str]:
 
 
 def is_declared(key: str, value: str) -> bool:
-    """Tell whether a config that a mirror sets may be somebody's wish, and is not what every mirror has."""
+    """Return whether a mirror's config may be declared by a user, not pinned."""
     return key not in KEPT and PINNED.get(key) != value
 
 
 def taken_configs(
-    source: SourceTopic, link: LinkEntry, here: Capabilities, own: Mapping[str, str]
+    source: SourceTopic, link: LinkEntry, destination: Capabilities, own: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return what a mirror sets so that synced configs are its source's; `None`: nothing.
+    """Return a mirror's synced configs; `None` removes one.
 
-    Where its source has a default and the brokers here say something else, the default is set. What this version does
-    not know is left out. `own` is what it sets, or is to be made with: what somebody declared stays.
+    A source's default is set if the destination has another default. Configs that the brokers do not know are left
+    out. `own` are the current or declared configs; declared ones stay.
     """
     taken: dict[str, str | None] = {
-        key: value for key, value in PINNED.items() if key in here.configs and own.get(key, value) == value
+        key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
     }
     for key in sorted(synced_keys(link)):
-        known = here.configs.get(key)
+        known = destination.configs.get(key)
         if known is None:
             continue
         default = known.default
-        pinned = default if default is not None and here.defaults.get(key, default) != default else None
+        pinned = default if default is not None and destination.defaults.get(key, default) != default else None
         taken[key] = KEPT.get(key) or source.configs.get(key, PINNED.get(key, pinned))
     return taken
 
 
-# Links and mirrors as an inventory has them, from the ledger and what was seen of topics. Pure.
+# Links and mirrors in an inventory, from the ledger and the described topics. Pure.
 
 
 def laid_over(
@@ -238,12 +241,12 @@ def laid_over(
     is_wanted: Callable[[str], bool] | None,
     bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
-    """Return an inventory of topics with links and mirrors; what is a mirror is no topic in it.
+    """Return an inventory with links and mirrors instead of the mirrors' topics.
 
-    `found` are the ledger's entries, and topics with what they set themselves. `bindings` are all access rules.
+    `found` are the ledger's entries, topics, and their own configs. `bindings` are all access rules.
     """
     entries, topics, configs = found
-    names = {each.physical_name: address for address, each in inventory.items() if kind_of(address) == "topic"}
+    names = {observed.physical_name: address for address, observed in inventory.items() if kind_of(address) == "topic"}
 
     def becomes(topic: str) -> Resource | None:
         return inventory[names[topic]].resource if topic in names else None
@@ -251,58 +254,60 @@ def laid_over(
     no_topics = following(entries, topics) | announced(entries)
     followers = {names[topic] for topic in no_topics if topic in names}
     links = observed_links(entries, topics, cluster, configs, becomes, bindings=bindings)
-    kept = {address: each for address, each in inventory.items() if address not in followers}
-    return kept | {address: each for address, each in links.items() if is_wanted is None or is_wanted(address)}
+    resources = {address: observed for address, observed in inventory.items() if address not in followers}
+    return resources | {
+        address: observed for address, observed in links.items() if is_wanted is None or is_wanted(address)
+    }
 
 
 def shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: str) -> dict[str, TopicShown]:
-    """Return what a listing says of topics that are mirrors, by the names their broker gives them."""
+    """Return listed topics that are mirrors, by flat name."""
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
-    found = {}
-    for topic, kept in states.mirrors.items():
-        of = states.found(kept)
-        if kept.follows and of is not None:
-            follows = FollowedSource(states.status(kept), of[0], f"{of[1].source_cluster}/{kept.entry.source}")
-            address = address_of("mirror", cluster, kept.name)
-            found[topic] = TopicShown(address, len(topics[topic].replicas), None, following=follows)
-    return found
+    shown = {}
+    for topic, mirror in states.mirrors.items():
+        of = states.found(mirror)
+        if mirror.follows and of is not None:
+            follows = FollowedSource(states.status(mirror), of[0], f"{of[1].source_cluster}/{mirror.entry.source}")
+            address = address_of("mirror", cluster, mirror.name)
+            shown[topic] = TopicShown(address, len(topics[topic].replicas), None, following=follows)
+    return shown
 
 
 def following(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:
-    """Return the topics that are mirrors, by the names their broker gives them: those are no ordinary topics."""
+    """Return flat names of topics that are mirrors."""
     live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
-    return frozenset(topic for topic, kept in live.mirrors.items() if kept.follows)
+    return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.follows)
 
 
 def announced(entries: Entries) -> frozenset[str]:
-    """Return what is to become a mirror: a topic whose maker was killed is nobody's but its link's."""
+    """Return flat names of mirrors that are being created; they belong to their links only."""
     states = states_of(entries)
     return frozenset(
         topic
-        for topic, kept in states.mirrors.items()
-        if kept.entry.state == CREATING and states.found(kept) is not None
+        for topic, mirror in states.mirrors.items()
+        if mirror.entry.state == CREATING and states.found(mirror) is not None
     )
 
 
 def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
-    """Return those of some topics that are kept as mirrors, by the names their broker gives them.
+    """Return recorded mirrors among topics, by flat name.
 
-    Of what may not be described brokers tell no id: the ledger alone says that it is a mirror.
+    Brokers report no id of topics that may not be described, so only the ledger is read.
     """
     states = states_of(entries)
-    found: dict[str, MirrorTopic] = {}
+    mirrors: dict[str, MirrorTopic] = {}
     for topic in names:
-        kept = states.mirrors.get(topic)
-        of = None if kept is None else states.found(kept)
-        if kept is not None and of is not None and kept.follows:
-            found[topic] = mirror_in(cluster, kept.name, kept.entry, of, {}, 1)
-    return found
+        mirror = states.mirrors.get(topic)
+        of = None if mirror is None else states.found(mirror)
+        if mirror is not None and of is not None and mirror.follows:
+            mirrors[topic] = mirror_in(cluster, mirror.name, mirror.entry, of, {}, 1)
+    return mirrors
 
 
 def denials_in(entries: Entries) -> frozenset[AccessBinding]:
-    """Return the access rules by which links keep writers out of mirrors; some may not be made yet, or be gone."""
+    """Return the access rules that protect mirrors; some may not exist yet or any longer."""
     mirrors = states_of(entries).mirrors
-    return frozenset(denial(topic, each) for topic, kept in mirrors.items() for each in kept.denied)
+    return frozenset(denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
 
 
 def observed_links(
@@ -314,31 +319,31 @@ def observed_links(
     *,
     bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
-    """Return links and mirrors by their addresses, stopped ones too.
+    """Return links and mirrors by address, also stopped mirrors.
 
-    `configs` is what topics set themselves. `becomes` gives the ordinary topic that a mirror would be, by the name its
-    broker gives it.
+    `configs` are the topics' own configs. `becomes` returns the ordinary topic that a mirror would be, by flat
+    name.
     """
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
-    found = {
+    observed = {
         address_of("link", cluster, name): Observed(link_in(name, cluster, link), link.id, state=link_status(link))
         for name, link in sorted(states.links.items())
     }
-    for topic, kept in sorted(states.mirrors.items()):
-        of, seen = states.found(kept), topics[topic]
+    for topic, mirror in sorted(states.mirrors.items()):
+        of, seen = states.found(mirror), topics[topic]
         if of is None:
             continue
         sets = configs.get(topic, {}).items()
         own = {key: value for key, value in sets if is_declared(key, value) and key not in PASSING}
-        resource = mirror_in(cluster, kept.name, kept.entry, of, own, len(seen.replicas))
-        denied = tuple(each for each in kept.denied if denial(topic, each) in bindings)
+        resource = mirror_in(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
+        denied = tuple(principal for principal in mirror.denied if denial(topic, principal) in bindings)
         resource = resource.model_copy(update={"denied": denied}) if denied else resource
-        found[resource.address] = Observed(
+        observed[resource.address] = Observed(
             resource,
             seen.id,
             topic,
-            state=states.status(kept),
-            mirror=LiveMirror.of(kept.entry, becomes(topic) if kept.follows else None),
+            state=states.status(mirror),
+            mirror=LiveMirror.of(mirror.entry, becomes(topic) if mirror.follows else None),
             hidden=hidden_topic(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
-    return found
+    return observed

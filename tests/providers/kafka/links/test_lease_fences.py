@@ -187,13 +187,13 @@ def test_a_mirror_whose_maker_was_killed_after_its_topic_was_made_is_made_once(l
     linked.make_topic(topic, 1)
     linked.topic = topic
     creation = linked.creation()
-    real = MirrorCreation._identified
-    MirrorCreation._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
+    real = MirrorCreation._record_ids
+    MirrorCreation._record_ids = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
     try:
         with pytest.raises(KilledError):
             list(linked.other().east.apply([creation]))
     finally:
-        MirrorCreation._identified = real  # type: ignore[method-assign]
+        MirrorCreation._record_ids = real  # type: ignore[method-assign]
     assert linked.mirror in linked.site.seen()
     seen = linked.observe()
     assert linked.address not in seen
@@ -208,13 +208,13 @@ def test_a_mirror_whose_maker_was_killed_is_made_by_the_next_pass_and_its_topic_
     making = {"enabled": True, "filters": [{"name": kafka_prefix, "patternType": "prefixed"}]}
     linked = Linked.of(kafka_broker, kafka_prefix, partitions=1, autoCreate=making)
     wanted = {linked.topic: SourceTopic(partitions=1)}
-    real = MirrorCreation._identified
-    MirrorCreation._identified = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
+    real = MirrorCreation._record_ids
+    MirrorCreation._record_ids = lambda *_given: (_ for _ in ()).throw(KilledError)  # type: ignore[method-assign,assignment]
     try:
         with pytest.raises(KilledError):
             linked.other().links.syncs.make_mirrors(linked.link, wanted)
     finally:
-        MirrorCreation._identified = real  # type: ignore[method-assign]
+        MirrorCreation._record_ids = real  # type: ignore[method-assign]
     assert linked.mirror in linked.site.seen()
     assert linked.other().links.syncs.make_mirrors(linked.link, wanted) == {linked.mirror: None}
     assert linked.seen.status is _M.ACTIVE
