@@ -1,8 +1,7 @@
-"""Failback: the original source of a stopped mirror becomes a mirror of that mirror.
+"""Failback: the source of a stopped mirror becomes the mirror of that mirror.
 
-Brokers cannot cut the end of a log. A partition without own records only gets the new ones, by the inverted offset
-map. A partition with records that never reached the mirror is emptied and copied again, after these were kept in
-another topic or dropped.
+Brokers cannot cut the end of a log. Partitions with records that the mirror never got are emptied and copied again,
+after these records were copied elsewhere or dropped. Others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ if TYPE_CHECKING:
 
 
 _COUNT_LIMIT: Final = 200_000
-"""Limit of records that a plan reads to count them; of longer ranges only the first batch is read."""
+"""Largest range that a plan counts exactly; of longer ones it reads one batch and counts offsets."""
 
 
 @dataclass(frozen=True)
 class Failback:
-    """Makes topics of one cluster mirrors of their own mirrors."""
+    """Failback of topics of one cluster."""
 
     site: Site
     log: Callable[[str], TopicLog] | None
@@ -68,7 +67,7 @@ class Failback:
         """Make a topic the mirror of `of`, its own mirror. Idempotent per operation.
 
         Raises:
-            UserError: The topic does not exist, is not half of the link, is a mirror already, or the operation has
+            UserError: The topic does not exist, is not on the link or is already a mirror, or the operation has
             ended.
         """
         topic, seen = self._find_topic(full_name)
@@ -109,10 +108,10 @@ class Failback:
         """Return the offset maps of a mirror, stopped or not, by partition."""
         topic, seen = self._find_topic(full_name)
         entries = self.site.ledger.read(PROGRESS, MAP)
-        return {number: _map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
+        return {number: _read_map(entries, topic, number, seen.id) for number in range(len(seen.replicas))}
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
-        """Return the ranges of records from the offsets `cuts` on; partitions without such records are absent.
+        """Return the nonempty ranges of records from the offsets `cuts` on.
 
         Raises:
             UndeletableError: There are some, and brokers cannot delete records of the topic.
@@ -126,19 +125,18 @@ class Failback:
     def _diverged(self, topic: str, seen: TopicSeen, cuts: Mapping[int, int]) -> tuple[DivergedPartition, ...]:
         places = [(topic, number) for number in range(len(seen.replicas)) if number in cuts]
         ranges = []
-        for (_, number), at in sorted(bounds_of(self.site.client, places).items()):
-            start = max(at.start, cuts[number])
-            if start < at.end:
-                ranges.append(self._count_diverged(topic, number, start, at))
+        for (_, number), bounds in sorted(bounds_of(self.site.client, places).items()):
+            start = max(bounds.start, cuts[number])
+            if start < bounds.end:
+                ranges.append(self._count_diverged(topic, number, start, bounds))
         return tuple(diverged for diverged in ranges if diverged.records)
 
     def empty(self, mirror: MirrorSeen, operation: str) -> Mapping[int, TruncatedPartition]:
         """Empty partitions with records that the mirror never got, and return what was deleted.
 
-        If that is refused, the topic is left unchanged.
-
         Raises:
-            UserError: The operation neither drops nor keeps them, or brokers refuse the deletion.
+            UserError: The operation neither drops nor keeps them, or brokers refuse the deletion; the topic is
+            unchanged.
             StalePlanError: There are more of them than were approved.
         """
         full_name, link = mirror.name, mirror.link
@@ -178,10 +176,9 @@ class Failback:
         maps: Mapping[int, OffsetMap],
         operation: str,
     ) -> None:
-        """Record how much of its source a new mirror has, with the inverted map of the source.
+        """Record the progress of a new mirror, with the inverted offset map of its source.
 
-        `bounds` are those of the source; `maps` are the source's from when it was the mirror. Emptied partitions
-        begin at
+        `bounds` and `maps` are the source's, the latter from when it was a mirror. Emptied partitions restart at
         the start of the source's log.
 
         Raises:
@@ -222,7 +219,6 @@ class Failback:
             raise UndeletableError(message, hint=hint)
 
     def _undo_join(self, full_name: str, link: str, operation: str) -> None:
-        """Undo `join`: the topic is unchanged and ordinary again."""
         topic, seen = self._find_topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -235,7 +231,7 @@ class Failback:
         self.site.ledger.change(writer_of(link), decide)
 
     def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
-        from reconciler.providers.kafka.records.record_log import Place, batches  # noqa: PLC0415 - brings Arrow
+        from reconciler.providers.kafka.records.record_log import Place, batches  # noqa: PLC0415 - imports Arrow
         from reconciler.records.log import OffsetRange  # noqa: PLC0415 - as above
 
         place = Place(self.site.ledger.settings, self.site.cluster, topic, number, "read_committed")
@@ -253,8 +249,8 @@ class Failback:
     def _keep_diverged(
         self, full_name: str, ranges: Iterable[DivergedPartition], *, partitions: int, link: str, operation: str
     ) -> None:
-        """Copy diverged records into another topic exactly once; continues after a crash."""
-        from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - brings numpy
+        """Copy diverged records into another topic exactly once, also after a crash."""
+        from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - imports numpy
         from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
 
         if self.log is None:
@@ -263,7 +259,7 @@ class Failback:
         log = self.log(full_name)
         bounds = log.bounds()
         for diverged in ranges:
-            # Each operation owns its copies, so records that an earlier one kept are not taken for its own.
+            # Each operation owns its copies, so that records kept by an earlier one do not count as its own.
             begins = {diverged.partition: diverged.start}
             target = Target(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
@@ -275,11 +271,11 @@ class Failback:
                 self.may_go_on()
 
     def _side(self, side: str, partitions: int) -> tuple[str, str | None]:
-        """Return the topic for diverged records and its id; it is created or reshaped.
+        """Create or extend the topic for diverged records; return its name and id.
 
-        Its configs prevent expiry and compaction, and accept all records. Configs that users have set stay.
+        Its configs prevent expiry and compaction. Configs that users have set stay.
         """
-        from reconciler.providers.kafka.mounts import filling_configs  # noqa: PLC0415 - few keep anything
+        from reconciler.providers.kafka.mounts import filling  # noqa: PLC0415 - lazy import
 
         topic, seen = self.site.topic(side)
         wanted = filling_configs(self.site.capabilities().configs)
@@ -296,7 +292,7 @@ class Failback:
         return topic, seen.id
 
     def _forget_earlier(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
-        """Forget the progress of an earlier restore: it covers smaller offsets, or a deleted topic of this name."""
+        """Delete the progress of an earlier restore: it covers smaller offsets, or a deleted topic of this name."""
 
         def decide(entries: Entries) -> Changes:
             known = entries.get(progress_key(*place))
@@ -315,7 +311,7 @@ class Failback:
 
 def seals_of(site: Site) -> Seals:
     """Return the seals of a cluster's topics."""
-    from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
+    from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - lazy import
 
     return Seals(site.client, site.ledger)
 
@@ -333,7 +329,6 @@ def turned_round(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece
 def _partition_entries(
     place: tuple[str, str, int], pieces: tuple[Piece, ...], source_topic_id: str, bounds: Bounds
 ) -> dict[Key, Mapping[str, Any]]:
-    """Return the ledger entries, progress and map, of a partition that contains exactly these pieces."""
     topic, topic_id, number = place
     chunks = appended(Chunk(), pieces)
     through = pieces[-1].source_end if pieces else bounds.start
@@ -348,8 +343,8 @@ def _partition_entries(
     return {**written, progress_key(topic, number): progress}
 
 
-def _map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
-    from reconciler.providers.kafka.records.copy_progress import map_of  # noqa: PLC0415 - only who fails back pays
+def _read_map(entries: Entries, topic: str, number: int, topic_id: str) -> OffsetMap:
+    from reconciler.providers.kafka.records.copy_progress import map_of  # noqa: PLC0415 - lazy import
 
     known = entries.get(progress_key(topic, number), {})
     return map_of(entries, topic, number) if known.get("copy_id") in {None, topic_id} else OffsetMap((), 0)

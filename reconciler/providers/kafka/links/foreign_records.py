@@ -1,7 +1,7 @@
 """Find records in a mirror that its link did not copy: brokers accept every producer that access rules do not stop.
 
-The offset map has the offsets that the link wrote. The others are transaction markers, one per copying transaction,
-unreadable records of killed copiers, and foreign records.
+The offset map has the offsets that the link wrote. The others are markers, one per copying transaction, unreadable
+records of killed copiers, and foreign records.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ def foreign_records(
 ) -> dict[str, list[ForeignRecords]]:
     """Return foreign records in mirrors by full name, in order; topics that are no mirrors have none.
 
-    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives unreadable mirrors
-    and those
-    without a leader; without it the error is raised. Needs two requests per leader and the ledger; reads records
-    only if
-    the map does not explain all offsets.
+    `is_stopped` includes stopped mirrors, up to the last copied record. `on_unknown` receives mirrors that are
+    unreadable or have no leader; without it the error is raised. Reads records only if the map does not explain all
+    offsets.
 
     Raises:
         RetryableError: The cluster does not answer, or a partition has no leader.
@@ -68,7 +66,7 @@ def foreign_records(
                 end = ends[topic, number] if mirror.follows else min(ends[topic, number], partition.copied_to)
                 suspects = partition.suspects(OffsetRange(min(starts[topic, number], end), end))
                 if suspects:
-                    log = _log(site, topic, topics[topic].id)
+                    log = _open_log(site, topic, topics[topic].id)
                     by_mirror.setdefault(names[topic], []).extend(partition.read(log, suspects))
         except NotAuthorizedError as error:
             if on_unknown is None:
@@ -77,7 +75,7 @@ def foreign_records(
     return {name: of for name, of in by_mirror.items() if of}
 
 
-def _log(site: Site, topic: str, topic_id: str) -> TopicLog:
+def _open_log(site: Site, topic: str, topic_id: str) -> TopicLog:
     from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
     from reconciler.providers.kafka.security import as_admin  # noqa: PLC0415 - as above
 
@@ -87,12 +85,12 @@ def _log(site: Site, topic: str, topic_id: str) -> TopicLog:
 
 @dataclass(frozen=True)
 class _Partition:
-    """Records that a link wrote to one partition of a mirror."""
+    """One partition of a mirror, and what the link wrote to it."""
 
     number: int
     offsets: OffsetMap
     commits: int | None
-    """Number of transactions that left a marker; `None` if an earlier version copied without counting."""
+    """Transactions that left a marker; `None` if an earlier version copied without counting."""
 
     @classmethod
     def of(cls, entries: Entries, topic: str, topic_id: str, number: int) -> _Partition:
@@ -104,15 +102,14 @@ class _Partition:
 
     @property
     def copied_to(self) -> int:
-        """The offset after the last record of the link."""
+        """Offset after the last record of the link."""
         return max((piece.target_end for piece in self.offsets), default=0)
 
     def suspects(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
         A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not:
-        a marker
-        follows copied records.
+        a marker follows copied records.
         """
         gaps = list(self._gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))
@@ -133,7 +130,7 @@ class _Partition:
             yield OffsetRange(at, end)
 
     def read(self, log: TopicLog, gaps: Sequence[OffsetRange]) -> Iterator[ForeignRecords]:
-        """Yield the readable records in gaps, as runs without records of the link in between."""
+        """Yield runs of readable records in gaps, without records of the link in between."""
         spans = gaps if len(gaps) <= _READ_APART else [OffsetRange(gaps[0].start, gaps[-1].stop)]
         run: ForeignRecords | None = None
         for span in spans:
@@ -150,6 +147,5 @@ class _Partition:
             yield run
 
     def _is_ours_between(self, start: int, end: int) -> bool:
-        """Return whether the link wrote records between two offsets."""
         at = self.offsets.source_of(start)
         return self.offsets.source_of(end) != at

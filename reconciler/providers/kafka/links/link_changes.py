@@ -1,7 +1,7 @@
 """Create, change and delete mirrors: ledger first, copiers fenced.
 
-The end of mirroring is recorded first, so that no new copier starts. The mirror is shown as PENDING_STOPPED until
-all running copiers are fenced; a repeated request continues from there.
+The end of mirroring is recorded first, so that no copier starts. The mirror is PENDING_STOPPED until all running
+copiers are fenced; a repeated request continues from there.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ if TYPE_CHECKING:
 
 _MOVED: Final = frozenset({14, 15, 16})
 """The coordinator is loading, or has moved to another broker."""
-_AGAIN: Final = _MOVED | {51}
+_RETRIED: Final = _MOVED | {51}
 """Also: the coordinator is still ending a transaction of the fenced producer."""
 _PAUSE_S: Final = 0.05
 
 
 def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
-    """Fence producers and abort their open transactions; afterwards all their transactions are decided.
+    """Fence producers and abort their open transactions.
 
     Raises:
         RetryableError: A coordinator does not answer.
@@ -88,10 +88,10 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
     until = monotonic() + WAIT_S
     while left:
         answers = client.asked("fencing copiers", _init_producers, client, left)
-        left = [name for name, code in answers.items() if code in _AGAIN]
+        left = [name for name, code in answers.items() if code in _RETRIED]
         for name, code in answers.items():
-            if code and code not in _AGAIN:
-                raise error_of_code(code, "", what=f"transactional id {name}")
+            if code and code not in _RETRIED:
+                raise of_code(code, "", what=f"transactional id {name}")
         if left and monotonic() > until:
             message = f"{len(left)} copiers of cluster {client.name} could not be fenced, such as {left[0]}"
             raise RetryableError(message, hint="Its transaction coordinator does not answer: try again.")
@@ -100,14 +100,13 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
 
 
 def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[str, int]:
-    """Initialize the producer of each id at its coordinator, and return the error codes."""
-    from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415 - only who changes links pays
+    from kafka.protocol.metadata import CoordinatorType  # noqa: PLC0415 - lazy import
     from kafka.protocol.producer.transaction import InitProducerIdRequest  # noqa: PLC0415 - as above
 
     admin: Any = client.admin
     connections = admin._manager  # noqa: SLF001 - the library has no method for it
 
-    async def asked() -> dict[str, int]:
+    async def send() -> dict[str, int]:
         codes = {}
         coordinators = await admin._find_coordinator_ids(transactional_ids, key_type=CoordinatorType.TRANSACTION)  # noqa: SLF001
         for name, node in coordinators.items():
@@ -119,63 +118,62 @@ def _init_producers(client: KafkaClient, transactional_ids: list[str]) -> dict[s
                 connections.cluster._coordinators.pop((CoordinatorType.TRANSACTION, name), None)  # noqa: SLF001
         return codes
 
-    return dict(connections.run(asked))
+    return dict(connections.run(send))
 
 
 @dataclass(frozen=True)
 class LinkChanges:
-    """Changes one destination's links and mirrors."""
+    """Changes of one destination's links and mirrors."""
 
     site: Site
     may_go_on: Callable[[], None] = go_on
     """Called before every write; may raise, and the next process continues."""
 
     def ask(self, full_names: Mapping[str, str], verb: str, operation: str = "") -> dict[str, str | ReconcilerError]:
-        """Request a verb for mirrors, by full name with their links; return the topic ids, or why it is not legal.
-
-        Idempotent per operation.
-        """
-        topics = self._topics(full_names)
+        """Request a verb for mirrors, full names to links; return topic ids, or errors. Idempotent per operation."""
+        topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms(), operation)
 
         def decide(name: str, mirror: KeptMirror, states: States) -> KeptMirror:
             if verb == FAILOVER and mirror.opening is not None:
                 return mirror
-            return self._after(
-                mirror, asked_for(name, mirror.entry, states.found(mirror), verb, request), verb, operation
+            return self._apply_entry(
+                mirror, asked_for(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
             )
 
         return self._decide(full_names, topics, decide)
 
     def ask_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
         """Request a verb for mirrors; those that have carried it out already are unchanged."""
-        topics = self._topics(full_names)
+        topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
 
         def decide(name: str, mirror: KeptMirror, states: States) -> KeptMirror:
             if is_done(mirror.entry, verb):
                 return mirror
-            return self._after(mirror, asked_for(name, mirror.entry, states.found(mirror), verb, request), verb, "")
+            return self._apply_entry(
+                mirror, asked_for(name, mirror.entry, states.link_of(mirror), verb, request), verb, ""
+            )
 
         return self._decide(full_names, topics, decide)
 
-    def advance(self, full_name: str, link: str, to: MirrorStatus, asked: TransitionRequest) -> None:
-        """Move a mirror to the next state of its operation; a mirror that becomes ACTIVE is unsealed before.
+    def advance(self, full_name: str, link: str, to: MirrorStatus, request: TransitionRequest) -> None:
+        """Move a mirror to the next state of its operation; it is unsealed before it becomes ACTIVE.
 
         Raises:
             UserError: The mirror has another operation, or the transition is not legal.
         """
-        operation = asked.operation
+        operation = request.operation
 
         def decide(name: str, mirror: KeptMirror, _states: States) -> KeptMirror:
             if mirror.opening is not None and mirror.opening.id == operation:
                 return mirror
-            return self._after(mirror, advanced(name, mirror.entry, to, asked), "", operation)
+            return self._apply_entry(mirror, advanced(name, mirror.entry, to, request), "", operation)
 
         if to == ACTIVE:
             self._unseal({mirror_key(self.site.naming.physical(full_name))})
         names = {full_name: link}
-        (result,) = self._decide(names, self._topics(names), decide).values()
+        (result,) = self._decide(names, self._read_topics(names), decide).values()
         if isinstance(result, ReconcilerError):
             raise result
 
@@ -210,14 +208,14 @@ class LinkChanges:
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(name), decide)).links[name]
 
-    def _after(self, mirror: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
+    def _apply_entry(self, mirror: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
         if not entry.is_stopped or mirror.entry.is_stopped:
             return replace(mirror, entry=entry)
         by_hand = Operation("", FAILOVER)  # No process drives it; the user repeats the request after a crash.
         ended = by_hand if verb == FAILOVER else mirror.entry.operation or Operation(operation, verb)
         return replace(mirror, entry=entry, opening=ended)
 
-    def _topics(self, full_names: Iterable[str]) -> dict[str, TopicSeen]:
+    def _read_topics(self, full_names: Iterable[str]) -> dict[str, TopicSeen]:
         return self.site.seen([self.site.naming.physical(name) for name in full_names])
 
     def _decide(
@@ -234,19 +232,17 @@ class LinkChanges:
         for link in sorted(set(full_names.values())):
             names = [name for name, of in full_names.items() if of == link]
             try:
-                self._shut(link, self._write(link, names, topics, decide, results), topics)
+                self._fence_and_open(link, self._write_decisions(link, names, topics, decide, results), topics)
             except LeaseError:
                 raise
             except ReconcilerError as error:
                 results |= {name: error for name in names if not isinstance(results.get(name), ReconcilerError)}
         return results
 
-    def _shut(self, link: str, shut: Mapping[str, KeptMirror], before: Mapping[str, TopicSeen]) -> None:
-        """Fence the copiers of mirrors, and open those that are no longer mirrored."""
+    def _fence_and_open(self, link: str, shut: Mapping[str, KeptMirror], before: Mapping[str, TopicSeen]) -> None:
         self.may_go_on()
         # Read partitions after the ledger was written: a copier of a newer one may have read the ledger before. The
-        # broker
-        #     may lag behind the earlier answer, so both count.
+        # broker may lag behind the earlier answer, so both count.
         now = self.site.seen(shut)
         fence(
             self.site.client,
@@ -256,9 +252,9 @@ class LinkChanges:
                 for number in range(max(len(seen[topic].replicas) for seen in (before, now) if topic in seen))
             ],
         )
-        self._open(link, [topic for topic, mirror in shut.items() if mirror.opening is not None])
+        self._open_topics(link, [topic for topic, mirror in shut.items() if mirror.opening is not None])
 
-    def _write(
+    def _write_decisions(
         self,
         link: str,
         names: Iterable[str],
@@ -266,7 +262,6 @@ class LinkChanges:
         decide: Callable[[str, KeptMirror, States], KeptMirror],
         results: dict[str, str | ReconcilerError],
     ) -> dict[str, KeptMirror]:
-        """Write the decisions for mirrors of one link, and return the mirrors by flat name."""
         shut: dict[str, KeptMirror] = {}
 
         def changes(entries: Entries) -> Changes:
@@ -291,8 +286,8 @@ class LinkChanges:
         self.site.ledger.change(writer_of(link), changes)
         return shut
 
-    def _open(self, link: str, topics: Iterable[str]) -> None:
-        """Record that mirrors are ordinary topics, after all copiers are fenced."""
+    def _open_topics(self, link: str, topics: Iterable[str]) -> None:
+        """Call only after all copiers are fenced."""
         opened = {mirror_key(topic) for topic in topics}
         if not opened:
             return
@@ -307,7 +302,7 @@ class LinkChanges:
 
         self._unseal(opened)
         self.may_go_on()
-        _lift(self.site, lambda topic, _kept: mirror_key(topic) in opened)
+        _remove_denials(self.site, lambda topic, _mirror: mirror_key(topic) in opened)
         self.site.ledger.change(writer_of(link), decide)
 
     def _unseal(self, opened: Collection[Key]) -> None:
@@ -317,7 +312,7 @@ class LinkChanges:
         for _, topic in sorted(opened):
             mirror = mirrors.get(str(topic))
             if mirror is not None and mirror.topic_id is not None and seal_key(mirror.topic_id) in shut:
-                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - only who swaps roles pays
+                from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - lazy import
 
                 self.may_go_on()
                 Seals(self.site.client, self.site.ledger).take_off(mirror.topic_id)
@@ -330,7 +325,7 @@ _ALL: Final = (*STATES, PROGRESS, MAP)
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewMirror:
     """A new mirror: its source's full name and shape, and its own configs."""
 
     source: str
@@ -343,16 +338,15 @@ class New:
 
 @dataclass(frozen=True)
 class MirrorCreation:
-    """Creates and deletes mirrors of one destination."""
+    """Creation and deletion of one destination's mirrors."""
 
     site: Site
     may_go_on: Callable[[], None] = go_on
 
-    def make(self, link: str, wanted: Mapping[str, New]) -> dict[str, str | ReconcilerError]:
-        """Create mirrors of a link, by full name; return the topic ids, or errors.
+    def make(self, link: str, wanted: Mapping[str, NewMirror]) -> dict[str, str | ReconcilerError]:
+        """Create mirrors of a link, by full name; return topic ids, or errors. Existing mirrors are unchanged.
 
-        Each is recorded before its topic is created, and gets the topic's id afterwards. Existing ones are
-        unchanged.
+        Each is recorded before its topic is created, and gets the topic's id afterwards.
 
         Raises:
             UserError: The link does not exist.
@@ -370,10 +364,13 @@ class MirrorCreation:
         hidden |= {name: unshown[topic] for name, topic in absent.items() if topic in unshown}
         wanted = {name: new for name, new in wanted.items() if name not in hidden}
         states = self._announce(link, wanted, existing, results)
-        found_link = states.link(link)
+        link_entry = states.link(link)
         capabilities = self.site.capabilities()
         shapes = {
-            name: (new.of.partitions, self._configs(new, taken_configs(new.of, found_link, capabilities, new.configs)))
+            name: (
+                new.of.partitions,
+                self._merge_configs(new, taken_configs(new.of, link_entry, capabilities, new.configs)),
+            )
             for name, new in wanted.items()
             if name not in results
         }
@@ -383,13 +380,13 @@ class MirrorCreation:
             except ReconcilerError as error:
                 results[name] = error
                 del shapes[name]
-        from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - lazy import
 
         deny(self.site, link, {self.site.naming.physical(name): wanted[name].denied for name in shapes})
-        made = self.site.make(shapes, self.may_go_on)
-        ids = {name: topic_id for name, topic_id in made.items() if isinstance(topic_id, str)}
+        results_by_name = self.site.make(shapes, self.may_go_on)
+        ids = {name: topic_id for name, topic_id in results_by_name.items() if isinstance(topic_id, str)}
         self._record_ids(link, ids)
-        return {**results, **made, **hidden}
+        return {**results, **results_by_name, **hidden}
 
     def delete(self, link: str, full_name: str, topic_id: str | None) -> None:
         """Delete a mirror and its entries; does nothing if it is deleted already.
@@ -404,23 +401,22 @@ class MirrorCreation:
         if seen is not None:
             states = self.site.states()
             mirror = states.mirror(topic, full_name, seen.id)
-            check_deletable(full_name, mirror.entry, states.found(mirror))
+            check_deletable(full_name, mirror.entry, states.link_of(mirror))
             deleted = self.site.remove({full_name: topic_id or seen.id}, self.may_go_on)[full_name]
             if isinstance(deleted, ReconcilerError):
                 raise deleted
         elif unshown := self._uncertain_topics({topic}):
             raise unshown[topic]
         self.may_go_on()
-        _lift(self.site, lambda name, _kept: name == topic)
+        _remove_denials(self.site, lambda name, _mirror: name == topic)
         self.site.ledger.change(writer_of(link), lambda entries: _removals(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
-        """Remove a link and the entries of its stopped mirrors, which are ordinary topics from then on (F-C-091).
+        """Remove a link and the entries of its stopped mirrors, which stay as ordinary topics (F-C-091).
 
         Raises:
             BlockedError: It has mirrors that are not stopped.
-            NotAuthorizedError: One of its mirrors may not be described, so that brokers do not report whether it
-            exists.
+            NotAuthorizedError: A mirror may not be described, so that brokers do not report whether it exists.
         """
         ids = {topic: seen.id for topic, seen in self.site.seen().items()}
         silent = [topic for topic, mirror in self.site.states().of(name) if mirror.follows and topic not in ids]
@@ -441,7 +437,7 @@ class MirrorCreation:
 
         self.may_go_on()
         # Announced mirrors have no topic id, and their topics may not exist.
-        _lift(
+        _remove_denials(
             self.site,
             lambda topic, mirror: mirror.link == name and not (mirror.topic_id and mirror.topic_id == ids.get(topic)),
         )
@@ -457,11 +453,11 @@ class MirrorCreation:
     def _announce(
         self,
         link: str,
-        wanted: Mapping[str, New],
+        wanted: Mapping[str, NewMirror],
         existing: Mapping[str, TopicSeen],
         results: dict[str, str | ReconcilerError],
     ) -> States:
-        """Record the mirrors to create, and forget entries of earlier topics of these names."""
+        """Also forget entries of earlier topics of these names."""
 
         def decide(entries: Entries) -> Changes:
             states = states_of(entries)
@@ -477,7 +473,7 @@ class MirrorCreation:
                 if done is not None:
                     results[name] = done
                 elif (before := states.mirrors.get(topic)) is None or before.entry.state != CREATING:
-                    made = self._new(link, name, new, states)
+                    made = self._new_mirror(link, name, new, states)
                     if before is not None:  # Keep the denials of the earlier topic, so that they are removed or reused.
                         made = replace(made, denied=before.denied)
                     changes |= {**_removals(entries, {topic}), **mirror_changes(topic, made)}
@@ -486,12 +482,8 @@ class MirrorCreation:
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(link), decide, *_ALL))
 
-    def _existing_id(self, link: str, name: str, new: New, states: States, seen: TopicSeen | None) -> str | None:
-        """Return the id of an existing mirror, or `None` if it is to be created.
-
-        Raises:
-            UserError: The name is taken or does not match the link's naming, or a config is synced.
-        """
+    def _existing_id(self, link: str, name: str, new: NewMirror, states: States, seen: TopicSeen | None) -> str | None:
+        """Return the id of an existing mirror, or `None` if it is to be created."""
         current = states.link(link)
         check_mirrored(name, new.source, (link, current))
         check_own(name, synced_configs(current), new.configs)
@@ -505,7 +497,7 @@ class MirrorCreation:
             return None  # Created, but the answer was lost.
         raise differs(name)
 
-    def _new(self, link: str, name: str, new: New, states: States) -> KeptMirror:
+    def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> KeptMirror:
         entry = MirrorEntry(
             states.link(link).id,
             new.source,
@@ -535,7 +527,7 @@ class MirrorCreation:
     def _reshape(self, name: str, seen: TopicSeen, shape: tuple[int, Mapping[str, str]]) -> None:
         """Update a topic whose creator crashed to the current shape of its source.
 
-        Only topics with the pinned configs: others may have been created by another user under this name.
+        Topics without the pinned configs may have been created by another user under this name, and stay.
         """
         ((_, configs),) = self.site.client.configs([seen.name])
         own = {} if isinstance(configs, int) else own_values(configs)
@@ -549,17 +541,16 @@ class MirrorCreation:
         return all(at.end == 0 for at in bounds_of(self.site.client, places).values())
 
     @staticmethod
-    def _configs(new: New, taken: Mapping[str, str | None]) -> dict[str, str]:
+    def _merge_configs(new: NewMirror, taken: Mapping[str, str | None]) -> dict[str, str]:
         return {**new.configs, **{key: value for key, value in taken.items() if value is not None}}
 
 
-def _lift(site: Site, is_meant: Callable[[str, KeptMirror], bool]) -> None:
-    """Remove the denials of matching mirrors."""
+def _remove_denials(site: Site, is_meant: Callable[[str, KeptMirror], bool]) -> None:
     denied = {
         topic: mirror for topic, mirror in site.states().mirrors.items() if mirror.denied and is_meant(topic, mirror)
     }
     if denied:
-        from reconciler.providers.kafka.links.link_groups import lift  # noqa: PLC0415 - plans need none of it
+        from reconciler.providers.kafka.links.link_groups import lift  # noqa: PLC0415 - lazy import
 
         lift(site, denied)
 

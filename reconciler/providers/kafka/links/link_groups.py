@@ -1,8 +1,7 @@
 """Sync group offsets and access rules of a link, and keep other writers out of its mirrors.
 
-Brokers do not report who committed an offset. Synced offsets are recorded in the ledger with the previous one
-before
-they are committed; any other offset is the group's own commit, and wins.
+Brokers do not report who committed an offset. Synced offsets are recorded with the previous ones before they are
+committed; any other offset is the group's own commit, and wins.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ if TYPE_CHECKING:
 
 
 BROUGHT: Final = "brought"
-"""Kind of entries of groups: the synced and the previous offset by topic and partition."""
-_MEMBERS: Final = frozenset({25, 68, 82})
+"""Kind of entries of groups: synced and previous offset by topic and partition."""
+_HAS_MEMBERS: Final = frozenset({25, 68, 82})
 """Error codes of groups with members: UNKNOWN_MEMBER_ID, NON_EMPTY_GROUP and similar."""
 
 _Committed = dict[tuple[str, int], GroupPosition]
@@ -65,7 +64,7 @@ _Committed = dict[tuple[str, int], GroupPosition]
 
 def group_versions(site: Site, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
     """Return a digest of each group's commits, or why they may not be read."""
-    readable, refused = _readable(site, [group for group in group_states(site.client) if is_wanted(group)])
+    readable, refused = _try_committed(site, [group for group in group_states(site.client) if is_wanted(group)])
     versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in readable.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
@@ -75,18 +74,18 @@ def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets
     existing = site.seen()
     return {
         group: {(site.naming.full_name(topic), number): at for (topic, number), at in of.items() if topic in existing}
-        for group, of in _committed(site, groups).items()
+        for group, of in _read_committed(site, groups).items()
     }
 
 
 def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Commit synced offsets for groups in mirrors; they are recorded in the ledger first."""
-    return _OffsetSync(site, groups).brought() if groups else {}
+    """Record synced offsets in the ledger, then commit them for groups in mirrors."""
+    return _OffsetSync(site, groups).run() if groups else {}
 
 
 def release(site: Site, link: str, topic: str) -> None:
-    """Record the offsets of groups in a topic as synced, so that its source overrides them from now on."""
-    current, _ = _readable(site, group_states(site.client))  # unreadable groups were not synced either
+    """Record the offsets of groups in a topic as synced, so that its source overrides them."""
+    current, _ = _try_committed(site, group_states(site.client))  # unreadable groups were not synced either
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
     read = {group: of for group, of in read.items() if of}
 
@@ -97,7 +96,9 @@ def release(site: Site, link: str, topic: str) -> None:
             known = _parse_offsets(entries.get(key, {}))
             own = {place: at for place, at in of.items() if not _is_ours(at, known.get(place, ()))}
             if own:
-                changes[key] = _document({**known, **{place: (at.offset, at.offset) for place, at in own.items()}})
+                changes[key] = _format_offsets(
+                    {**known, **{place: (at.offset, at.offset) for place, at in own.items()}}
+                )
         return changes
 
     site.ledger.change(writer_of(link), decide, BROUGHT)
@@ -105,7 +106,7 @@ def release(site: Site, link: str, topic: str) -> None:
 
 @dataclass
 class _OffsetSync:
-    """Sync of group offsets over one state of ledger and groups; each offset map is read once."""
+    """Sync of group offsets over one read of ledger and groups."""
 
     site: Site
     groups: Mapping[str, GroupOffsets]
@@ -119,22 +120,21 @@ class _OffsetSync:
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
         self.members = {name for name, seen in group_states(self.site.client).items() if seen.has_members}
-        self.there, self.refused = _readable(self.site, self.groups)
+        self.committed, self.refused = _try_committed(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
-    def brought(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-        """Record the offsets, and then commit them."""
+    def run(self) -> dict[str, GroupOffsetsResult | ReconcilerError]:
         results: dict[str, GroupOffsetsResult | ReconcilerError] = {**self.refused}
         by_link: dict[str, dict[str, _Committed]] = defaultdict(dict)
         clamped: set[str] = set()
         for group, offsets in self.groups.items():
             if group in self.refused:
                 continue
-            wanted, is_clamped = self._wanted(offsets)
+            wanted, is_clamped = self._translate(offsets)
             if is_clamped:
                 clamped.add(group)
             if group in self.members and wanted:
-                results[group] = GroupOffsetsResult(reading=self._names(wanted))
+                results[group] = GroupOffsetsResult(reading=self._full_names(wanted))
                 continue
             for place, at in wanted.items():
                 by_link[self.states.mirrors[place[0]].link].setdefault(group, {})[place] = at
@@ -151,7 +151,7 @@ class _OffsetSync:
         def decide(entries: Entries) -> Changes:
             changes: dict[Key, Any] = {}
             for group, of in wanted.items():
-                key, current = (BROUGHT, link, group), self.there.get(group, {})
+                key, current = (BROUGHT, link, group), self.committed.get(group, {})
                 known = _parse_offsets(entries.get(key, {}))
                 own = {place for place, at in of.items() if _is_own(current.get(place), at, known.get(place, ()))}
                 self.own[group] = (self.own[group] - of.keys()) | own
@@ -161,9 +161,12 @@ class _OffsetSync:
                     if current.get(place) != at and _is_ours(current.get(place), known.get(place, ()))
                 }
                 self._news[group] = {**self._news.get(group, {}), **news}
-                after = {**known, **{place: (at.offset, _offset(current.get(place))) for place, at in news.items()}}
+                after = {
+                    **known,
+                    **{place: (at.offset, _offset_or_unset(current.get(place))) for place, at in news.items()},
+                }
                 if after != known:
-                    changes[key] = _document(after)
+                    changes[key] = _format_offsets(after)
             return changes
 
         self.site.ledger.change(writer_of(link), decide, BROUGHT)
@@ -172,14 +175,14 @@ class _OffsetSync:
         news = self._news.get(group, {})
         try:
             if news and not self._commit(group, news):
-                return GroupOffsetsResult(reading=self._names(news))
+                return GroupOffsetsResult(reading=self._full_names(news))
         except ReconcilerError as error:
             return error
         return GroupOffsetsResult(
-            is_changed=bool(news), is_clamped=is_clamped, own=self._names(self.own.get(group, ()))
+            is_changed=bool(news), is_clamped=is_clamped, own=self._full_names(self.own.get(group, ()))
         )
 
-    def _wanted(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
+    def _translate(self, offsets: GroupOffsets) -> tuple[_Committed, bool]:
         """Return a group's offsets in mirrors, and whether a mirror is behind one of them."""
         positions: _Committed = {}
         is_clamped = False
@@ -191,7 +194,7 @@ class _OffsetSync:
             if number >= len(self.topics[topic].replicas):
                 is_clamped = True
                 continue
-            known = self._map(topic, number)
+            known = self._read_map(topic, number)
             at = known.target_of(position.offset)
             if at is None:
                 at = max((piece.target_end for piece in known), default=0)
@@ -199,14 +202,14 @@ class _OffsetSync:
             positions[topic, number] = GroupPosition(at, position.metadata)
         return positions, is_clamped
 
-    def _map(self, topic: str, number: int) -> OffsetMap:
+    def _read_map(self, topic: str, number: int) -> OffsetMap:
         if (topic, number) not in self._maps:
             self._maps[topic, number] = map_of(self.entries, topic, number)
         return self._maps[topic, number]
 
     def _commit(self, group: str, offsets: _Committed) -> bool:
-        """Commit for a group without members; return whether that was possible."""
-        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - only syncing needs it
+        """Return whether the group had no members, so that offsets were committed."""
+        from kafka.structs import OffsetAndMetadata, TopicPartition  # noqa: PLC0415 - lazy import
 
         offsets_by_partition = {
             TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()
@@ -217,13 +220,13 @@ class _OffsetSync:
         )
         for place, answer in answers.items():
             code = getattr(answer, "errno", 0)
-            if code in _MEMBERS:
+            if code in _HAS_MEMBERS:
                 return False
             if code:
                 raise error_of_code(code, "", what=f"group {group}: {place.topic}, partition {place.partition}")
         return True
 
-    def _names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    def _full_names(self, places: Iterable[tuple[str, int]]) -> tuple[str, ...]:
         return tuple(sorted({self.site.naming.full_name(topic) for topic, _ in places}))
 
 
@@ -233,11 +236,11 @@ def _is_ours(current: GroupPosition | None, synced: tuple[int, ...]) -> bool:
 
 
 def _is_own(current: GroupPosition | None, wanted: GroupPosition, synced: tuple[int, ...]) -> bool:
-    """Return whether a group has committed an offset itself that differs from the synced one."""
-    return not _is_ours(current, synced) and _offset(current) != wanted.offset
+    """Return whether a group has committed an offset itself, other than the synced one."""
+    return not _is_ours(current, synced) and _offset_or_unset(current) != wanted.offset
 
 
-def _offset(position: GroupPosition | None) -> int:
+def _offset_or_unset(position: GroupPosition | None) -> int:
     return -1 if position is None else position.offset
 
 
@@ -245,36 +248,34 @@ def _parse_offsets(document: Mapping[str, Any]) -> dict[tuple[str, int], tuple[i
     return {(topic, int(number)): tuple(pair) for topic, of in document.items() for number, pair in of.items()}
 
 
-def _document(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, Any]:
+def _format_offsets(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[str, Any]:
     by_topic: dict[str, dict[str, list[int]]] = defaultdict(dict)
     for (topic, number), pair in synced.items():
         by_topic[topic][str(number)] = list(pair)
     return dict(by_topic)
 
 
-def _committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
-    """Return committed offsets by brokers' topic names, without missing groups."""
-    return _positions(committed_offsets_of(site.client, groups))
+def _read_committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
+    return _to_positions(committed_by(site.client, groups))
 
 
-def _readable(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
-    """Return committed offsets of readable groups, and errors of the others."""
-    committed, refused = readable_offsets_of(site.client, groups)
-    return _positions(committed), refused
+def _try_committed(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
+    committed, refused = readable_by(site.client, groups)
+    return _to_positions(committed), refused
 
 
-def _positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[str, _Committed]:
+def _to_positions(committed: Mapping[str, Mapping[tuple[str, int], Any]]) -> dict[str, _Committed]:
     return {
         group: {place: GroupPosition(at.offset, at.metadata or "") for place, at in of.items()}
         for group, of in committed.items()
     }
 
 
-# Access rules of a link are recorded in the ledger before they are created and until they are deleted, so that none is
-#     left without an owner.
+# Access rules of a link are recorded before they are created, until they are deleted, so that none is left without an
+# owner.
 
 
-_NONE: Final[RuleFields] = {}
+_NO_RULES: Final[RuleFields] = {}
 _FEW: Final = 3
 
 
@@ -284,19 +285,19 @@ def rules(site: Site) -> AccessRules:
     Raises:
         NotAuthorizedError: The principal may not read them.
     """
-    return _rules(site, site.seen())
+    return _read_rules(site, site.seen())
 
 
-def _rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
-    bindings, ours = _bindings(site), denials_in(site.ledger.read())
-    by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
+def _read_rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
+    bindings, ours = _read_bindings(site), denials_in(site.ledger.read())
+    by_carrier = placed([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
         {name: rule_fields(acls) for name, acls in by_carrier.topics.items()},
         {name: rule_fields(acls) for name, acls in by_carrier.namespaces.items()},
     )
 
 
-def _bindings(site: Site) -> list[AccessBinding]:
+def _read_bindings(site: Site) -> list[AccessBinding]:
     bindings, code = read_bindings(site.client)
     if code:
         raise error_of_code(code, "access rules cannot be read", what=f"cluster {site.cluster}")
@@ -304,62 +305,63 @@ def _bindings(site: Site) -> list[AccessBinding]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Rule changes of a mirror, by its broker's name, or of a namespace, and the rules that the link owns then."""
+class _RuleChange:
+    """Rule changes of a mirror, by flat name, or of a namespace, and the rules that the link owns then."""
 
     name: str
     is_namespace: bool
     changes: Mapping[str, tuple[str, ...] | None]
-    there: RuleFields
+    current: RuleFields
     before: RuleFields
     own: Mapping[str, tuple[str, ...]]
 
 
 def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
-    """Sync access rules of a source to the link's mirrors and known namespaces; return the number of changed ones.
+    """Sync access rules of a source to mirrors and known namespaces; return the number of changed ones.
 
     Raises:
         UserError: The link does not exist.
     """
     topics = site.seen()
     states = site.states().live({name: seen.id for name, seen in topics.items()})
-    places = _places(site, states, link, wanted, _rules(site, topics))
+    places = _plan_rule_changes(site, states, link, wanted, _read_rules(site, topics))
     if not any(place.changes or place.own != place.before for place in places):
         return 0
     site.ledger.change(writer_of(link), lambda entries: _rule_entries(entries, link, places, is_done=False))
     binds, unbinds = (_bindings_of_changes(site, places, is_new=is_new) for is_new in (True, False))
-    _check(create_bindings(site.client, sorted(binds - unbinds)) if binds - unbinds else [], site)
-    _check(delete_bindings(site.client, sorted(unbinds - binds)) if unbinds - binds else [], site)
+    _raise_errors(create_bindings(site.client, sorted(binds - unbinds)) if binds - unbinds else [], site)
+    _raise_errors(delete_bindings(site.client, sorted(unbinds - binds)) if unbinds - binds else [], site)
     site.ledger.change(writer_of(link), lambda entries: _rule_entries(entries, link, places, is_done=True))
     return sum(bool(place.changes) for place in places)
 
 
 def _split_rules(fields: RuleFields) -> RuleFields:
-    """Return rules as brokers store them: one resource type and name each, with its supported operations."""
+    """Brokers store one resource type and name a rule, with its supported operations."""
     return rule_fields(namespace_rules_apart((rule_at(*rule) for rule in fields.items()), OPERATIONS))
 
 
-def _places(site: Site, states: States, link: str, wanted: AccessRules, current: AccessRules) -> list[_Place]:
+def _plan_rule_changes(
+    site: Site, states: States, link: str, wanted: AccessRules, current: AccessRules
+) -> list[_RuleChange]:
     places = []
     for topic, mirror in states.of(link):
         if mirror.follows:
-            rules_now, before = current.topics.get(mirror.name, _NONE), mirror.entry.rules
-            changes, own = brought(rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NONE)))
-            places.append(_Place(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
+            rules_now, before = current.topics.get(mirror.name, _NO_RULES), mirror.entry.rules
+            changes, own = brought(rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES)))
+            places.append(_RuleChange(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
     known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
-        rules_now, before = current.namespaces.get(name, _NONE), of_link.get(name, _NONE)
-        changes, own = brought(rules_now, before, _split_rules(wanted.namespaces.get(name, _NONE)))
-        places.append(_Place(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
+        rules_now, before = current.namespaces.get(name, _NO_RULES), of_link.get(name, _NO_RULES)
+        changes, own = brought(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
+        places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
     return places
 
 
-def _bindings_of_changes(site: Site, places: list[_Place], *, is_new: bool) -> set[AccessBinding]:
-    """Return the bindings of changed rules, after the change or before it."""
+def _bindings_of_changes(site: Site, places: list[_RuleChange], *, is_new: bool) -> set[AccessBinding]:
     bindings: set[AccessBinding] = set()
     for place in places:
         for path, after in place.changes.items():
-            operations = after if is_new else place.there.get(path)
+            operations = after if is_new else place.current.get(path)
             if operations and place.is_namespace:
                 bindings.update(bindings_of_namespace(site.naming.prefix(place.name), [rule_at(path, operations)]))
             elif operations:
@@ -367,13 +369,13 @@ def _bindings_of_changes(site: Site, places: list[_Place], *, is_new: bool) -> s
     return bindings
 
 
-def _rule_entries(entries: Entries, link: str, places: list[_Place], *, is_done: bool) -> Changes:
-    """Return the ledger changes: the link's rules; until they are bound, its previous ones as well."""
+def _rule_entries(entries: Entries, link: str, places: list[_RuleChange], *, is_done: bool) -> Changes:
+    """Include the link's previous rules until the new ones are bound."""
     states = states_of(entries)
     changes: dict[Key, Mapping[str, object] | None] = {}
     of_link = dict(states.link(link).rules)
     for place in places:
-        own = dict(place.own) if is_done else _both(place.before, place.own)
+        own = dict(place.own) if is_done else _merge_rules(place.before, place.own)
         mirror = states.mirrors.get(place.name)
         if place.is_namespace:
             of_link.pop(place.name, None)
@@ -386,25 +388,23 @@ def _rule_entries(entries: Entries, link: str, places: list[_Place], *, is_done:
     return changes
 
 
-def _both(before: RuleFields, own: RuleFields) -> dict[str, tuple[str, ...]]:
+def _merge_rules(before: RuleFields, own: RuleFields) -> dict[str, tuple[str, ...]]:
     paths = sorted({*before, *own})
     return {path: tuple(sorted({*before.get(path, ()), *own.get(path, ())})) for path in paths}
 
 
-def _check(answers: list[tuple[int, str]], site: Site) -> None:
+def _raise_errors(answers: list[tuple[int, str]], site: Site) -> None:
     for code, message in answers:
         if code:
             raise error_of_code(code, message, what=f"access rules of cluster {site.cluster}")
 
 
 # Protection of mirrors: WRITE is denied to all principals that a rule allows to write, except the link. Denials are
-#     recorded in the ledger before they are created and until they are removed. If mirroring ends in between, the
-#     denials
-#     are removed again.
+# recorded before they are created, until they are removed, also if mirroring ends in between.
 
 
 def protect(site: Site, link: str) -> int:
-    """Update the denials on a link's mirrors to the current access rules; return the number of changed mirrors.
+    """Update the denials on a link's mirrors to the access rules; return the number of changed mirrors.
 
     Raises:
         NotAuthorizedError: The principal may not read or change access rules.
@@ -417,13 +417,13 @@ def protect(site: Site, link: str) -> int:
         return 0
     topics = site.client.topics(mirrors)
     silent = _uncertain_mirrors(site, mirrors, topics)
-    bindings = frozenset(_bindings(site))
+    bindings = frozenset(_read_bindings(site))
     wanted: dict[str, tuple[str, ...]] = {}
     for topic, mirror in mirrors.items():
         if topic in silent:
             continue  # the mirror may still exist, so its rules stay
         is_mirror = mirror.follows and topic in topics and topics[topic].id == mirror.topic_id
-        wanted[topic] = _writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
+        wanted[topic] = _find_writers(site, topic, mirror.denied, bindings) if is_on and is_mirror else ()
     open_to_all = sorted(mirrors[topic].name for topic, principals in wanted.items() if EVERYONE in principals)
     changed = deny(
         site, link, {topic: principals for topic, principals in wanted.items() if EVERYONE not in principals}, bindings
@@ -442,7 +442,9 @@ def _uncertain_mirrors(site: Site, mirrors: Mapping[str, KeptMirror], topics: Ma
     return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.unshown(absent).keys()
 
 
-def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[AccessBinding]) -> tuple[str, ...]:
+def _find_writers(
+    site: Site, topic: str, denied: tuple[str, ...], bindings: frozenset[AccessBinding]
+) -> tuple[str, ...]:
     own = site.capabilities().access.principal
     if own is None:
         message = f"cluster {site.cluster}: as whom its brokers know the link cannot be told"
@@ -453,11 +455,11 @@ def _writers(site: Site, topic: str, denied: tuple[str, ...], bindings: frozense
 def deny(
     site: Site, link: str, wanted: Mapping[str, tuple[str, ...]], bindings: frozenset[AccessBinding] | None = None
 ) -> int:
-    """Deny writing to mirrors, by flat name, to exactly these principals; return the number of changed mirrors."""
+    """Deny exactly these principals writing to mirrors, by flat name; return the number of changed mirrors."""
     mirrors = {topic: mirror for topic, mirror in site.states().mirrors.items() if topic in wanted}
     if not any(mirror.denied or wanted[topic] for topic, mirror in mirrors.items()):
         return 0
-    existing = frozenset(_bindings(site)) if bindings is None else bindings
+    existing = frozenset(_read_bindings(site)) if bindings is None else bindings
     due = {
         topic: mirror
         for topic, mirror in mirrors.items()
@@ -467,20 +469,22 @@ def deny(
         return 0
     site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=False))
     binds = {denial(topic, who) for topic in due for who in wanted[topic]} - existing
-    unbinds = {mirror for topic in due for mirror in _removed_denials(topic, mirrors[topic], wanted[topic])} & existing
-    _check(create_bindings(site.client, sorted(binds)) if binds else [], site)
-    _check(delete_bindings(site.client, sorted(unbinds)) if unbinds else [], site)
+    unbinds = {
+        binding for topic in due for binding in _removed_denials(topic, mirrors[topic], wanted[topic])
+    } & existing
+    _raise_errors(create_bindings(site.client, sorted(binds)) if binds else [], site)
+    _raise_errors(delete_bindings(site.client, sorted(unbinds)) if unbinds else [], site)
     entries = site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=True))
     current = states_of(entries).mirrors
-    late = [mirror for mirror in binds if mirror.name not in current or not current[mirror.name].follows]
-    _check(delete_bindings(site.client, sorted(late)) if late else [], site)
+    late = [binding for binding in binds if binding.name not in current or not current[binding.name].follows]
+    _raise_errors(delete_bindings(site.client, sorted(late)) if late else [], site)
     return len(due)
 
 
 def lift(site: Site, mirrors: Mapping[str, KeptMirror]) -> None:
     """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
     gone = sorted(binding for topic, mirror in mirrors.items() for binding in _removed_denials(topic, mirror, ()))
-    _check(delete_bindings(site.client, gone) if gone else [], site)
+    _raise_errors(delete_bindings(site.client, gone) if gone else [], site)
 
 
 def _removed_denials(topic: str, mirror: KeptMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:

@@ -51,7 +51,7 @@ class Site:
         return states_of(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicSeen) -> None:
-        """Check that a topic is no active mirror; brokers would accept records in it.
+        """Reject an active mirror; brokers would accept records in it.
 
         Raises:
             UserError: It follows a source.
@@ -60,13 +60,13 @@ class Site:
         mirror = states.mirrors.get(seen.name)
         if mirror is None or not mirror.follows:
             return
-        link = states.found(mirror)
+        link = states.link_of(mirror)
         of = mirror.entry.source if link is None else f"topic/{link[1].source_cluster}/{mirror.entry.source}"
         message = f"mirror/{self.cluster}/{full_name} is a mirror of {of}: only its link writes to it"
         raise UserError(message, hint="Produce to the source, or promote the mirror first.")
 
     def topic(self, full_name: str) -> tuple[str, TopicSeen | None]:
-        """Return the brokers' name of a topic, and the topic if it exists.
+        """Return the flat name of a topic, and the topic if it exists.
 
         Raises:
             NotAuthorizedError: The principal may not describe it.
@@ -75,15 +75,15 @@ class Site:
         return name, self.client.topic(name)
 
     def seen(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
-        """Return existing topics by their brokers' names."""
+        """Return existing topics by flat name."""
         return {name: topic for name, topic in self.client.topics(names).items() if not topic.error}
 
     def unshown(self, names: Collection[str]) -> dict[str, RetryableError]:
-        """Return the topics among `names` that exist but are not visible yet, with their errors.
+        """Return errors of topics that exist but are not visible yet.
 
         Brokers lag behind their controller, which rejects the creation of existing topics.
         """
-        from reconciler.providers.kafka.admin_requests import EXISTS, creation_request  # noqa: PLC0415 - observing needs none
+        from reconciler.providers.kafka.admin_requests import EXISTS, creation  # noqa: PLC0415 - lazy import
 
         if not names:
             return {}
@@ -98,7 +98,7 @@ class Site:
     def make(
         self, topics: Mapping[str, tuple[int, Mapping[str, str]]], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        """Create topics from full name to partitions and configs; return the id or error of each.
+        """Create topics, full name to partitions and configs; return the id or error of each.
 
         Existing topics of that shape count as created.
         """
@@ -106,8 +106,8 @@ class Site:
             name: TopicSpec(partitions=partitions).model_copy(update={"configs": dict(configs)})
             for name, (partitions, configs) in topics.items()
         }
-        return self._done(
-            {name: self._pending(name, is_creation=True, new=spec) for name, spec in specs.items()}, may_go_on
+        return self._apply(
+            {name: self._pending_change(name, is_creation=True, new=spec) for name, spec in specs.items()}, may_go_on
         )
 
     def shape(
@@ -128,25 +128,27 @@ class Site:
             changes.append(Change("partitions", before[0], after[0]))
         if not changes:
             return
-        change = self._pending(
+        change = self._pending_change(
             full_name,
             configs={key: after[1][key] for key in keys},
             partitions=after[0] if after[0] != before[0] else None,
             changes=changes,
         )
-        outcome = self._done({full_name: change}, may_go_on)[full_name]
+        outcome = self._apply({full_name: change}, may_go_on)[full_name]
         if isinstance(outcome, ReconcilerError):
             raise outcome
 
     def remove(self, topics: Mapping[str, str], may_go_on: Callable[[], None]) -> dict[str, str | ReconcilerError]:
         """Delete topics, given by full name and id; return their errors."""
-        gone = {name: self._pending(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()}
-        return self._done(gone, may_go_on)
+        gone = {
+            name: self._pending_change(name, is_gone=True, incarnation=topic_id) for name, topic_id in topics.items()
+        }
+        return self._apply(gone, may_go_on)
 
-    def _done(
+    def _apply(
         self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - observing needs none
+        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - lazy import
 
         outcomes = Batch(self.client, self.naming, changes.values(), may_go_on).outcomes()
         return {
@@ -154,7 +156,7 @@ class Site:
             for name, outcome in zip(changes, outcomes, strict=True)
         }
 
-    def _pending(self, full_name: str, **fields: Any) -> PendingChange:
+    def _pending_change(self, full_name: str, **fields: Any) -> PendingChange:
         from reconciler.providers.kafka.admin_requests import PendingChange  # noqa: PLC0415 - as above
 
         address = address_of("mirror", self.cluster, full_name)
@@ -167,7 +169,7 @@ def make_ledger(client: KafkaClient) -> None:
     Raises:
         ReconcilerError: The brokers reject it.
     """
-    from reconciler.providers.kafka import admin  # noqa: PLC0415 - only changes of links need it
+    from reconciler.providers.kafka import admin  # noqa: PLC0415 - lazy import
 
     seen = client.topics([TOPIC]).get(TOPIC)
     if seen is None or seen.error:
@@ -175,7 +177,7 @@ def make_ledger(client: KafkaClient) -> None:
         admin.create(client, TOPIC, shape, LEDGER_CONFIGS)
 
 
-_DEFAULT: Final = 5
+_DEFAULT_SOURCE: Final = 5
 """Source of a config with its default value (6.1)."""
 _UNAUTHORIZED: Final = 29
 _MARK_BYTES: Final = 8
@@ -183,11 +185,9 @@ _LEADERLESS: Final = "no leader"
 
 
 def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: Ledger) -> dict[str, SourceTopic]:
-    """Return the properties that mirrors follow, by brokers' names: configs set on topics or brokers.
+    """Return the properties that mirrors follow, by flat name; configs are those set on topics or brokers.
 
-    Topics whose configs may not be described are omitted. The configs of a seal, set while roles are swapped, are
-    replaced
-    by the previous ones.
+    Topics whose configs may not be described are omitted. A seal's configs are replaced by the previous ones.
     """
     sources: dict[str, SourceTopic] = {}
     for name, configs in client.configs(sorted(topics)):
@@ -203,7 +203,7 @@ def _values_set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     return {
         key: config.value
         for key, config in sorted(configs.items())
-        if config.source != _DEFAULT and config.value is not None and key not in PASSING
+        if config.source != _DEFAULT_SOURCE and config.value is not None and key not in PASSING
     }
 
 
@@ -226,7 +226,7 @@ def offered(site: Site, only: Collection[str] | None = None) -> dict[str, Offere
 def marks(site: Site) -> dict[str, TopicMark]:
     """Return all topics by full name with a mark per partition that changes with its records, in four requests.
 
-    The mark of a leaderless partition differs from that of any copy; a copier of it looks, and fails alone.
+    The mark of a leaderless partition equals no copy's, so its copier checks it and fails alone.
 
     Raises:
         ReconcilerError: The cluster does not answer, or offsets may not be read.
@@ -259,7 +259,7 @@ def _read_marks(site: Site) -> dict[str, TopicMark]:
 
 def version(site: Site) -> str:
     """Return a digest that changes with topics, configs, access rules and links."""
-    from reconciler.providers.kafka.client import read_bindings  # noqa: PLC0415 - only syncing needs it
+    from reconciler.providers.kafka.client import read_bindings  # noqa: PLC0415 - lazy import
 
     topics = site.seen()
     shapes = sorted((name, topic.id, len(topic.replicas)) for name, topic in topics.items())

@@ -41,7 +41,7 @@ CREATING: Final = "CREATING"
 
 @dataclass(frozen=True, slots=True)
 class KeptMirror:
-    """A mirror's entry with what only the ledger stores.
+    """A mirror's entry with fields that only the ledger stores.
 
     `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences
     them.
@@ -54,7 +54,7 @@ class KeptMirror:
     entry: MirrorEntry
     opening: Operation | None = None
     denied: tuple[str, ...] = ()
-    """Principals that the link denies writing; recorded before the rules are created and until they are removed."""
+    """Principals that the link denies writing; recorded before the rules are created, until they are removed."""
 
     @property
     def follows(self) -> bool:
@@ -63,7 +63,7 @@ class KeptMirror:
 
     @property
     def operation(self) -> Operation | None:
-        """The operation in progress. A failover ends for the driver at once; the user repeats it after a crash."""
+        """Operation in progress. A failover has none: the user repeats it after a crash."""
         ended = self.opening if self.opening is not None and self.opening.id else None
         return self.entry.operation or ended
 
@@ -95,8 +95,8 @@ class States:
     links: Mapping[str, LinkEntry]
     mirrors: Mapping[str, KeptMirror]
 
-    def found(self, mirror: KeptMirror) -> NamedObjects | None:
-        """Return the link of a mirror with its name, or `None` if it was deleted."""
+    def link_of(self, mirror: KeptMirror) -> NamedObjects | None:
+        """Return the name and entry of a mirror's link, or `None` if it was deleted."""
         link = self.links.get(mirror.link)
         return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
@@ -104,7 +104,7 @@ class States:
         """Return the status to show for a mirror."""
         if mirror.opening is not None:
             return MirrorStatus.PENDING_STOPPED
-        named = self.found(mirror)
+        named = self.link_of(mirror)
         return status_of(mirror.entry, None if named is None else named[1])
 
     def link(self, name: str) -> LinkEntry:
@@ -138,7 +138,7 @@ class States:
                 yield topic, mirror
 
     def live(self, ids: Mapping[str, str]) -> States:
-        """Return the states with only those mirrors whose topics exist; `ids` are current topic ids."""
+        """Return the states without mirrors whose topics do not exist; `ids` are current topic ids."""
         existing = {
             name: mirror
             for name, mirror in self.mirrors.items()
@@ -147,7 +147,7 @@ class States:
         return replace(self, mirrors=existing)
 
     def announced(self, link: str) -> frozenset[str]:
-        """Return flat names of mirrors of a link that are being created; their creator may have crashed."""
+        """Return flat names of mirrors that a link is creating; their creator may have crashed."""
         return frozenset(
             name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
         )
@@ -182,26 +182,24 @@ def mirror_changes(topic: str, mirror: KeptMirror | None) -> Changes:
     return {mirror_key(topic): None if mirror is None else mirror.document()}
 
 
-# Configs that a mirror syncs from its source. Pure.
-#
-#     Mirrors keep the source's timestamps, whatever the source does with those of its producers: brokers must neither
-#     replace them nor refuse old ones. Retention is synced with them, so that old records do not expire on arrival.
+# Configs that a mirror syncs from its source. Brokers must neither replace the source's timestamps nor refuse old ones.
+# Retention is synced with them, so that old records do not expire on arrival.
 
 
 KEPT: Final[Mapping[str, str]] = {"message.timestamp.type": "CreateTime"}
 _NO_LIMIT: Final = str(2**63 - 2)
-"""Effectively unlimited, but one less than the value users declare, so that the two can be told apart."""
+"""Effectively unlimited, and one less than the value that users declare, to tell them apart."""
 PINNED: Final[Mapping[str, str]] = {
     "message.timestamp.after.max.ms": _NO_LIMIT,
     "message.timestamp.before.max.ms": _NO_LIMIT,
 }
-"""Configs of every mirror unless declared otherwise: accept all timestamps, whatever the brokers' defaults. They
-    override `message.timestamp.difference.max.ms`.
+"""Configs of every mirror unless declared otherwise: all timestamps are accepted. They override
+`message.timestamp.difference.max.ms`.
 """
 
 
 def synced_keys(link: LinkEntry) -> frozenset[str]:
-    """Return the configs that are not a mirror's own."""
+    """Return the configs that mirrors of a link cannot set."""
     return frozenset(synced_configs(link)) | KEPT.keys()
 
 
@@ -213,10 +211,10 @@ def is_declared(key: str, value: str) -> bool:
 def taken_configs(
     source: SourceTopic, link: LinkEntry, destination: Capabilities, own: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return a mirror's synced configs; `None` removes one.
+    """Return a mirror's synced configs; `None` resets one.
 
-    A source's default is set if the destination has another default. Configs that the brokers do not know are left
-    out. `own` are the current or declared configs; declared ones stay.
+    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. Declared
+    configs among `own`, the mirror's current or declared ones, stay.
     """
     taken: dict[str, str | None] = {
         key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
@@ -231,21 +229,21 @@ def taken_configs(
     return taken
 
 
-# Links and mirrors in an inventory, from the ledger and the described topics. Pure.
+# Links and mirrors in an inventory.
 
 
 def laid_over(
     inventory: Mapping[Address, Observed],
-    found: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
+    observation: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
     cluster: str,
     is_wanted: Callable[[str], bool] | None,
     bindings: frozenset[AccessBinding] = frozenset(),
 ) -> dict[Address, Observed]:
     """Return an inventory with links and mirrors instead of the mirrors' topics.
 
-    `found` are the ledger's entries, topics, and their own configs. `bindings` are all access rules.
+    `observation` is the ledger's entries, the topics, and their own configs. `bindings` are all access rules.
     """
-    entries, topics, configs = found
+    entries, topics, configs = observation
     names = {observed.physical_name: address for address, observed in inventory.items() if kind_of(address) == "topic"}
 
     def becomes(topic: str) -> Resource | None:
@@ -265,7 +263,7 @@ def shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: st
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     shown = {}
     for topic, mirror in states.mirrors.items():
-        of = states.found(mirror)
+        of = states.link_of(mirror)
         if mirror.follows and of is not None:
             follows = FollowedSource(states.status(mirror), of[0], f"{of[1].source_cluster}/{mirror.entry.source}")
             address = address_of("mirror", cluster, mirror.name)
@@ -285,7 +283,7 @@ def announced(entries: Entries) -> frozenset[str]:
     return frozenset(
         topic
         for topic, mirror in states.mirrors.items()
-        if mirror.entry.state == CREATING and states.found(mirror) is not None
+        if mirror.entry.state == CREATING and states.link_of(mirror) is not None
     )
 
 
@@ -298,7 +296,7 @@ def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[s
     mirrors: dict[str, MirrorTopic] = {}
     for topic in names:
         mirror = states.mirrors.get(topic)
-        of = None if mirror is None else states.found(mirror)
+        of = None if mirror is None else states.link_of(mirror)
         if mirror is not None and of is not None and mirror.follows:
             mirrors[topic] = mirror_in(cluster, mirror.name, mirror.entry, of, {}, 1)
     return mirrors
@@ -330,7 +328,7 @@ def observed_links(
         for name, link in sorted(states.links.items())
     }
     for topic, mirror in sorted(states.mirrors.items()):
-        of, seen = states.found(mirror), topics[topic]
+        of, seen = states.link_of(mirror), topics[topic]
         if of is None:
             continue
         sets = configs.get(topic, {}).items()

@@ -1,4 +1,4 @@
-"""One sync of a link: topics, configs, groups, and where logs begin."""
+"""One sync of a link: topics, configs, groups, access rules and log starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, progress_key, writer_of
 from reconciler.providers.kafka.links import link_groups, link_site
-from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation, New
+from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation, NewMirror
 from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import (
     States,
@@ -46,34 +46,35 @@ class KafkaSyncs:
     site: Site
 
     def version(self) -> str:
-        """Return a word for all but records and groups."""
+        """Return a digest that changes with all but records and groups."""
         return link_site.version(self.site)
 
     def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return topics as a link sees them: whoever we connect as reads them, whatever the link is called."""
+        """Return topics as a link sees them: readable for the connected principal, so `principal` is ignored."""
         del principal
         return link_site.offered(self.site, only)
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return the wanted groups and what changes with each."""
+        """Return a digest of each wanted group, or why it may not be read."""
         return link_groups.group_versions(self.site, is_wanted)
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return where groups go on reading."""
+        """Return committed offsets of groups."""
         return link_groups.group_offsets(self.site, groups)
 
     def rules(self) -> AccessRules:
-        """Return all access rules of namespaces that are known and of topics that are there."""
+        """Return the access rules of topics and known namespaces."""
         return link_groups.rules(self.site)
 
     def meet(self, link: str, source_cluster_id: str) -> None:
-        """Write down which cluster a link was made to."""
+        """Record the id of a link's source cluster, unless there is one."""
         LinkChanges(self.site).change_link(
-            link, lambda here: here if here.source_cluster_id else replace(here, source_cluster_id=source_cluster_id)
+            link,
+            lambda entry: entry if entry.source_cluster_id else replace(entry, source_cluster_id=source_cluster_id),
         )
 
     def follow(self, followed: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Bring mirrors to the shape of their sources: two requests where nothing differs."""
+        """Give mirrors the partitions and configs of their sources; return errors."""
         if not followed:
             return {}
         states = self.site.states()
@@ -82,7 +83,7 @@ class KafkaSyncs:
         wanted = {
             name: (self.site.naming.physical(name), source)
             for name, source in followed.items()
-            if (kept := live.mirrors.get(self.site.naming.physical(name))) is not None and kept.follows
+            if (mirror := live.mirrors.get(self.site.naming.physical(name))) is not None and mirror.follows
         }
         own = {
             topic: own_values(configs)
@@ -98,84 +99,81 @@ class KafkaSyncs:
         return failed
 
     def _follow(
-        self, name: str, states: States, here: tuple[TopicSeen, Mapping[str, str]], source: SourceTopic
+        self, name: str, states: States, current: tuple[TopicSeen, Mapping[str, str]], source: SourceTopic
     ) -> None:
-        topic, configs = here
-        kept = states.mirrors[topic.name]
-        check_same_source(name, kept.entry, source)
-        found, partitions = states.found(kept), len(topic.replicas)
+        topic, configs = current
+        mirror = states.mirrors[topic.name]
+        check_same_source(name, mirror.entry, source)
+        named_link, partitions = states.link_of(mirror), len(topic.replicas)
         if source.partitions < partitions:
             message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
             raise UserError(message, hint="Partitions only grow: delete the mirror and create it again.")
-        taken = {} if found is None else taken_configs(source, found[1], self.site.capabilities(), configs)
-        if is_sealed(configs):  # Until roles are swapped: what it took before holds then.
+        taken = {} if named_link is None else taken_configs(source, named_link[1], self.site.capabilities(), configs)
+        if is_sealed(configs):  # A sealed topic keeps the seal's configs until roles are swapped.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
         self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
-        if kept.entry.source_topic_id is None and source.incarnation is not None:
+        if mirror.entry.source_topic_id is None and source.incarnation is not None:
             known = source.incarnation
-            LinkChanges(self.site).change(name, kept.link, lambda entry: replace(entry, source_topic_id=known))
+            LinkChanges(self.site).change(name, mirror.link, lambda entry: replace(entry, source_topic_id=known))
 
     def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Note what is wrong with mirrors, those of one link at once."""
+        """Record the troubles of mirrors, with one write per link."""
         now_ms = self.site.now_ms()
         links: dict[str, set[str]] = {}
-        for topic, kept in self.site.states().mirrors.items():
-            if kept.name in troubles and kept.follows:
-                links.setdefault(kept.link, set()).add(topic)
+        for topic, mirror in self.site.states().mirrors.items():
+            if mirror.name in troubles and mirror.follows:
+                links.setdefault(mirror.link, set()).add(topic)
 
         def decide(topics: Collection[str], entries: Entries) -> Changes:
             mirrors = states_of(entries).mirrors
             changes: dict[Key, Mapping[str, object] | None] = {}
             for topic in sorted(topics):
-                kept = mirrors.get(topic)
-                if kept is None or not kept.follows:
+                mirror = mirrors.get(topic)
+                if mirror is None or not mirror.follows:
                     continue
-                trouble = noted(troubles[kept.name], now_ms)
-                after = replace(kept, entry=troubled(kept.entry, trouble, fails=kept.name in failed))
-                changes.update({} if after == kept else mirror_changes(topic, after))
+                trouble = noted(troubles[mirror.name], now_ms)
+                after = replace(mirror, entry=troubled(mirror.entry, trouble, fails=mirror.name in failed))
+                changes.update({} if after == mirror else mirror_changes(topic, after))
             return changes
 
         for link, topics in sorted(links.items()):
             self.site.ledger.change(writer_of(link), partial(decide, topics))
 
     def make_mirrors(self, link: str, wanted: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Make mirrors as auto-create does."""
+        """Create mirrors as auto-create does."""
         if not wanted:
             return {}
         states = self.site.states()
-        found, there = states.link(link), self.site.client.topics().keys() - states.announced(link)
+        link_entry, existing = states.link(link), self.site.client.topics().keys() - states.announced(link)
         free = {
-            name: New(source, wanted[source], {}, is_automatic=True)
-            for name, source in auto_created(found, wanted).items()
-            if self.site.naming.physical(name) not in there
+            name: NewMirror(source, wanted[source], {}, is_automatic=True)
+            for name, source in auto_created(link_entry, wanted).items()
+            if self.site.naming.physical(name) not in existing
         }
-        made = MirrorCreation(self.site).make(link, free)
-        return {name: each if isinstance(each, ReconcilerError) else None for name, each in made.items()}
+        results = MirrorCreation(self.site).make(link, free)
+        return {name: result if isinstance(result, ReconcilerError) else None for name, result in results.items()}
 
     def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set where groups go on reading mirrors, exactly where they were at their sources."""
+        """Commit offsets of groups in mirrors, translated by the offset maps."""
         return link_groups.bring_offsets(self.site, groups)
 
     def bring_rules(self, link: str, rules: AccessRules) -> int:
-        """Give mirrors and namespaces the access rules of a source."""
+        """Sync access rules of a source; return the number of changed mirrors and namespaces."""
         return link_groups.bring_rules(self.site, link, rules)
 
     def protect(self, link: str) -> int:
-        """Deny writing to the mirrors of a link to whom rules let write, where it says so; else take that back."""
+        """Update the denials on a link's mirrors; return the number of changed mirrors."""
         return link_groups.protect(self.site, link)
-
-
-# Where mirrors begin: where their sources do, by the offset map, while their link syncs retention.
 
 
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 
 def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None:
-    """Delete from a mirror what lies below the log starts of its source, and never more than was copied (F-C-054).
+    """Delete records of a mirror below its source's log starts, but only copied ones (F-C-054). Idempotent.
 
-    Nothing is deleted where the link does not sync retention, once mirroring is over, and of a topic that is compacted
-    alone: brokers delete no records of such. Repeating is harmless.
+    Does nothing if the link does not sync retention, mirroring has ended, or the topic is only compacted: brokers
+    delete no records of it.
 
     Raises:
         NotAuthorizedError: The principal may not DELETE the topic.
@@ -186,14 +184,14 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
         return
     entries = site.ledger.read(*COPIES)
     states = states_of(entries).live({topic: seen.id})
-    kept = states.mirrors.get(topic)
-    found = None if kept is None else states.found(kept)
-    if kept is None or found is None or not kept.follows or not set(synced_keys(found[1])) >= _RETENTION:
+    mirror = states.mirrors.get(topic)
+    named_link = None if mirror is None else states.link_of(mirror)
+    if mirror is None or named_link is None or not mirror.follows or not set(synced_keys(named_link[1])) >= _RETENTION:
         return
     ends = {
         number: end
         for number, start in starts.items()
-        if start and number < len(seen.replicas) and (end := _deleted_to(entries, seen, number, start))
+        if start and number < len(seen.replicas) and (end := _translate_start(entries, seen, number, start))
     }
     begins = offsets_at(site.client, [(topic, number) for number in ends], EARLIEST)
     later = {number: end for number, end in ends.items() if begins[topic, number] < end}
@@ -201,10 +199,10 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
         delete_below(site.client, seen, later)
 
 
-def _deleted_to(entries: Entries, seen: TopicSeen, number: int, start: int) -> int:
-    """Return below which offset of a mirror all is gone from its source, which begins at `start`; 0: nothing is.
+def _translate_start(entries: Entries, seen: TopicSeen, number: int, start: int) -> int:
+    """Return the mirror's offset after the last record that its source deleted, or 0.
 
-    That is behind the last record that is gone: what others wrote before the first one that is kept stays.
+    Foreign records before the first remaining one stay.
     """
     progress = entries.get(progress_key(seen.name, number))
     if progress is None or progress.get("copy_id") not in {None, seen.id}:
