@@ -275,7 +275,7 @@ class Failback:
 
         Its configs prevent expiry and compaction. Configs that users have set stay.
         """
-        from reconciler.providers.kafka.mounts import filling  # noqa: PLC0415 - lazy import
+        from reconciler.providers.kafka.mounts import filling_configs  # noqa: PLC0415 - lazy import
 
         topic, seen = self.site.topic(side)
         wanted = filling_configs(self.site.capabilities().configs)

@@ -91,7 +91,7 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
         left = [name for name, code in answers.items() if code in _RETRIED]
         for name, code in answers.items():
             if code and code not in _RETRIED:
-                raise of_code(code, "", what=f"transactional id {name}")
+                raise error_of_code(code, "", what=f"transactional id {name}")
         if left and monotonic() > until:
             message = f"{len(left)} copiers of cluster {client.name} could not be fenced, such as {left[0]}"
             raise RetryableError(message, hint="Its transaction coordinator does not answer: try again.")

@@ -256,11 +256,11 @@ def _format_offsets(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[s
 
 
 def _read_committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
-    return _to_positions(committed_by(site.client, groups))
+    return _to_positions(committed_offsets_of(site.client, groups))
 
 
 def _try_committed(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
-    committed, refused = readable_by(site.client, groups)
+    committed, refused = readable_offsets_of(site.client, groups)
     return _to_positions(committed), refused
 
 
@@ -290,7 +290,7 @@ def rules(site: Site) -> AccessRules:
 
 def _read_rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
     bindings, ours = _read_bindings(site), denials_in(site.ledger.read())
-    by_carrier = placed([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
+    by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
         {name: rule_fields(acls) for name, acls in by_carrier.topics.items()},
         {name: rule_fields(acls) for name, acls in by_carrier.namespaces.items()},

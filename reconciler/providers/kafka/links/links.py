@@ -429,7 +429,7 @@ class _LinkWorker:
         for verb in sorted({action.verb for action in actions}):
             actions_by_name = {full_name_of(action.address): action for action in actions if action.verb == verb}
             if verb not in ONE_SIDED:
-                results |= {action.id: cannot(action) for action in actions_by_name.values()}
+                results |= {action.id: unsupported(action) for action in actions_by_name.values()}
                 continue
             known = {name: links[name] for name in actions_by_name if name in links}
             outcomes = LinkChanges(self._site, self._may_go_on).ask_once(known, verb)
@@ -477,7 +477,8 @@ class _LinkWorker:
                 name = link.metadata.name
                 changes = LinkChanges(self._site, self._may_go_on)
                 return changes.change_link(
-                    name, lambda entry: altered_link(name, entry, declared_after(entry.declared, action.changes))
+                    name,
+                    lambda entry: altered_link(name, entry, apply_declared_changes(entry.declared, action.changes)),
                 ).id
             case Update(after=MirrorTopic() as mirror):
                 return self._configure(mirror, action)
@@ -509,7 +510,7 @@ class _LinkWorker:
         topic, seen = self._site.topic(mirror.name)
         states = self._site.states()
         current = states.mirror(topic, mirror.name, None if seen is None else seen.id)
-        wanted = moved(action.address, action.changes, platform=PLATFORM)
+        wanted = field_changes(action.address, action.changes, platform=PLATFORM)
         link = states.link(current.link)
         check_own(mirror.name, synced_keys(link), wanted.configs)
         partitions = 0 if seen is None else len(seen.replicas)
