@@ -83,7 +83,7 @@ class Site:
 
         Brokers lag behind their controller, which rejects the creation of existing topics.
         """
-        from reconciler.providers.kafka.admin_requests import EXISTS  # noqa: PLC0415 - lazy import
+        from reconciler.providers.kafka.admin_requests import EXISTS, creation_request  # noqa: PLC0415 - lazy import
 
         if not names:
             return {}
