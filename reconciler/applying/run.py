@@ -17,7 +17,7 @@ from reconciler.applying.recovery import Recovery, SettledJournal
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
 from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import stored_action
-from reconciler.runtime.text import ended_sentence, first_few
+from reconciler.runtime.text import ended_sentence, first_few, short_run
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
@@ -407,8 +407,8 @@ class Run:
         except StoppedError as error:
             raise InterruptedRunError(
                 "stopped before anything started: the state store does not answer",
-                hint=f"Nothing was changed. If it had just given run {claim.run} the lease, the lease expires "
-                f"{claim.terms.lease_s:.0f} s from now.",
+                hint=f"Nothing was changed. If it had just given run {short_run(claim.run)} the lease, the lease "
+                f"expires {claim.terms.lease_s:.0f} s from now.",
             ) from error
 
     async def _run_round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:

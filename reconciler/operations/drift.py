@@ -38,7 +38,7 @@ from reconciler.resources.address import (
     matches,
 )
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.runtime.text import counted, first_few, plain
+from reconciler.runtime.text import counted, first_few, plain, short_run
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def find_doubts(
         DriftItem(
             "in doubt",
             action.address,
-            f"run {file.run} of {file.who} began to {action.verb} it, and whether it did is not written",
+            f"run {short_run(file.run)} of {file.who} began to {action.verb} it, and whether it did is not written",
             fingerprint_of("in doubt", action.address, [file.run, action.id]),
         )
         for action in remembered.in_doubt

@@ -24,6 +24,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Record, Recorded
+from reconciler.runtime.text import short_run
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.diagnosis import read_remains
 from reconciler.state.lockfile import read_lockfile
@@ -165,7 +166,7 @@ def state_unlock(
     current = read_lockfile(site.state, owner=site.owner)
     lease = current.lockfile.lease if current is not None else None
     if lease is not None and lease.status == "held":
-        is_confirmed = confirm(f"The lease is held by {lease.who} since {lease.since}, run {lease.run}.")
+        is_confirmed = confirm(f"The lease is held by {lease.who} since {lease.since}, run {short_run(lease.run)}.")
         require_confirmation(is_confirmed)
     effects = ThreadEffects()
     wanted = UnlockRequest(

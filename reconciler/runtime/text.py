@@ -188,6 +188,19 @@ FEW: Final = 3
 _MAX_WORDS: Final = 12
 
 
+_SHORT_RUN: Final = 8
+
+
+def short_run(run: str | None) -> str:
+    """Return the last eight characters of a run's id, which tell runs apart; the first ones are its time."""
+    return (run or "")[-_SHORT_RUN:]
+
+
+def is_run(typed: str, run: str | None) -> bool:
+    """Return whether a user means this run: by its id, or by at least the characters of `short_run`."""
+    return typed == run or (len(typed) >= _SHORT_RUN and (run or "").endswith(typed))
+
+
 def first_few(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
     """Return the first names on one line, and the number of the others."""
     named = ", ".join(names[:most])

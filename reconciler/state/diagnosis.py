@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import LeaseError, MissingObjectError, NewerFormatError, RetryableError, UserError
+from reconciler.runtime.text import short_run
 from reconciler.state.journal import journal_key, read_open_run, read_run, run_key, why_outdated
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_owner, parse_lockfile
 from reconciler.state.snapshots import SnapshotRow, history, snapshot_of
@@ -157,8 +158,8 @@ class Symptoms:
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
             raise LeaseError(
-                f"{lease.who} holds the lease since {lease.since}, run {lease.run}; {self.problems[0]}",
-                hint=f"Nothing was changed. If that run is dead: reconciler state unlock {lease.run}",
+                f"{lease.who} holds the lease since {lease.since}, run {short_run(lease.run)}; {self.problems[0]}",
+                hint=f"Nothing was changed. If that run is dead: reconciler state unlock {short_run(lease.run)}",
             )
 
 
@@ -190,7 +191,8 @@ def _proof_of_age(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> s
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
     if remains.run_epoch > lockfile.lease.epoch:
-        return f"its epoch is {lockfile.lease.epoch}, and run {remains.runs[0].run} wrote under {remains.run_epoch}"
+        run = short_run(remains.runs[0].run)
+        return f"its epoch is {lockfile.lease.epoch}, and run {run} wrote under {remains.run_epoch}"
     return None
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.runtime.effects import Effects, note
-from reconciler.runtime.text import counted, ended_sentence
+from reconciler.runtime.text import counted, ended_sentence, short_run
 from reconciler.state.journal import RunFile, check_current, read_run, retry_until_answered, write_run
 from reconciler.state.lockfile import (
     KEY,
@@ -89,7 +89,7 @@ def lost_lease_error(current: Read | None, url: str) -> LeaseError:
             hint="Restore it from a backup or the bucket's versions.",
         )
     lease = current.lockfile.lease
-    who = f"{lease.who}, run {lease.run}" if lease.status == "held" else "someone who has finished since"
+    who = f"{lease.who}, run {short_run(lease.run)}" if lease.status == "held" else "someone who has finished since"
     return LeaseError(
         f"the lease was taken over by {who} (epoch {lease.epoch})",
         hint="Nothing more was written. Look at their run, then run the command again.",
@@ -242,7 +242,7 @@ class Lease:
     def _not_freed_hint(self) -> str:
         return (
             f"The lease could not be released: it expires {self.terms.lease_s:.0f} s from now, or at once with: "
-            f"reconciler state unlock {self.run}"
+            f"reconciler state unlock {short_run(self.run)}"
         )
 
     @property
@@ -365,7 +365,7 @@ class LeaseWait:
     def __str__(self) -> str:
         where = f" ({self.ci_url})" if self.ci_url else ""
         held = f"the lease is held by {self.who}{where} since {self.since}: {self.doing}"
-        return f"{held}; run {self.run}; waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
+        return f"{held}; run {short_run(self.run)}; waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +377,7 @@ class TakeoverNotice:
     silent_s: float
 
     def __str__(self) -> str:
-        return f"took over the lease of run {self.run} of {self.who}, silent for {self.silent_s:.0f} s"
+        return f"took over the lease of run {short_run(self.run)} of {self.who}, silent for {self.silent_s:.0f} s"
 
 
 Notice: TypeAlias = LeaseWait | TakeoverNotice
@@ -389,7 +389,7 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
     if opened is None:
         return "planning"
     if opened.run != run:
-        return f"settling run {opened.run}, which was left open"
+        return f"settling run {short_run(opened.run)}, which was left open"
     known = read_run(store, opened.run)
     if known is None:
         return "applying"
@@ -618,7 +618,7 @@ class _Acquisition:
     async def _held_error(self, lockfile: Lockfile) -> LeaseError:
         waiting = replace(await self._describe_wait(lockfile, 0.0), waited_s=self.patience.lock_timeout_s)
         return LeaseError(
-            f"the lease is held by {waiting.who} since {waiting.since}: {waiting.doing}; run {waiting.run}",
+            f"the lease is held by {waiting.who} since {waiting.since}: {waiting.doing}; run {short_run(waiting.run)}",
             hint="Wait for it (--lock-timeout). If that run is dead, free it at once with: "
-            f"reconciler state unlock {waiting.run}",
+            f"reconciler state unlock {short_run(waiting.run)}",
         )

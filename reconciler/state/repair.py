@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
 from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
+from reconciler.runtime.text import is_run, short_run
 from reconciler.state.diagnosis import Remains, RunTrace, find_symptoms, lineage_to_keep
 from reconciler.state.journal import (
     RunEnd,
@@ -95,12 +96,14 @@ def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastS
     """Return the highest serial that any file names."""
     candidates = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
     if last is not None:
-        candidates.append(LastSerial(last.begun, f"run {last.run} began on it"))
+        candidates.append(LastSerial(last.begun, f"run {short_run(last.run)} began on it"))
     for trace in remains.runs:
         is_last = last is not None and trace.run == last.run
         if trace.has_result and (is_last or trace.file_bytes is None):
             end = read_end(store, trace.run)
-            candidates.append(LastSerial(end.serial if end is not None else 0, f"run {trace.run} ended with it"))
+            candidates.append(
+                LastSerial(end.serial if end is not None else 0, f"run {short_run(trace.run)} ended with it")
+            )
     return max(candidates, key=lambda candidate: candidate.serial)
 
 
@@ -172,7 +175,10 @@ def _pick_committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
     if len(left) > 1:
         raise _ambiguous_error(
             left[0].serial,
-            (f"{candidate.key} (run {candidate.run}, {len(candidate.record)} resources)" for candidate in left),
+            (
+                f"{candidate.key} (run {short_run(candidate.run)}, {len(candidate.record)} resources)"
+                for candidate in left
+            ),
         )
     return left[0]
 
@@ -202,7 +208,7 @@ class ForgottenRun:
     started: str | None = None
 
     def __str__(self) -> str:
-        return f"run {self.run} ({self.command})" if self.command else f"run {self.run}"
+        return f"run {short_run(self.run)} ({self.command})" if self.command else f"run {short_run(self.run)}"
 
     @classmethod
     def of(cls, file: RunFile) -> ForgottenRun:
@@ -296,9 +302,10 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
 def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
     if run is None:
         return idle_s >= lockfile.lease.lease_s
-    if run != lockfile.lease.run:
-        message = f"the lease is not held by run {run} but by {lockfile.lease.who}, run {lockfile.lease.run}"
-        raise LeaseError(message, hint=f"If that one is dead: reconciler state unlock {lockfile.lease.run}")
+    if not is_run(run, lockfile.lease.run):
+        holder = short_run(lockfile.lease.run)
+        message = f"the lease is not held by run {short_run(run)} but by {lockfile.lease.who}, run {holder}"
+        raise LeaseError(message, hint=f"If that one is dead: reconciler state unlock {holder}")
     return True
 
 
@@ -361,8 +368,8 @@ def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> Doubt | None:
 def _alive_error(lockfile: Lockfile) -> LeaseError:
     lease = lockfile.lease
     return LeaseError(
-        f"the lease moved while it was watched: {lease.who}, run {lease.run}, is alive",
-        hint=f"Wait for it. If you are sure it is dead: reconciler state unlock {lease.run}",
+        f"the lease moved while it was watched: {lease.who}, run {short_run(lease.run)}, is alive",
+        hint=f"Wait for it. If you are sure it is dead: reconciler state unlock {short_run(lease.run)}",
     )
 
 
@@ -518,8 +525,10 @@ class _RepairPlanner:
     def _find_abandoned_run(self, base: Base) -> LastRun | None:
         """Return the last run if the user gave it up, by name or by choosing an older state."""
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
-        if named is not None and (last is None or last.run != named):
-            message = f"run {named} is not the one that wrote last" + (f", that is {last.run}" if last else "")
+        if named is not None and (last is None or not is_run(named, last.run)):
+            message = f"run {short_run(named)} is not the one that wrote last" + (
+                f", that is {short_run(last.run)}" if last else ""
+            )
             raise UserError(message, hint="Only that one can be abandoned: those before it are closed.")
         begun = last.begun if last is not None else 0
         if (last is None or named is not None) and base.damaged and not is_told:
@@ -568,7 +577,7 @@ class _RepairPlanner:
         return UserError(
             error.message,
             hint=f"{RESTORE}. To continue without it, and adopt what it created if the files declare it: "
-            f"reconciler state repair --without-run {last.run}",
+            f"reconciler state repair --without-run {short_run(last.run)}",
         )
 
     def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
@@ -595,7 +604,7 @@ class _RepairPlanner:
             base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._last_serial.serial} any more"
         )
         runs = runs_after(self._store, self._remains, base.snapshot.serial)
-        lost = f", and forgets what {', '.join(map(str, runs))} did" if runs else ""
+        lost = f" (it forgets what {', '.join(map(str, runs))} did)" if runs else ""
         return UserError(
             f"{why}, and no journal has its content",
             hint=f"{RESTORE}. The newest state that can be read is #{base.snapshot.serial}; to continue from it{lost}: "

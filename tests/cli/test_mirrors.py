@@ -39,7 +39,7 @@ def opened(twins: Twins, topic: str) -> Producer:
 def test_mirrors_are_listed_with_states_and_lags(twins: Twins) -> None:
     twins.produce("topic/west/shop:orders", "d", "e", partition=1)
     listed = twins.said("mirror", "list").splitlines()
-    assert listed[0].split("  ")[0] == "Cluster"
+    assert listed[0].split("  ")[0] == "cluster"
     assert [line.split()[:5] for line in listed[1:3]] == [
         ["east", "twin", "shop:clicks", "shop:clicks", "ACTIVE"],
         ["east", "twin", "shop:orders", "shop:orders", "ACTIVE"],
@@ -61,9 +61,19 @@ def test_a_mirror_is_described_by_partition_in_the_columns_of_the_field(twins: T
     assert said[0].startswith(f"{ORDERS} mirrors west/shop:orders: ACTIVE since 20")
     asked = "pause, promote, failover, reverse-and-start (mirror reverse), reverse-and-pause (mirror reverse --pause)"
     assert f"commands: {asked}, delete (mirror delete)" in said[1]
-    headings = "Link Name, Mirror Topic Name, Source Topic Name, Mirror Status, Status Time (ms), Partition, "
-    headings += "Partition Mirror Lag, Last Source Fetch Offset"
-    assert [heading for heading in headings.split(", ") if heading not in said[3]] == []
+    assert said[3].split() == [
+        "link",
+        "mirror",
+        "source",
+        "status",
+        "since",
+        "partition",
+        "lag",
+        "last",
+        "fetched",
+        "offset",
+    ]
+    assert " 20" in said[4]  # The time of the status, as people write it.
     assert [line.split()[-3:] for line in said[4:]] == [["0", "0", "1"], ["1", "1", "0"]]
     (printed,) = twins.printed("mirror-description", "mirror", "describe", "topic/east/shop:orders")["mirrors"]
     assert [(each["lag"], each["last_source_fetch_offset"]) for each in printed["mirror_lags"]] == [(0, 1), (1, 0)]

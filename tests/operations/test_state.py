@@ -127,7 +127,7 @@ def test_a_hole_in_the_journal_stops_the_next_apply_until_the_run_is_given_up(be
     die_at(bench, "ActionDone", NAMESPACE)
     journal(bench)[0].unlink()
     lockfile(bench).unlink()
-    with pytest.raises(UserError, match=r"000001\.json is missing.*state repair --without-run the-dead-run"):
+    with pytest.raises(UserError, match=r"000001\.json is missing.*state repair --without-run dead-run"):
         repair(bench)
     found = repair(bench, Choice(without_run="the-dead-run"))
     assert [file.run for file in found.forgotten] == ["the-dead-run"]

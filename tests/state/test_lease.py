@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -310,6 +311,17 @@ async def test_unlocking_the_wrong_run_is_refused_naming_the_right_one() -> None
     lease = await acquire(store, effects, claim("alive"))
     with pytest.raises(LeaseError, match=r"not held by run dead but by alive@host, run alive"):
         await unlock(store, effects, UnlockRequest(owner=SHOP, run="dead"))
+    await lease.release()
+
+
+@simulated
+@pytest.mark.parametrize(("typed", "is_freed"), [("7e1f2c11", True), ("1f2c11", False)])
+async def test_a_run_is_named_by_at_least_the_last_eight_characters_of_its_id(typed: str, is_freed: bool) -> None:  # noqa: FBT001
+    store = MemoryStore()
+    effects = Simulation(call_s=0)
+    lease = await acquire(store, effects, claim("0199a7c4-5b1e-7c33-9d5e-0a4b7e1f2c11"))
+    with nullcontext() if is_freed else pytest.raises(LeaseError, match="not held by run 1f2c11"):
+        await unlock(store, effects, UnlockRequest(owner=SHOP, run=typed))
     await lease.release()
 
 

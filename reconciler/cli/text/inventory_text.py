@@ -17,7 +17,7 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.resources.acls import ACLS
 from reconciler.resources.configs import DEFAULT, show_value
 from reconciler.resources.mount import Mounting
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import short_run, visible
 
 if TYPE_CHECKING:
     from reconciler.operations.show import Arrow, ExplainedResource, Node, Picture, Shown
@@ -199,7 +199,7 @@ def _observed_text(shown: Shown) -> str:
 
 
 def _recorded_text(recorded: Recorded) -> str:
-    run = f" by run {recorded.run}" if recorded.run else ""
+    run = f" by run {short_run(recorded.run)}" if recorded.run else ""
     resource = recorded.resource
     is_moved = isinstance(resource, Mounting) and recorded.ownership == "created"
     how = resource.spec.state if isinstance(resource, Mounting) and is_moved else recorded.ownership

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 _LISTED: Final = (
-    "Cluster",
-    "Link Name",
-    "Mirror Topic Name",
-    "Source Topic Name",
-    "Mirror Status",
-    "Status Time (ms)",
-    "Partitions",
-    "Max Partition Mirror Lag",
+    "cluster",
+    "link",
+    "mirror",
+    "source",
+    "status",
+    "since",
+    "partitions",
+    "lag",
 )
 _DESCRIBED: Final = (
-    "Link Name",
-    "Mirror Topic Name",
-    "Source Topic Name",
-    "Mirror Status",
-    "Status Time (ms)",
-    "Partition",
-    "Partition Mirror Lag",
-    "Last Source Fetch Offset",
+    "link",
+    "mirror",
+    "source",
+    "status",
+    "since",
+    "partition",
+    "lag",
+    "last fetched offset",
 )
 _WIDEST: Final = 100
 _UNKNOWN: Final = "?"
@@ -60,7 +60,7 @@ def mirrors_text(mirrors: MirrorList) -> list[Line]:
     texts = ", ".join(f"{count_text(states[state])} {state}" for state in MirrorStatus if states[state])
     unmeasured = any(row.seen.partitions and not row.partitions for row in mirrors.rows)
     return [
-        *plain_table(_LISTED, rows, numbers=(5, 6, 7), widest=_WIDEST),
+        *plain_table(_LISTED, rows, numbers=(6, 7), widest=_WIDEST),
         EMPTY,
         line(f"{counted(len(mirrors.rows), 'mirror')}: {texts}"),
         *(
@@ -83,7 +83,7 @@ def _mirror_cells(row: MirrorRow) -> tuple[str, ...]:
         seen.name,
         seen.source,
         _status_text(row),
-        str(seen.since_ms or _NONE),
+        time_text(seen.since_ms) or _NONE,
         count_text(seen.partitions),
         _lag_text(row, row.max_lag),
     )
@@ -117,7 +117,7 @@ def _mirror_lines(row: MirrorRow) -> Iterator[Line]:
     for word, text in _list_facts(row):
         yield line("  ", Span(f"{word}: ", Tone.QUIET), text)
     yield EMPTY
-    yield from table(_DESCRIBED, [_partition_cells(row, lag) for lag in row.partitions], numbers=(4, 5, 6, 7))
+    yield from table(_DESCRIBED, [_partition_cells(row, lag) for lag in row.partitions], numbers=(5, 6, 7))
 
 
 def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
@@ -138,7 +138,7 @@ def _partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
         seen.name,
         seen.source,
         seen.status,
-        str(seen.since_ms or _NONE),
+        time_text(seen.since_ms) or _NONE,
         str(lag.partition),
         _lag_text(row, lag.lag),
         str(lag.fetched),
@@ -169,7 +169,7 @@ def _subject_of(error: MirrorError) -> str:
     return f"mirror {error.mirror}" if error.mirror is not None else "the link"
 
 
-_LINKED: Final = ("Cluster", "Link Name", "Source Cluster", "Mode", "Prefix", "Link State", "Mirrors")
+_LINKED: Final = ("cluster", "link", "source", "mode", "prefix", "state", "mirrors")
 
 
 def links_text(links: LinkList) -> list[Line]:

@@ -25,7 +25,7 @@ from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.planning.actions import RunJob
 from reconciler.planning.plan_rows import did_of
-from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, took
+from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, short_run, took
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
@@ -113,8 +113,8 @@ def missing_line(event: ResultMissing) -> Line:
     """Return that a run has completed although its summary could not be written."""
     return line(
         Span("! ", Tone.CHANGE),
-        f"What was done is recorded as state #{event.serial}. Only the summary of run {event.run} is missing: "
-        f"{event.error}. Nothing has to be run again for it.",
+        f"What was done is recorded as state #{event.serial}. Only the summary of run {short_run(event.run)} is "
+        f"missing: {event.error}. Nothing has to be run again for it.",
     )
 
 

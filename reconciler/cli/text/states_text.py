@@ -19,7 +19,7 @@ from reconciler.planning.same_or_less import (
     loss_words,
     missing_words,
 )
-from reconciler.runtime.text import bytes_text, count_text, counted
+from reconciler.runtime.text import bytes_text, count_text, counted, short_run
 
 if TYPE_CHECKING:
     from reconciler.operations.state_edit import StateRepair
@@ -159,7 +159,7 @@ def listing_text(listing: StateListing) -> list[Line]:
     if not listing.resources:
         return [head]
     cells = [
-        (address, recorded.ownership, "protected" if recorded.protect else "", recorded.run)
+        (address, recorded.ownership, "protected" if recorded.protect else "", short_run(recorded.run))
         for address, recorded in listing.resources.items()
     ]
     return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
@@ -199,7 +199,7 @@ def history_text(history: History) -> list[Line]:
             (row.git_commit or "")[:7],
             *([approved_text(row)] if is_approved else []),
             bytes_text(row.bytes),
-            row.run or "",
+            short_run(row.run),
         )
         for row in history.rows
     ]
@@ -276,14 +276,14 @@ def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
 
 def unlocked_text(unlocked: UnlockResult) -> list[Line]:
     """Return whether the lease was taken, and the actions in doubt now."""
-    taken = f"Taken from run {unlocked.run}; the lease is free, its epoch is {unlocked.epoch}"
+    taken = f"Taken from run {short_run(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
 
 
 def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
     if doubt.unreadable is not None:
-        yield line(Span("In doubt: ", Tone.CHANGE), f"what run {doubt.run} did. {doubt.unreadable.message}")
+        yield line(Span("In doubt: ", Tone.CHANGE), f"what run {short_run(doubt.run)} did. {doubt.unreadable.message}")
         yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
         return
     unbegun = f"{counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
@@ -291,7 +291,9 @@ def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
         yield line(f"Run {doubt.run} is open; {unbegun or 'nothing of it is left'}")
         return
     left = f", {unbegun}" if unbegun else ""
-    yield line(Span(f"In doubt: {count_text(len(doubt.in_doubt))}", Tone.CHANGE), f" of run {doubt.run}{left}")
+    yield line(
+        Span(f"In doubt: {count_text(len(doubt.in_doubt))}", Tone.CHANGE), f" of run {short_run(doubt.run)}{left}"
+    )
     yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
     if len(doubt.in_doubt) > _NAMED:
         yield line(f"  … and {counted(len(doubt.in_doubt) - _NAMED, 'more action')}")
@@ -323,21 +325,21 @@ def repaired_text(repaired: StateRepair) -> list[Line]:
 def _repair_steps(repair: Repair) -> Iterator[str]:
     lockfile, base = repair.lockfile, repair.base
     owned = counted(len(base.record), "resource")
-    by = f" of run {base.run}" if base.run else ""
+    by = f" of run {short_run(base.run)}" if base.run else ""
     again = f", written again as #{lockfile.serial}" if repair.body is not None and repair.rebuilt_from is None else ""
     yield f"continue from state #{base.serial}{by}, {owned}{again}"
     if repair.rebuilt_from is not None:
-        yield f"add what the journal of run {repair.rebuilt_from} says, as state #{lockfile.serial}"
+        yield f"add what the journal of run {short_run(repair.rebuilt_from)} says, as state #{lockfile.serial}"
     if repair.lineage_was is not None:
         yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.lineage_was}"
     if lockfile.open_run is not None:
-        yield f"leave run {lockfile.open_run.run} open: the next apply settles what it left in doubt"
+        yield f"leave run {short_run(lockfile.open_run.run)} open: the next apply settles what it left in doubt"
     yield f"write the lockfile again, under epoch {lockfile.lease.epoch}"
 
 
 def _forgotten_run_lines(forgotten: ForgottenRun) -> Iterator[Line]:
     texts = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
-    run = f"run {forgotten.run} ({texts})" if texts else f"run {forgotten.run}"
+    run = f"run {short_run(forgotten.run)} ({texts})" if texts else f"run {short_run(forgotten.run)}"
     yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
     names = forgotten.actions
     yield from (line(f"    {name}") for name in names[:_NAMED])

@@ -34,7 +34,7 @@ from reconciler.planning.same_or_less import (
 )
 from reconciler.planning.saved_plan import AGAIN, read_action
 from reconciler.planning.settle import settle
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, first_few, short_run
 from reconciler.state.journal import RunFile, StateAdvance, advance_since, completed_actions, read_runs, require_run
 from reconciler.state.lockfile import read_lockfile
 
@@ -197,7 +197,7 @@ class ApprovedDigest:
         if not held.difference.is_allowed:
             more = held.difference.more
             count = counted(len(more), "action is", "actions are", grouping="")
-            message = f"{count} more than run {runs[0].run} left of the approved plan {self.digest[:8]}"
+            message = f"{count} more than run {short_run(runs[0].run)} left of the approved plan {self.digest[:8]}"
             raise ChangedPlanError(message, held, hint=_APPROVE_AGAIN)
         _check_unused(self.use, runs, now, basis, store)
         return held
@@ -220,8 +220,12 @@ def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: B
         )
         if address is not None:
             last = basis.snapshot.record.get(address)
-            by = f"run {last.run} changed {address} since" if last is not None else f"{address} is recorded no more"
-            message = f"run {file.run} did this plan already ({', '.join(_describe_run(file))}), and {by}"
+            by = (
+                f"run {short_run(last.run)} changed {address} since"
+                if last is not None
+                else f"{address} is recorded no more"
+            )
+            message = f"run {short_run(file.run)} did this plan already ({', '.join(_describe_run(file))}), and {by}"
             raise StalePlanError(message, hint=use.hint)
 
 
@@ -359,7 +363,7 @@ def resume_options(site: Site) -> Mapping[str, Any]:
         raise UserError("there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply")
     if run.options is None:
         raise UserError(
-            f"run {run.run} was `{run.command}`, not apply: there is no plan to finish",
+            f"run {short_run(run.run)} was `{run.command}`, not apply: there is no plan to finish",
             hint="`reconciler apply` settles what it left in doubt. Then run that command again.",
         )
     return run.options
@@ -417,7 +421,7 @@ def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, 
     named = "\n".join(f"{change.id}: {change.message}" for change in more[:_SHOWN])
     further = f"\nand {len(more) - _SHOWN:,} more" if more[_SHOWN:] else ""
     count = counted(len(more), "action is", "actions are", grouping="")
-    message = f"{count} not what the open run {run} had planned:\n{named}{further}"
+    message = f"{count} not what the open run {short_run(run)} had planned:\n{named}{further}"
     return ChangedPlanError(
         message, ApprovalCheck(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED
     )

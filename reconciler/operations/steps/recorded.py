@@ -19,7 +19,7 @@ from reconciler.operations.steps.observe import ObservedClusters, burst
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import scope_of, settle
 from reconciler.resources.address import cluster_address
-from reconciler.runtime.text import counted, no_json, refusal
+from reconciler.runtime.text import counted, no_json, refusal, short_run
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
 from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
@@ -42,18 +42,18 @@ def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinish
 def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
     """Return a line about an interrupted run with unreadable files."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
-    return f"run {opened} was left open, and what it did cannot be told: {why}"
+    return f"run {short_run(opened)} was left open, and what it did cannot be told: {why}"
 
 
 def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
-    holder = f"{lease.who} holds the lease since {lease.since}: {describe_activity(store, lockfile)}; run {lease.run}"
-    return f"{holder}. What it does next may change what you see"
+    holder = f"{lease.who} holds the lease since {lease.since}: {describe_activity(store, lockfile)}"
+    return f"{holder}; run {short_run(lease.run)}. What it does next may change what you see"
 
 
 def _describe_open(unfinished: UnfinishedRun) -> str:
     file = unfinished.file
     parting = _describe_parting(unfinished)
-    return f"run {file.run} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
+    return f"run {short_run(file.run)} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
 
 
 def _describe_parting(unfinished: UnfinishedRun) -> str:
