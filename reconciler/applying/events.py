@@ -26,7 +26,7 @@ class Alike:
     ids: tuple[str, ...]
 
 
-def alike(failed: Iterable[Failed]) -> tuple[Alike, ...]:
+def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     """Group failures by reason: the most frequent first, otherwise in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
     for failure in failed:

@@ -50,7 +50,7 @@ _GOES_ON_BY_PLAN: Final = "The next plan continues it."
 _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
-def whole(action: Action, settlement: Settlement) -> Settlement:
+def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
     """Treat a failover that looks done as partial: its groups may not be released yet (F-C-041); repeating is safe."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
@@ -316,7 +316,7 @@ class Recovery:
             look = partial(provider.observe, Scope(tuple(addresses)))
             observed = await self._setting.effects.call(lambda: _ask_cluster(cluster, look, actions))
         catalog = provider.capabilities.configs
-        return {action.id: whole(action, settle(action, observed, catalog)) for action in actions}
+        return {action.id: reopen_failover(action, settle(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> UnfinishedRun | None:
         """Return the open run; discard spooled entries of runs of this state that have ended."""

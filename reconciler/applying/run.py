@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
-from reconciler.applying.events import PlanMade, ResultMissing, RunHandedOver, Summary, alike
+from reconciler.applying.events import PlanMade, ResultMissing, RunHandedOver, Summary, group_failures
 from reconciler.applying.ports import RunPorts, Setting
 from reconciler.applying.recovery import Recovery, SettledJournal
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
@@ -170,7 +170,7 @@ class RunEnd:
                 seconds=self.setting.effects.now() - began,
                 serial=serial,
                 skipped_because={item.id: item.because for item in result.skipped},
-                failures=alike(result.failed),
+                failures=group_failures(result.failed),
                 in_doubt=tuple(action.id for action in result.in_doubt),
                 ran=result.ran,
                 approved_by=self.file.approved_by,

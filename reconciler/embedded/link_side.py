@@ -54,7 +54,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     TruncatedPartition,
     auto_created,
-    brought,
+    plan_rule_changes,
 )
 from reconciler.runtime.threads import all_side_by_side, side_by_side
 
@@ -114,7 +114,7 @@ class ClusterLinks:
             UserError: Another operation is in progress, or the transition is not allowed.
         """
         request = replace(self._request(operation), is_given_up=is_given_up)
-        after = self.change(full_name, lambda entry: mirrors.advanced(full_name, entry, to, request))
+        after = self.change(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
         if after.is_stopped:
             self.open_heads(full_name)
         return after
@@ -177,7 +177,7 @@ class ClusterLinks:
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
         """Record the start offsets of a new mirror, and move empty partitions there."""
-        after = self.change(full_name, lambda entry: mirrors.begun(entry, offsets))
+        after = self.change(full_name, lambda entry: mirrors.set_first_offsets(entry, offsets))
         topic = topic_named(self.cluster.catalog.read(), full_name)
         begins = {number: offset for number, offset in (after.begins or {}).items() if offset}
 
@@ -374,7 +374,7 @@ def _merge_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
     """Return the resulting rules, and those owned by the link, by path and operation."""
-    changes, own = brought(rule_fields(namespace_rules(entries)), before, wanted)
+    changes, own = plan_rule_changes(rule_fields(namespace_rules(entries)), before, wanted)
     return (changed_rules(entries, changes) if changes else entries), own
 
 

@@ -23,9 +23,9 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     Trouble,
     aimed,
+    date_trouble,
     link_status,
     link_troubled,
-    noted,
     since_of,
     status_of,
     synced_configs,
@@ -71,17 +71,17 @@ class MirrorBook(ABC):
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Record why a mirror cannot fetch or continue; `None` if it can."""
-        entry_trouble = noted(trouble, self.now_ms())
+        entry_trouble = date_trouble(trouble, self.now_ms())
         self.change_mirror(full_name, lambda entry: troubled(entry, entry_trouble, fails=fails, operation=operation))
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Record whether a link reaches its source."""
-        entry_trouble = noted(trouble, self.now_ms())
+        entry_trouble = date_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: link_troubled(entry, status, entry_trouble))
 
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Record what is wrong with a task of a link; `None` if nothing is."""
-        entry_trouble = noted(trouble, self.now_ms())
+        entry_trouble = date_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: task_troubled(entry, task, entry_trouble))
 
 

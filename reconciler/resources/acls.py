@@ -13,14 +13,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from reconciler.resources.base import KEPT, Many, Model
 
 
-def folded(value: object) -> object:
+def fold_case(value: object) -> object:
     """Normalize an enum value, which is accepted in any case."""
     return value.lower().replace("_", "-") if isinstance(value, str) else value
 
 
 _PRINCIPAL: Final = re.compile(r"^[A-Za-z]+:.+$")
 
-Permission = Annotated[Literal["allow", "deny"], BeforeValidator(folded)]
+Permission = Annotated[Literal["allow", "deny"], BeforeValidator(fold_case)]
 Operation = Annotated[
     Literal[
         "all",
@@ -35,11 +35,11 @@ Operation = Annotated[
         "alter-configs",
         "idempotent-write",
     ],
-    BeforeValidator(folded),
+    BeforeValidator(fold_case),
 ]
 _PATTERN: Final = re.compile(r"^(\*|[^*\n]+\*?)$")
 
-AclResource = Annotated[Literal["topics", "groups", "transactional-ids"], BeforeValidator(folded)]
+AclResource = Annotated[Literal["topics", "groups", "transactional-ids"], BeforeValidator(fold_case)]
 
 
 def check_principal(principal: str) -> str:
@@ -290,7 +290,7 @@ def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterato
 _WRITE_OPERATIONS: Final = frozenset({"all", "write"})
 
 
-def denial(topic: str, principal: str) -> AccessBinding:
+def build_denial(topic: str, principal: str) -> AccessBinding:
     """Return the binding that denies a principal writes to a topic, by its flat name."""
     return AccessBinding(
         "topics", topic, is_prefix=False, principal=principal, host="*", operation="write", permission="deny"
@@ -315,7 +315,9 @@ def is_about_writing(binding: AccessBinding) -> bool:
     return binding.resource == "topics" and binding.operation in _WRITE_OPERATIONS
 
 
-def writers(bindings: Collection[AccessBinding], topic: str, *, own: str, denied: Collection[str]) -> tuple[str, ...]:
+def find_denied_writers(
+    bindings: Collection[AccessBinding], topic: str, *, own: str, denied: Collection[str]
+) -> tuple[str, ...]:
     """Return the principals that a protected mirror denies writes, sorted.
 
     `own` is the principal of its link. `denied` are those that the protection denies already; a principal outside
@@ -323,5 +325,9 @@ def writers(bindings: Collection[AccessBinding], topic: str, *, own: str, denied
     """
     principals = {binding.principal for binding in allowances_to_write(bindings, topic)} - {own}
     return tuple(
-        sorted(principal for principal in principals if principal in denied or denial(topic, principal) not in bindings)
+        sorted(
+            principal
+            for principal in principals
+            if principal in denied or build_denial(topic, principal) not in bindings
+        )
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from reconciler.resources.acls import Principal, folded
+from reconciler.resources.acls import Principal, fold_case
 from reconciler.resources.address import Address, cluster_address
 from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
@@ -380,7 +380,7 @@ class CacheSpec(Model):
     percent: Percent | None = Field(default=None, description="Its largest share of the disk.", examples=[20])
     max_objects: Count | None = Field(default=None, description="Its largest number of files.", examples=[100_000])
     chunk_bytes: SizeBytes | None = Field(default=None, description="Size of a chunk.", examples=["16MiB"])
-    eviction: Annotated[Literal["eager", "capped", "predictive"], BeforeValidator(folded)] | None = Field(
+    eviction: Annotated[Literal["eager", "capped", "predictive"], BeforeValidator(fold_case)] | None = Field(
         default=None, description="Which unshared chunks go when space is needed.", examples=["eager"]
     )
     trim_size_percent: Percent | None = Field(
@@ -449,7 +449,7 @@ OF_A_FOLDER: Final = "embedded"
 OF_BROKERS: Final = "kafka"
 """Provider for a cluster given by brokers only: `--bootstrap-server`."""
 
-Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(folded)]
+Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(fold_case)]
 
 
 class ClusterSpec(Model):

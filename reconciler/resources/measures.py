@@ -113,7 +113,7 @@ def check_approved(
         )
 
 
-def lacking(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
+def find_missing_offsets(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
     """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
 
     Records that the source deleted do not count. After a truncation of the source, all offsets from there on do.
@@ -151,7 +151,7 @@ def agreed_ends(topic: Positions, topic_id: str | None, mirror: Positions, mirro
     return ends
 
 
-def cut_off(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
+def cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
     """Return the offset ranges from the cuts on."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(

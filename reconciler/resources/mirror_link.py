@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from reconciler.resources.acls import folded
+from reconciler.resources.acls import fold_case
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name, split_name
 from reconciler.resources.base import (
     KEPT,
@@ -42,11 +42,11 @@ _TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
 
 def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
     """Return whether filters include a topic or group, by full name."""
-    matching = {name_filter.filter_type for name_filter in filters if is_about(name_filter, name)}
+    matching = {name_filter.filter_type for name_filter in filters if matches_filter(name_filter, name)}
     return matching == {"include"}
 
 
-def is_about(name_filter: NameFilter, name: str) -> bool:
+def matches_filter(name_filter: NameFilter, name: str) -> bool:
     """Return whether one filter, including or excluding, matches a name."""
     if name_filter.pattern_type == "prefixed":
         return name.startswith(name_filter.name)
@@ -77,7 +77,7 @@ def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_SUFFIXES)):
         return False
     return not any(
-        name_filter.filter_type == "include" and name_filter.name != "*" and is_about(name_filter, full_name)
+        name_filter.filter_type == "include" and name_filter.name != "*" and matches_filter(name_filter, full_name)
         for name_filter in filters
     )
 
@@ -123,7 +123,9 @@ def is_never_synced(key: str) -> bool:
     return key in NEVER_SYNCED or key.startswith(_TIER_PREFIXES)
 
 
-MirrorState = Annotated[Literal["mirroring", "paused", "promoted", "failed-over", "reversed"], BeforeValidator(folded)]
+MirrorState = Annotated[
+    Literal["mirroring", "paused", "promoted", "failed-over", "reversed"], BeforeValidator(fold_case)
+]
 
 
 class MirrorTopic(Model):
@@ -171,10 +173,10 @@ class NameFilter(Model):
     """A filter of names; exclude wins."""
 
     name: str = Field(min_length=1, description="A name, a prefix, or `*` for all.", examples=["*", "shop:eu:"])
-    pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(folded)] = Field(
+    pattern_type: Annotated[Literal["literal", "prefixed"], BeforeValidator(fold_case)] = Field(
         default="literal", description="Whether `name` is the whole name or its beginning.", examples=["prefixed"]
     )
-    filter_type: Annotated[Literal["include", "exclude"], BeforeValidator(folded)] = Field(
+    filter_type: Annotated[Literal["include", "exclude"], BeforeValidator(fold_case)] = Field(
         default="include", description="Take these names, or leave them; exclude wins.", examples=["include"]
     )
 
@@ -337,7 +339,7 @@ class MirrorLinkSpec(Model):
     """Declared settings of a link."""
 
     source: PlainName = Field(description="The Cluster records come from.", examples=["west"])
-    mode: Annotated[Literal["destination", "source", "bidirectional"], BeforeValidator(folded)] = Field(
+    mode: Annotated[Literal["destination", "source", "bidirectional"], BeforeValidator(fold_case)] = Field(
         default="destination",
         description="Which side drives it; `bidirectional` plans a half of the same name on both. Immutable.",
         examples=["destination"],
@@ -371,7 +373,7 @@ class MirrorLinkSpec(Model):
         description="Which configs follow the source; absent: the default list.",
         examples=[{"include": list(SYNCED_BY_DEFAULT)}],
     )
-    protect: Annotated[Literal["acl", "warn"], BeforeValidator(folded)] = Field(
+    protect: Annotated[Literal["acl", "warn"], BeforeValidator(fold_case)] = Field(
         default="warn",
         description="On platforms where producers can write to mirrors: `acl` denies WRITE on each mirror to everyone "
         "whom an access rule lets write, but the link; `warn` says in plans that they can.",

@@ -75,7 +75,7 @@ class Trouble:
         return cls(stored["code"], stored["message"], stored["since_ms"])
 
 
-def noted(trouble: Trouble | None, now_ms: int) -> Trouble | None:
+def date_trouble(trouble: Trouble | None, now_ms: int) -> Trouble | None:
     """Set the begin of a trouble, by default to now."""
     return None if trouble is None else replace(trouble, since_ms=trouble.since_ms or now_ms)
 
@@ -485,7 +485,7 @@ class TransitionRequest:
     """Whether the source of a reversal accepts records again."""
 
 
-def asked_for(
+def request_verb(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
     """Return the entry of a mirror after a verb was requested.
@@ -560,7 +560,7 @@ class Peer:
     topic_id: str
 
 
-def joined(
+def join_peer(
     full_name: str,
     mirror: MirrorEntry | None,
     status: MirrorStatus,
@@ -606,11 +606,11 @@ def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int
     Raises:
         UserError: The mirror has another operation, or none.
     """
-    current = under_way(full_name, mirror, operation)
+    current = require_operation(full_name, mirror, operation)
     return mirror if current.ends is not None else replace(mirror, operation=replace(current, ends=dict(ends)))
 
 
-def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
+def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: TransitionRequest) -> MirrorEntry:
     """Return a mirror in the next state of its operation; unchanged if it is in that state.
 
     Raises:
@@ -618,7 +618,7 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: Tra
     """
     if mirror.operation is None and mirror.state == to and to in _OPERATION_ENDS:
         return mirror  # another process took the last step
-    current = under_way(full_name, mirror, request.operation)
+    current = require_operation(full_name, mirror, request.operation)
     if mirror.state == to:
         return mirror
     end = MIRROR.follow(MirrorStatus(mirror.state), to)
@@ -635,7 +635,7 @@ def advanced(full_name: str, mirror: MirrorEntry, to: MirrorStatus, request: Tra
 _OPERATION_ENDS: Final = frozenset({_M.STOPPED, _M.ACTIVE, _M.PAUSED})
 
 
-def under_way(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
+def require_operation(full_name: str, mirror: MirrorEntry, operation: str) -> Operation:
     """Return the operation of a mirror.
 
     Raises:
@@ -687,7 +687,7 @@ def _keep_since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
     return replace(now, since_ms=before.since_ms)
 
 
-def begun(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
+def set_first_offsets(mirror: MirrorEntry, offsets: Mapping[int, int]) -> MirrorEntry:
     """Set the first offsets of a mirror's partitions; stored ones stay."""
     return replace(mirror, begins={**offsets, **(mirror.begins or {})})
 
@@ -998,7 +998,7 @@ def _matches_word(wanted: str, actual: str) -> bool:
     return word in _ANY or word == actual
 
 
-def brought(
+def plan_rule_changes(
     current: RuleFields, before: RuleFields, wanted: RuleFields
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
     """Return the changes to the present rules, and the rules that the link owns afterwards, by path.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from reconciler.errors import UserError
-from reconciler.resources.acls import folded
+from reconciler.resources.acls import fold_case
 from reconciler.resources.address import MAX_NAME, Address, address_of, join_name
 from reconciler.resources.base import (
     UNLIMITED,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 class MountingSpec(Model):
     """Declared settings of a mounting."""
 
-    state: Annotated[Literal["mounted", "unmounted"], BeforeValidator(folded)] = Field(
+    state: Annotated[Literal["mounted", "unmounted"], BeforeValidator(fold_case)] = Field(
         description="Attached to this cluster, or detached in object storage.", examples=["mounted"]
     )
     source: LocationOrName | None = Field(
@@ -292,7 +292,7 @@ _NO_DEFAULT_IF_UNSET: Final = frozenset({"local.retention.bytes", "local.retenti
 """Configs whose presence changes other rules whatever their value; so they have no default to pin."""
 
 
-def pinned(
+def pin_configs(
     around: Configs,
     own: Mapping[str, str],
     effective: Mapping[str, str],
@@ -367,7 +367,7 @@ def _format_limit(value: int | None) -> str:
     return _NO_LIMIT if value is None else str(value)
 
 
-def told(configs: Configs) -> dict[str, str]:
+def drop_origins(configs: Configs) -> dict[str, str]:
     """Return the values without origins, for the cluster that mounts the topic.
 
     A default local target is capped at the total: as the topic's own config it would raise the total.

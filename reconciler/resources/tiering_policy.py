@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from reconciler.resources.acls import folded
+from reconciler.resources.acls import fold_case
 from reconciler.resources.address import Address
 from reconciler.resources.base import DurationMs, Flag, Model, NameOnly, SizeBytes
 from reconciler.resources.configs import show_value
@@ -48,7 +48,7 @@ class TieringPolicySpec(Model):
     initial_local_retention: RetentionSpec | None = Field(
         default=None, description="What a moved or recovered replica fetches at first.", examples=[{"time": "1h"}]
     )
-    on_disable: Annotated[Literal["retain", "delete"], BeforeValidator(folded)] = Field(
+    on_disable: Annotated[Literal["retain", "delete"], BeforeValidator(fold_case)] = Field(
         default="retain",
         description="What switching remoteWrite and remoteRead off together does to remote data (KIP-950).",
         examples=["retain"],
@@ -312,7 +312,7 @@ def unsayable(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]
         yield ("localRetention", "strict"), "localRetention.strict: false: local limits hold at once there"
 
 
-def laid_over(above: Layer, own: Layer) -> Layer:
+def merge_layers(above: Layer, own: Layer) -> Layer:
     """Apply a nearer tier to those above it; its switch replaces the whole switch above."""
     if OFF in own:
         above = {key: held for key, held in above.items() if key not in {ENABLE, COPY_DISABLE, DELETE_ON_DISABLE}}
@@ -321,7 +321,7 @@ def laid_over(above: Layer, own: Layer) -> Layer:
     return {**above, **own}
 
 
-def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
+def resolve_policy(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
     """Resolve the policy of a layer for one topic, whose present configs are `seen`.
 
     Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because
@@ -347,7 +347,7 @@ def of_topic(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: b
     return {**remaining, **{key: (value, origin) for key, value in words.items() if key not in nearer}}
 
 
-def broken(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
+def find_refused_configs(configs: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """Yield what brokers reject in a tiered topic's effective configs: keys, reason, remedy (V2 to V5, V10).
 
     Brokers check nothing unless tiering is on.

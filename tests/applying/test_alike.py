@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.applying.events import Alike, alike, by_cause, nameless
+from reconciler.applying.events import Alike, by_cause, group_failures, nameless
 from reconciler.errors import UserError
 from reconciler.providers.protocol import Failed
 from reconciler.runtime.text import first_few
@@ -38,14 +38,14 @@ def test_one_reason_is_told_once_the_most_frequent_first() -> None:
         failed("create:topic/west/x", "no answer"),
         *(failed(f"create:topic/west/t{n}", f"t{n} is taken", f"Rename t{n}.") for n in range(3)),
     ]
-    assert alike(failures) == (
+    assert group_failures(failures) == (
         Alike("… is taken", "Rename ….", tuple(f"create:topic/west/t{n}" for n in range(3))),
         Alike("no answer", "Look.", ("create:topic/west/x",)),
     )
 
 
 def test_a_reason_that_met_one_action_keeps_its_name() -> None:
-    (group,) = alike([failed("create:topic/west/a", "a is taken")])
+    (group,) = group_failures([failed("create:topic/west/a", "a is taken")])
     assert group.error == "a is taken"
 
 

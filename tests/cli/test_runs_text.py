@@ -27,7 +27,7 @@ from reconciler.applying.events import (
     RunHandedOver,
     RunRecovered,
     Summary,
-    alike,
+    group_failures,
 )
 from reconciler.cli.json.runs_json import PIPELINE, error_line, event_line
 from reconciler.cli.progress import FinishedRun, Lines, reporter
@@ -226,7 +226,7 @@ def test_json_says_the_same() -> None:
         seconds=12.3,
         serial=5,
         skipped_because={each.id: each.because for each in result.skipped},
-        failures=alike(result.failed),
+        failures=group_failures(result.failed),
         in_doubt=ids("z"),
     )
     said: dict[str, Any] = orjson.loads(event_line(event))

@@ -17,8 +17,8 @@ from reconciler.applying.events import (
     RunHandedOver,
     RunRecovered,
     Summary,
-    alike,
     by_cause,
+    group_failures,
     nameless,
 )
 from reconciler.cli.text.action_words import mounted_lines
@@ -204,7 +204,7 @@ def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failure
     lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_count_texts(applied, result, summary))))
     done = set(result.done)
     lines += mounted_lines((action for action in applied.planned.plan.actions if action.id in done), _MOST)
-    groups = alike(result.failed)
+    groups = group_failures(result.failed)
     lines += _failure_lines(groups if with_failures else [group for group in groups if len(group.ids) > FEW])
     lines += _skipped_lines(result)
     lines += _doubt_lines(result)

@@ -30,7 +30,7 @@ from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
 from reconciler.resources.cluster_properties import ENABLED, property_of
-from reconciler.resources.mount import pinned
+from reconciler.resources.mount import pin_configs
 from reconciler.resources.tiering_policy import RETAIN, switches_in
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
@@ -317,7 +317,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
-        configs = pinned(set_configs(draft, migrant.name), own, effective)
+        configs = pin_configs(set_configs(draft, migrant.name), own, effective)
         draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 

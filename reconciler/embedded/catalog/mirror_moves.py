@@ -47,7 +47,7 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
 def ask_mirror(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
     """Start a verb's operation; return the mirror's new entry."""
     _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, mirrors.asked_for(full_name, mirror, link_of(draft, mirror), verb, request))
+    return _put(draft, full_name, mirrors.request_verb(full_name, mirror, link_of(draft, mirror), verb, request))
 
 
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
@@ -55,7 +55,7 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
     status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
-    after = mirrors.joined(full_name, mirror, status, (peer, link), (begun, now_ms))
+    after = mirrors.join_peer(full_name, mirror, status, (peer, link), (begun, now_ms))
     if after is not mirror:
         check_no_replica(full_name, topic, "to become a mirror")
         check_unheld(full_name, topic, "to become a mirror")
@@ -72,7 +72,7 @@ def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], 
 def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
     """Return a mirror and its operation in progress."""
     _, mirror = mirror_named(catalog, full_name)
-    return mirror, mirrors.under_way(full_name, mirror, operation)
+    return mirror, mirrors.require_operation(full_name, mirror, operation)
 
 
 def drop_records(draft: Draft, link: LinkEntry) -> None:

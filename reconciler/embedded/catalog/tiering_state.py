@@ -26,7 +26,7 @@ from reconciler.resources.cluster_properties import (
     property_of,
 )
 from reconciler.resources.configs import DEFAULT, canonical_value
-from reconciler.resources.mount import told
+from reconciler.resources.mount import drop_origins
 from reconciler.resources.tiering_policy import SWITCHES, disable_policy_in, switches_in, targets_in
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -85,7 +85,7 @@ def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> Topi
         topic.partitions,
         topic.replication_factor,
         topic.configs,
-        told(set_configs(catalog, full_name)),
+        drop_origins(set_configs(catalog, full_name)),
         topic.initial,
         0 if topic.tiering is None else topic.tiering.epoch,
     )

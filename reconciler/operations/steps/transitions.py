@@ -24,7 +24,7 @@ from reconciler.providers.protocol import Provider, links_by_jobs, links_of
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.measures import UndeletableError, agreed_ends, check_approved, cut_off
+from reconciler.resources.measures import UndeletableError, agreed_ends, check_approved, cut_ranges
 from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -451,7 +451,7 @@ class Driver:
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
         if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
-            lost = cut_off(links.positions(full_name), at)
+            lost = cut_ranges(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 

@@ -15,16 +15,16 @@ from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, p
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.measures import agreed_ends, cut_off, lacking, last_fetched
+from reconciler.resources.measures import agreed_ends, cut_ranges, find_missing_offsets, last_fetched
 from reconciler.resources.mirror_link import (
     MirrorLink,
     MirrorTopic,
     NameFilter,
-    is_about,
     is_auto_created,
     is_left_by_default,
     is_never_made,
     is_never_mirrored,
+    matches_filter,
     takes_name,
 )
 from reconciler.resources.mirrors import (
@@ -49,7 +49,7 @@ _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of
 
 
 def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
-    lost = lacking(mirror, source, source_id)
+    lost = find_missing_offsets(mirror, source, source_id)
     if lost is None:
         return _unknown_cost(mirror, f"{name} was deleted and created again")
     return RoleCost(lost=lost)
@@ -58,7 +58,7 @@ def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | Non
 def _cost_of_catching_up(
     mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
 ) -> RoleCost:
-    behind = lacking(mirror, source, source_id)
+    behind = find_missing_offsets(mirror, source, source_id)
     if behind is None:
         return replace(_unknown_cost(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
     return RoleCost(behind=behind, timeout_ms=timeout_ms)
@@ -68,7 +68,7 @@ def _cost_of_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
     """Return the cost of cutting a topic at the offsets `at`, including groups that have read beyond them."""
-    lost = cut_off(topic, at)
+    lost = cut_ranges(topic, at)
     begins = {stretch.partition: stretch.start for stretch in lost}
     if committed is None:
         return RoleCost(lost=lost, groups_set_back=None if lost else ())
@@ -351,7 +351,9 @@ def _never_auto_created(
         name_filter for name_filter in filters if name_filter.filter_type == "include" and name_filter.name != "*"
     ]
     named = {
-        name for name in known if is_never_made(name) and any(is_about(name_filter, name) for name_filter in naming)
+        name
+        for name in known
+        if is_never_made(name) and any(matches_filter(name_filter, name) for name_filter in naming)
     }
     for names, hint in (
         ({name for name in named if not is_never_mirrored(name)}, "Name it in mirrorTopics: only an entry mirrors it."),
@@ -403,7 +405,7 @@ def _unmatched_filters(
     address, wanted = of
     names = sorted(known)
     for place, rule in enumerate(filters):
-        if rule.filter_type == "exclude" or rule.name == "*" or any(is_about(rule, name) for name in names):
+        if rule.filter_type == "exclude" or rule.name == "*" or any(matches_filter(rule, name) for name in names):
             continue
         yield PlanFinding(
             address,

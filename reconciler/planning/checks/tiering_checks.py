@@ -32,8 +32,8 @@ from reconciler.resources.tiering_policy import (
     TOTALS,
     Configs,
     TieringPolicy,
-    broken,
     disable_policy_in,
+    find_refused_configs,
     switches_in,
     without_effect,
 )
@@ -514,7 +514,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
             continue
         if live.get(ENABLE) == "true" and own.get(ENABLE) != "true":
             yield from _check_disabling(address, wanted, own, capabilities)
-        problems = list(broken({**_broker_defaults(capabilities), **own}))
+        problems = list(find_refused_configs({**_broker_defaults(capabilities), **own}))
         if not problems and own.get(ENABLE) == live.get(ENABLE):
             right.add(likeness)
         for keys, why, hint in problems:

@@ -23,7 +23,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
 from reconciler.resources.configs import DEFAULT, POLICY_KEYS, TIERING_CONFIGS
 from reconciler.resources.inventory import configs_of
-from reconciler.resources.mount import pinned, told
+from reconciler.resources.mount import drop_origins, pin_configs
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import (
     CLUSTER,
@@ -35,10 +35,10 @@ from reconciler.resources.tiering_policy import (
     Switches,
     TieringPolicy,
     TieringPolicySpec,
-    laid_over,
     lay_over,
-    of_topic,
+    merge_layers,
     policy_words,
+    resolve_policy,
     switches_in,
     unsayable,
 )
@@ -274,7 +274,7 @@ class Inheritance:
             return {**above, **own}
         seen = self._observed.get(topic.address)
         live = seen.resource.spec.configs if seen is not None and isinstance(seen.resource, Topic) else {}
-        return of_topic(laid_over(above, own), topic.address, live, can_untier=capabilities.untiering)
+        return resolve_policy(merge_layers(above, own), topic.address, live, can_untier=capabilities.untiering)
 
     def above(self, topic: Topic, capabilities: Capabilities) -> Layer:
         """Return the configs that a topic takes from its namespaces; empty if the platform inherits."""
@@ -298,7 +298,7 @@ class Inheritance:
         for tier in tiers_of(namespace):
             declared = self._desired.get(address_of("namespace", cluster, tier))
             if declared is not None and isinstance(declared.resource, Namespace):
-                layers = laid_over(layers, self.of_namespace(declared.resource, declared, capabilities))
+                layers = merge_layers(layers, self.of_namespace(declared.resource, declared, capabilities))
         return layers
 
     def _own_layer(
@@ -427,12 +427,12 @@ def configs_once_mounted(
 
     `all_set`: those set before, by itself and its parents; `above`: those of its new parents.
     """
-    return pinned(above, own, all_set, catalog)
+    return pin_configs(above, own, all_set, catalog)
 
 
 def set_configs_of(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
     """Return all configs set for an existing topic: by its cluster, namespaces and itself."""
-    return told(_current_configs(topic, initial, situation))
+    return drop_origins(_current_configs(topic, initial, situation))
 
 
 def switches_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:

@@ -33,7 +33,7 @@ from reconciler.planning.situation import (
     source_of,
     topic_of,
 )
-from reconciler.resources.acls import EVERYONE, AccessBinding, bindings_of_namespace, writers
+from reconciler.resources.acls import EVERYONE, AccessBinding, bindings_of_namespace, find_denied_writers
 from reconciler.resources.address import Address, address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import (
     SYNCED_BY_DEFAULT,
@@ -569,7 +569,9 @@ def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situ
         return ()
     cluster = situation.clusters[mirror.cluster]
     rules = capabilities.access.write_rules | frozenset(_namespace_bindings(cluster, situation))
-    return writers(rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied)
+    return find_denied_writers(
+        rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied
+    )
 
 
 def _namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator[AccessBinding]:

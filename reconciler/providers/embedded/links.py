@@ -44,7 +44,7 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     Trouble,
     TruncatedPartition,
-    noted,
+    date_trouble,
 )
 from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import side_by_side
@@ -296,7 +296,7 @@ class EmbeddedSyncs:
         """Record or clear troubles of mirrors."""
         if troubles:
             now_ms = self.cluster.now_ms()
-            entries = {name: noted(trouble, now_ms) for name, trouble in troubles.items()}
+            entries = {name: date_trouble(trouble, now_ms) for name, trouble in troubles.items()}
             self._commit("change mirrors", lambda draft: note_troubles(draft, entries, failed))
 
     def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:

@@ -22,7 +22,7 @@ from reconciler.embedded.segments.groups import Group, group_register
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
-from reconciler.resources.mount import pinned, told
+from reconciler.resources.mount import drop_origins, pin_configs
 from reconciler.resources.tiering_policy import disable_policy_in, lay_over, switches_in, targets_in
 from tests.embedded.maintenance.tiny_segments import DAY, TWO_PARTS
 from tests.embedded.mounts.readable_topics import seen
@@ -247,14 +247,14 @@ def test_whatever_is_said_around_it_here_and_there_its_tiering_and_its_limits_st
 
     initial = {CREATION_DEFAULTS[key]: value for key, value in here[0].items() if key in CREATION_DEFAULTS}
     before = laid(here, initial, own)
-    kept = pinned(laid(there, initial, {}), own, told(before))
+    kept = pin_configs(laid(there, initial, {}), own, drop_origins(before))
     after = laid(there, initial, kept)
     assert switches_in(after) == switches_in(before)
     assert disable_policy_in(after) == disable_policy_in(before)
     assert targets_in(after) == targets_in(before)
     assert {key: kept[key] for key in own} == own
-    if told(before) == {key: value for key, (value, _) in before.items()}:
-        assert pinned(laid(here, initial, {}), own, told(before)) == own
+    if drop_origins(before) == {key: value for key, (value, _) in before.items()}:
+        assert pin_configs(laid(here, initial, {}), own, drop_origins(before)) == own
 
 
 # -- streams

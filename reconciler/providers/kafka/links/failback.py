@@ -38,9 +38,9 @@ from reconciler.resources.mirrors import (
     Peer,
     Stretch,
     TruncatedPartition,
-    joined,
+    join_peer,
     side_topic,
-    under_way,
+    require_operation,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Failback:
             entry = None if mirror is None else mirror.entry
             status = MirrorStatus.REGULAR if mirror is None else states.status(mirror)
             peer = Peer(of.link, of.name, of.topic_id)
-            after = joined(full_name, entry, status, (peer, link), (begun, self.site.now_ms()))
+            after = join_peer(full_name, entry, status, (peer, link), (begun, self.site.now_ms()))
             return {} if after is entry else mirror_changes(topic, KeptMirror(full_name, of.link, seen.id, after))
 
         self.may_go_on()
@@ -99,7 +99,7 @@ class Failback:
             seals_of(self.site).put(topic, seen.id, self.may_go_on)
         finally:
             try:
-                under_way(full_name, self.site.states().mirror(topic, full_name, seen.id).entry, operation)
+                require_operation(full_name, self.site.states().mirror(topic, full_name, seen.id).entry, operation)
             except UserError:
                 seals_of(self.site).take_off(seen.id)
                 raise
@@ -142,7 +142,7 @@ class Failback:
         full_name, link = mirror.name, mirror.link
         topic, seen = self._find_topic(full_name)
         current = self.site.states().mirror(topic, full_name, seen.id)
-        begun = under_way(full_name, current.entry, operation)
+        begun = require_operation(full_name, current.entry, operation)
         cuts = begun.ends or {}
         ranges = self._diverged(topic, seen, cuts)
         if not ranges:
@@ -190,7 +190,7 @@ class Failback:
 
         def decide(entries: Entries) -> Changes:
             mirror = states_of(entries).mirror(topic, full_name, seen.id)
-            begun = under_way(full_name, mirror.entry, operation)
+            begun = require_operation(full_name, mirror.entry, operation)
             cuts = {} if begun.ends is None or begun.verb in REVERSALS else begun.ends
             emptied = {number for number, cut in cuts.items() if number in own and own[number].start > cut}
             written: dict[Key, Mapping[str, Any]] = {}
@@ -223,7 +223,7 @@ class Failback:
 
         def decide(entries: Entries) -> Changes:
             mirror = states_of(entries).mirror(topic, full_name, seen.id)
-            under_way(full_name, mirror.entry, operation)
+            require_operation(full_name, mirror.entry, operation)
             return mirror_changes(topic, None)
 
         self.may_go_on()

@@ -49,8 +49,8 @@ from reconciler.resources.mirrors import (
     Operation,
     SourceTopic,
     TransitionRequest,
-    advanced,
-    asked_for,
+    advance_mirror,
+    request_verb,
     check_deletable,
     check_mirrored,
     check_own,
@@ -138,7 +138,7 @@ class LinkChanges:
             if verb == FAILOVER and mirror.opening is not None:
                 return mirror
             return self._apply_entry(
-                mirror, asked_for(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
+                mirror, request_verb(name, mirror.entry, states.link_of(mirror), verb, request), verb, operation
             )
 
         return self._decide(full_names, topics, decide)
@@ -152,7 +152,7 @@ class LinkChanges:
             if is_done(mirror.entry, verb):
                 return mirror
             return self._apply_entry(
-                mirror, asked_for(name, mirror.entry, states.link_of(mirror), verb, request), verb, ""
+                mirror, request_verb(name, mirror.entry, states.link_of(mirror), verb, request), verb, ""
             )
 
         return self._decide(full_names, topics, decide)
@@ -168,7 +168,7 @@ class LinkChanges:
         def decide(name: str, mirror: KeptMirror, _states: States) -> KeptMirror:
             if mirror.opening is not None and mirror.opening.id == operation:
                 return mirror
-            return self._apply_entry(mirror, advanced(name, mirror.entry, to, request), "", operation)
+            return self._apply_entry(mirror, advance_mirror(name, mirror.entry, to, request), "", operation)
 
         if to == ACTIVE:
             self._unseal({mirror_key(self.site.naming.physical(full_name))})

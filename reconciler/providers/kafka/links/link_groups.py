@@ -32,12 +32,12 @@ from reconciler.resources.acls import (
     OPERATIONS,
     AccessBinding,
     bindings_of_namespace,
-    denial,
+    build_denial,
     denial_path,
     namespace_rules_apart,
     rule_at,
     rule_fields,
-    writers,
+    find_denied_writers,
 )
 from reconciler.resources.mirrors import (
     AccessRules,
@@ -45,7 +45,7 @@ from reconciler.resources.mirrors import (
     GroupOffsetsResult,
     GroupPosition,
     RuleFields,
-    brought,
+    plan_rule_changes,
 )
 from reconciler.runtime.text import first_few
 
@@ -347,12 +347,12 @@ def _plan_rule_changes(
     for topic, mirror in states.of(link):
         if mirror.follows:
             rules_now, before = current.topics.get(mirror.name, _NO_RULES), mirror.entry.rules
-            changes, own = brought(rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES)))
+            changes, own = plan_rule_changes(rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES)))
             places.append(_RuleChange(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
     known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
         rules_now, before = current.namespaces.get(name, _NO_RULES), of_link.get(name, _NO_RULES)
-        changes, own = brought(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
+        changes, own = plan_rule_changes(rules_now, before, _split_rules(wanted.namespaces.get(name, _NO_RULES)))
         places.append(_RuleChange(name, True, changes, rules_now, before, own))  # noqa: FBT003 - as above
     return places
 
@@ -449,7 +449,7 @@ def _find_writers(
     if own is None:
         message = f"cluster {site.cluster}: as whom its brokers know the link cannot be told"
         raise UserError(message, hint="Say it in spec.kafka.security.principal of the Cluster.")
-    return writers(bindings, topic, own=own, denied=denied)
+    return find_denied_writers(bindings, topic, own=own, denied=denied)
 
 
 def deny(
@@ -463,12 +463,12 @@ def deny(
     due = {
         topic: mirror
         for topic, mirror in mirrors.items()
-        if set(mirror.denied) != set(wanted[topic]) or any(denial(topic, who) not in existing for who in wanted[topic])
+        if set(mirror.denied) != set(wanted[topic]) or any(build_denial(topic, who) not in existing for who in wanted[topic])
     }
     if not due:
         return 0
     site.ledger.change(writer_of(link), lambda entries: _denial_entries(entries, wanted, due, is_done=False))
-    binds = {denial(topic, who) for topic in due for who in wanted[topic]} - existing
+    binds = {build_denial(topic, who) for topic in due for who in wanted[topic]} - existing
     unbinds = {
         binding for topic in due for binding in _removed_denials(topic, mirrors[topic], wanted[topic])
     } & existing
@@ -491,7 +491,7 @@ def _removed_denials(topic: str, mirror: KeptMirror, wanted: tuple[str, ...]) ->
     """Yield the denials to remove, except those synced from the mirror's source."""
     for who in mirror.denied:
         if who not in wanted and "write" not in mirror.entry.rules.get(denial_path(who), ()):
-            yield denial(topic, who)
+            yield build_denial(topic, who)
 
 
 def _denial_entries(

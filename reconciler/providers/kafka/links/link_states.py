@@ -16,7 +16,7 @@ from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import hidden_topic
 from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
-from reconciler.resources.acls import AccessBinding, denial
+from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import Address, address_of, kind_of
 from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
 from reconciler.resources.kafka_configs import PASSING
@@ -305,7 +305,7 @@ def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[s
 def denials_in(entries: Entries) -> frozenset[AccessBinding]:
     """Return the access rules that protect mirrors; some may not exist yet or any longer."""
     mirrors = states_of(entries).mirrors
-    return frozenset(denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
+    return frozenset(build_denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
 
 
 def observed_links(
@@ -334,7 +334,7 @@ def observed_links(
         sets = configs.get(topic, {}).items()
         own = {key: value for key, value in sets if is_declared(key, value) and key not in PASSING}
         resource = mirror_in(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
-        denied = tuple(principal for principal in mirror.denied if denial(topic, principal) in bindings)
+        denied = tuple(principal for principal in mirror.denied if build_denial(topic, principal) in bindings)
         resource = resource.model_copy(update={"denied": denied}) if denied else resource
         observed[resource.address] = Observed(
             resource,

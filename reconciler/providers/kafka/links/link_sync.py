@@ -33,7 +33,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     auto_created,
     check_same_source,
-    noted,
+    date_trouble,
     troubled,
 )
 from reconciler.runtime.retry import go_on
@@ -131,7 +131,7 @@ class KafkaSyncs:
                 mirror = mirrors.get(topic)
                 if mirror is None or not mirror.follows:
                     continue
-                trouble = noted(troubles[mirror.name], now_ms)
+                trouble = date_trouble(troubles[mirror.name], now_ms)
                 after = replace(mirror, entry=troubled(mirror.entry, trouble, fails=mirror.name in failed))
                 changes.update({} if after == mirror else mirror_changes(topic, after))
             return changes

@@ -65,7 +65,7 @@ from reconciler.resources.mirrors import (
     TransitionRequest,
     TruncatedPartition,
     altered_link,
-    begun,
+    set_first_offsets,
     check_own,
     check_same_link,
     created_link,
@@ -290,7 +290,7 @@ class KafkaLinks(MirrorBook):
 
         def decide(entries: Entries) -> Changes:
             mirror = states_of(entries).mirror(topic, full_name, None if seen is None else seen.id)
-            after = replace(mirror, entry=begun(mirror.entry, offsets))
+            after = replace(mirror, entry=set_first_offsets(mirror.entry, offsets))
             missing = {
                 number: at
                 for number, at in (after.entry.begins or {}).items()

@@ -29,7 +29,7 @@ from reconciler.providers.kafka.records.copy_transaction import Transactions
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Failed
-from reconciler.resources.acls import AccessBinding, denial
+from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import address_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import Operation, Stretch
@@ -722,7 +722,7 @@ def test_a_topic_that_becomes_a_protected_mirror_is_denied_to_writers_before_it_
     whole = Seals.take_off
 
     def look(seals: Seals, topic_id: str) -> None:
-        denied.append(denial(pair.name, app) in read_bindings(client)[0])
+        denied.append(build_denial(pair.name, app) in read_bindings(client)[0])
         whole(seals, topic_id)
 
     monkeypatch.setattr(Seals, "take_off", look)

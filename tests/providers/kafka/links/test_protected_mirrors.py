@@ -31,7 +31,7 @@ from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import mirror_changes, states_of
 from reconciler.providers.kafka.security import principal_of
 from reconciler.providers.kafka.translate import TopicSeen
-from reconciler.resources.acls import AccessBinding, denial, denial_path
+from reconciler.resources.acls import AccessBinding, build_denial, denial_path
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.topic import Topic
@@ -77,7 +77,7 @@ class Guarded:
     def denied(self) -> set[str]:
         """Return who is denied writing to the mirror, as the brokers say it."""
         rules = {each for each in self.there() if each.name == self.linked.mirror and each.permission == "deny"}
-        assert rules == {denial(self.linked.mirror, each.principal) for each in rules}
+        assert rules == {build_denial(self.linked.mirror, each.principal) for each in rules}
         return {each.principal for each in rules}
 
     def settle(self, expected: set[str]) -> None:
@@ -126,7 +126,7 @@ def test_a_rule_that_somebody_took_away_is_made_again(guarded: Guarded) -> None:
     guarded.allow("app")
     guarded.protect()
     guarded.settle({guarded.user("app")})
-    guarded.take(denial(guarded.linked.mirror, guarded.user("app")))
+    guarded.take(build_denial(guarded.linked.mirror, guarded.user("app")))
     assert guarded.protect() == 1
     guarded.settle({guarded.user("app")})
 
@@ -140,7 +140,7 @@ def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
     assert seen.resource.denied == (guarded.user("app"),)
     assert isinstance(seen.mirror.becomes, Topic)
     assert [rule.permission for rule in seen.mirror.becomes.spec.acls] == ["allow"]
-    assert denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.unplaced()
+    assert build_denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.unplaced()
     assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {
         f"acls.allow {guarded.user('app')}"
     }
@@ -148,7 +148,7 @@ def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
 
 def test_a_denial_of_somebody_else_is_theirs(guarded: Guarded) -> None:
     guarded.allow("app")
-    theirs = denial(guarded.linked.mirror, guarded.user("app"))
+    theirs = build_denial(guarded.linked.mirror, guarded.user("app"))
     guarded.make(theirs)
     assert guarded.protect() == 0
     guarded.linked.done(guarded.linked.transition("failover"))
@@ -261,7 +261,7 @@ def test_what_a_killed_process_had_begun_is_finished_or_taken_back(guarded: Guar
 
     linked.site.ledger.change(writer_of(linked.link), noted)
     if is_bound:
-        guarded.make(denial(linked.mirror, guarded.user("app")))
+        guarded.make(build_denial(linked.mirror, guarded.user("app")))
     guarded.protect()
     guarded.settle({guarded.user("app")})
     guarded.take(rule)
@@ -306,7 +306,7 @@ def test_as_whom_brokers_know_us_is_told_where_a_field_says_it(
 
 def test_more_rules_are_made_than_brokers_take_in_one_request(kafka_broker: Kafka, kafka_prefix: str) -> None:
     client, who = provider_of(kafka_broker, EAST)._client, [f"User:{kafka_prefix}-{number}" for number in range(2)]
-    rules = [denial(f"{kafka_prefix}-{number}", who[number % 2]) for number in range(10_001)]
+    rules = [build_denial(f"{kafka_prefix}-{number}", who[number % 2]) for number in range(10_001)]
     try:
         made = create_bindings(client, rules)
         assert len(made) == len(rules)
