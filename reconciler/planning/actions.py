@@ -33,29 +33,29 @@ class RoleCost:
     """Cost of changing a mirror's role, as measured on both sides."""
 
     lost: tuple[Stretch, ...] = ()
-    """Offsets lost: by a failover those only the source has, by a restore those cut off."""
+    """Lost offsets: for a failover those only on the source, for a restore those truncated."""
     behind: tuple[Stretch, ...] = ()
     """Offsets that a promotion or reversal copies first."""
     lost_ms: int | None = None
-    """For a failover that loses records: how much older the mirror's newest record is than the source's."""
+    """For a failover with losses: how much older the mirror's newest record is than the source's."""
     unknown: str | None = None
     """Why the cost is unknown."""
     fetched: tuple[tuple[int, int], ...] = ()
     """(partition, last copied offset) if nothing else is known; -1 if none was copied."""
     groups_set_back: tuple[str, ...] | None = ()
-    """Consumer groups that read beyond the point where a restore cuts; `None` if unknown."""
+    """Consumer groups that read beyond the cut of a restore; `None` if unknown."""
     timeout_ms: int | None = None
     """A promotion is given up if the lag does not shrink for this long."""
     records: int | None = None
     """Counted records that a restore loses or keeps; `None` if only offsets are known."""
     since_ms: int | None = None
-    """The earliest timestamp among them; `None` if unknown."""
+    """Their earliest timestamp; `None` if unknown."""
     kept: tuple[Stretch, ...] = ()
     """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
     """Full name of the topic that keeps them."""
     copied_afresh: tuple[int, ...] = ()
-    """Partitions that a restore empties and copies again, because brokers cannot truncate the end of a log."""
+    """Partitions that a restore empties and copies again, because brokers cannot truncate a log at its end."""
 
     @property
     def lost_offsets(self) -> int | None:
@@ -81,11 +81,11 @@ class Estimate:
     partitions: int = 0
     """Partitions of a topic that is mounted or unmounted, or whose replicas move."""
     no_writes_seconds: int = 0
-    """Roughly how long an unmounted topic that still exists takes no writes."""
+    """Approximately how long an unmounted topic that still exists takes no writes."""
     role: RoleCost | None = None
     """Cost of a mirror's role change; `None` if it loses and copies nothing."""
     replicated: int = 0
-    """Stored bytes that brokers copy to each other for a new replication factor, if measured."""
+    """Stored bytes that brokers copy for a new replication factor, if measured."""
     engine: str = ""
     """Where a job will run: `in process` or `Spark local[*]`; empty if unknown."""
 
@@ -95,13 +95,13 @@ NO_COST: Final = Estimate()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Why a guard refuses an action, and the `VERB:ADDR` that allows it (`None`: nothing does)."""
+    """Why a guard blocks an action, and the `VERB:ADDR` that allows it (`None` if nothing does)."""
 
     guard: str
     message: str
     allow: str | None
     instead: str | None = None
-    """A document to declare instead that loses nothing, as one line of YAML, if there is one."""
+    """A document to declare instead that loses nothing, as one line of YAML."""
 
 
 Scalar: TypeAlias = str | int | bool | None
@@ -138,45 +138,45 @@ class Reason(StrEnum):
     RETENTION_LOWERED = "retention_lowered"
     DELETE_ADDED = "delete_added"
     COMPACT_ADDED = "compact_added"
-    """Compaction removes records that later ones of the same key supersede."""
+    """Compaction removes superseded records."""
     HOLDS_DATA = "holds_data"
     UNMEASURED = "unmeasured"
     FIRST_COPY = "first_copy"
     MISSING = "missing"
     RECREATED = "recreated"
     RECORD_ONLY = "record_only"
-    """Only the record changes, nothing on the platform."""
+    """Only the record changes."""
     ROLE_WANTED = "role_wanted"
     FIRST_RULE = "first_rule"
-    """Everyone has access until the first access rule is added."""
+    """Everyone has access until the first access rule exists."""
     LAST_RULE = "last_rule"
     """Everyone gets access once the last access rule is removed."""
     BECOMES_UNREADABLE = "becomes_unreadable"
     """Records only in object storage are deleted there."""
     REMOTE_DELETED = "remote_deleted"
-    """Its objects in object storage are deleted, too."""
+    """Its remote objects are deleted, too."""
     REMOTE_KEPT = "remote_kept"
-    """Its objects in object storage stay and can be recovered."""
+    """Its remote objects stay and can be recovered."""
     REPLACED = "replaced"
     """It cannot change in place: it is deleted and created again."""
     SOURCE_KEPT = "source_kept"
-    """It only reads another topic, which keeps every record."""
+    """Its source keeps every record."""
     UPLOADS = "uploads"
     """Existing records are copied to object storage."""
     REPLICAS_MOVE = "replicas_move"
     """Brokers copy or drop replicas for another replication factor."""
     ONLY_A_PREFIX = "only_a_prefix"
-    """A namespace that exists only as a prefix of other topics' names: it is owned from the start."""
+    """A namespace that exists only as a prefix of topic names: it is owned from the start."""
     RECOVERED = "recovered"
     """Created from its objects in object storage."""
     BY_COMMAND = "by_command"
-    """Requested by a command: the record stays, so the next plan finds the difference."""
+    """Requested by a command: the record stays, so the next plan shows the difference."""
     LAST_ALLOWANCE = "last_allowance"
     """The remaining access rules only deny: no one has access."""
 
 
 SEALED: Final = "sealed"
-"""Path of a change that removes a topic's seal. Brokers refuse every record of a sealed topic."""
+"""Path of a change that removes a topic's seal. Brokers reject all records of a sealed topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class _Step:
     wave: int = 1
     estimate: Estimate = NO_COST
     source: str | None = None
-    """Where it is declared: `manifests/topics.yaml:88`."""
+    """Declaration: `manifests/topics.yaml:88`."""
     precondition: str = ""
     """`sha256:…` of the live fields that the decision depends on; empty if it depends on absence."""
     blocked: Block | None = None
@@ -209,7 +209,7 @@ class _Step:
     owner: ResourceOwner | None = None
     """The other workspace that owns the resource; `None` if it is free or ours."""
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Field path of `after` → where its value comes from, if not the resource itself; stored in the record."""
+    """Field path of `after` → origin of its value, if not the resource itself; stored in the record."""
 
     @property
     def cluster(self) -> str | None:
@@ -239,7 +239,7 @@ class Create(_Step):
 class Update(_Step):
     """Change fields in place.
 
-    Providers apply `changes` only (`after=None` resets a key): fields missing in the resource `after` are left alone.
+    Providers apply only `changes` (`after=None` resets a key); fields missing in `after` stay.
     """
 
     before: Resource
@@ -249,7 +249,7 @@ class Update(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete(_Step):
-    """Delete an owned resource, bound to its incarnation if the platform can."""
+    """Delete an owned resource, bound to its incarnation if the platform supports that."""
 
     before: Resource
     incarnation: str | None = None
@@ -259,8 +259,8 @@ class Delete(_Step):
 class Adopt(_Step):
     """Own an existing resource without calling its platform.
 
-    `after` becomes the record: the declared fields with their observed values. `moved_from` is its previous recorded
-    address. `changes` are those of the record of a resource that is owned already (`protect` …).
+    `after` becomes the record: declared fields with observed values. `moved_from` is its previous recorded address.
+    `changes` are those of an owned resource's record (`protect` …).
     """
 
     observed: Resource
@@ -273,15 +273,15 @@ class Adopt(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forget(_Step):
-    """Stop owning a resource and leave it as it is."""
+    """Stop owning a resource, without changing it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition(_Step):
-    """A legal lifecycle transition (mount, promote, failover …), or a topic's move between namespaces.
+    """A lifecycle transition (mount, promote, failover …), or a topic's move between namespaces.
 
-    If a mirror's verb goes to the mirror on the other cluster, `parameters` hold `entry`, the address of the declared
-    mirror, and `role`, its role. `changes` are fields changed by the transition: a topic's tiering switches.
+    If a mirror's verb goes to the mirror on the other cluster, `parameters` hold the declared mirror: `entry`, its
+    address, and `role`. `changes` are fields that the transition changes, such as tiering switches.
     """
 
     machine: str
@@ -297,14 +297,14 @@ class Transition(_Step):
 class RunJob(_Step):
     """A job over topic logs; `source` and `sink` are topic addresses.
 
-    A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are `incarnation`, which binds
-    the source, and `partitioning`: `same` (partition by partition, in order) or `by-key` (another number of partitions,
-    ordered by key). `move` copies to the end and compares, continuing an earlier run. `switch-groups` copies the rest,
-    fails if the source is still written to, and sets each group's offsets in the sink: by the exact offset map, or, by
-    key, to the earliest record of each partition that the group has not read.
+    A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are `incarnation` of the
+    source, and `partitioning`: `same` (by partition, in order) or `by-key` (another number of partitions, ordered
+    by key). `move` copies to the end and compares, continuing an earlier run. `switch-groups` copies the rest,
+    fails if the source is still written to, and sets each group's offsets in the sink: by the exact offset map, or,
+    by key, to the earliest unread record of each partition.
 
-    `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to locations;
-    address, source and sink are those of the first topic.
+    `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to
+    locations; address, source and sink are those of the first topic.
     """
 
     job: str
@@ -315,12 +315,12 @@ class RunJob(_Step):
 
     @property
     def is_migration(self) -> bool:
-        """Whether it is a mount or unmount that a command requests."""
+        """Whether a command requested it as a mount or unmount."""
         return self.job in {MOUNT.name, UNMOUNT.name}
 
     @property
     def verb(self) -> str:
-        """The word before its address in the id."""
+        """The part of its id before the address."""
         return self.job
 
 
@@ -328,7 +328,7 @@ Action: TypeAlias = Create | Update | Delete | Adopt | Forget | Transition | Run
 
 
 def is_dangerous(action: Action) -> bool:
-    """Tell whether a reviewer must look at an action before approving it."""
+    """Return whether a reviewer must look at an action before approval."""
     return action.risk is not Risk.NONE or action.blocked is not None or Reason.ADOPTED_DIFFERS in action.reasons
 
 
@@ -341,7 +341,7 @@ def addresses_of(action: Action) -> tuple[Address, ...]:
 
 
 ControlAction: TypeAlias = Create | Update | Delete | Transition
-"""Actions that providers carry out. `Adopt` and `Forget` change only the state; jobs carry out `RunJob`."""
+"""Actions for providers. `Adopt` and `Forget` change only the state; jobs execute `RunJob`."""
 
 ACTIONS: Final[Mapping[str, type[Action]]] = {
     "create": Create,

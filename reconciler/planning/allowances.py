@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CONNECT: Final = "connect"
-"""Allows sending a secret to a new address. It is no action: it is needed before there is a plan."""
+"""Allows sending a secret to a new address; needed before there is a plan."""
 
 
 OLDER: Final = "older"
@@ -43,21 +43,21 @@ class Grant:
 
     @property
     def shown(self) -> str:
-        """Its origin and what it allows; `--allow` itself contains both."""
+        """Its origin and scope; `--allow` itself contains both."""
         return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
 
     def covers(self, action: Action) -> bool:
-        """Tell whether it names an action by verb or by kind."""
+        """Return whether it covers an action, by verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
         return (is_taken or self.verb in {action.verb, name_of(action)}) and matches(self.pattern, action.address)
 
     def goes_back_to(self, commit: str) -> bool:
-        """Tell whether files of a commit may be applied after those of a newer one."""
+        """Return whether files of this commit may be applied after newer ones."""
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
         return self.verb == OLDER and (is_short or matches(self.pattern, commit))
 
     def takes(self, address: Address) -> bool:
-        """Tell whether an address may be owned although another workspace owns it."""
+        """Return whether an address may be taken from another workspace."""
         return self.verb == ADOPT and matches(self.pattern, address)
 
 
@@ -74,7 +74,7 @@ def granted_by(action: Action, allowed: Sequence[Grant]) -> str | None:
 
 
 def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
-    """Yield allowances that no action needed; for a partial plan only those of `--allow`."""
+    """Yield unused allowances; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
     for allowance in allowances(request.guards, request.selection):
@@ -92,7 +92,7 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
 
 
 def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the commit applied last, with the allowance that older files need."""
+    """Return the last applied commit, with the allowance that older files need."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
@@ -115,7 +115,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 _MAX_SINGLE_ALLOWANCES: Final = 5
-"""Up to this many of a kind are allowed one by one: a pattern may match more tomorrow."""
+"""Up to this many of a kind are listed singly: a pattern may match more tomorrow."""
 
 
 def at_once(names: list[str]) -> list[str]:
@@ -132,6 +132,6 @@ def _kind_of(name: str) -> str:
 
 
 def _common_pattern(names: list[str]) -> str:
-    """Return the common prefix of names as a pattern, cut at the end of a namespace tier."""
+    """The pattern ends after a namespace tier."""
     shared = commonprefix(names)  # noqa: RUF071 - characters are meant: half a tier is cut off below
     return shared[: max(shared.rfind(":"), shared.rfind("/")) + 1] + "*"

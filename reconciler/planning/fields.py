@@ -26,7 +26,7 @@ QUOTAS: Final = "quotas."
 READ_REPLICA: Final = "readReplicaOf"
 PARTITIONS: Final = "partitions"
 OBJECT_STORAGE: Final = "objectStorage.url"
-"""The location a cluster is bound to. How it is reached is only in the record."""
+"""Location to which a cluster is bound; how it is reached is only in the record."""
 
 KEEP_DIVERGED: Final = "keep-diverged"
 LINK_FEATURES: Final[Mapping[str, str]] = {
@@ -41,11 +41,11 @@ LINK_FEATURES: Final[Mapping[str, str]] = {
     "protect": "protect",
     "keepDiverged": KEEP_DIVERGED,
 }
-"""Link fields → the feature that a platform needs for them."""
+"""Link field → the feature that a platform needs for it."""
 
 
 def fields_of(resource: Resource) -> dict[str, Value]:
-    """Return the fields of a resource that a platform stores; unset fields are omitted."""
+    """Return the fields that a platform stores; unset fields are omitted."""
     match resource:
         case Topic():
             return _topic_fields(resource)
@@ -97,7 +97,7 @@ def is_one_location(left: Value, right: Value) -> bool:
 
 
 def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
-    """Return a value in canonical form if it is a valid config value, else unchanged."""
+    """Return a valid config value in canonical form, other values unchanged."""
     if not path.startswith(CONFIGS) or value is None:
         return value
     try:

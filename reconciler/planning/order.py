@@ -43,9 +43,9 @@ class Needs:
         self._at: dict[Address, list[Action]] = {}
         self._inside: dict[Address, list[str]] = {}
         self._leaving: dict[Address, list[str]] = {}
-        """Topic → actions that move it away from its name."""
+        """Topic → actions that free its name."""
         self._followed: dict[Address, list[str]] = {}
-        """Old address → actions that move its record to a new address."""
+        """Old address → actions that move its record."""
         for action in actions:
             if isinstance(action, Adopt) and action.moved_from:
                 self._followed.setdefault(action.moved_from, []).append(action.id)
@@ -68,18 +68,18 @@ class Needs:
             links = self._at.get(link_of(action.before), ())
             gone = self._inside.setdefault(source_of(action.before), [])
             gone += [link.id for link in links if isinstance(link, Delete)]
-            # A cluster refuses to delete a mirror that its link's filters match, so those change first.
+            # A cluster rejects the deletion of a mirror that its link's filters match, so filters change first.
             self._inside.setdefault(action.address, []).extend(link.id for link in links if isinstance(link, Update))
         for holder in holders:
             self._inside.setdefault(holder, []).append(action.id)
         near = (holder for holder in holders if cluster_of(holder) == cluster_of(action.address))
         part_to_delete = (other for holder in near for other in self._at.get(holder, ()) if isinstance(other, Delete))
         if isinstance(action, Delete) and next(part_to_delete, None) is None:
-            # A cluster is forgotten last: if the run ended before, its remaining resources would have no owner.
+            # A cluster is forgotten last; otherwise an interrupted run leaves resources without owner.
             self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def of(self, action: Action) -> tuple[str, ...]:
-        """Return the ids an action depends on."""
+        """Return the ids that an action depends on."""
         return tuple(dict.fromkeys((*self._dependencies(action), *self._mounting.before(action))))
 
     def _dependencies(self, action: Action) -> Iterator[str]:
@@ -128,18 +128,18 @@ class Needs:
         yield from made
 
     def _home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
-        """Yield the action that creates the nearest tier, or those that change the cluster if all tiers exist."""
+        """The nearest tier, or changes of the cluster if all tiers exist."""
         if kind_of(address) != "link":
             for tier in self._situation.nearest(cluster, namespace_of(address, resource)):
                 if made := list(self._creators(tier)):
                     yield from made
                     return
-        # New topics take the cluster's defaults at their creation, so those are set first.
+        # New topics take the cluster's defaults, so those are set first.
         yield from self._changers(cluster_address(cluster))
 
     def _name_removals(self, address: Address) -> Iterator[str]:
         kind, name = kind_of(address), address.partition("/")[2]
-        # FAILED mirrors and topics that change to or from replicas are recreated at the same address.
+        # FAILED mirrors, and topics that change to or from replicas, are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
         for other in named:
             replaced = self._at.get(Address(f"{other}/{name}"), ())
@@ -147,7 +147,7 @@ class Needs:
             yield from self._leaving.get(Address(f"{other}/{name}"), ())
 
     def _stops(self, address: Address) -> Iterator[str]:
-        """Yield the transitions that stop a mirror before its topic is owned or changed as an ordinary one."""
+        """A mirror stops before its topic is owned or changed as an ordinary one."""
         if kind_of(address) != "topic":
             return
         for action in self._at.get(mirror_at(address), ()):
@@ -155,7 +155,7 @@ class Needs:
                 yield action.id
 
     def _verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
-        """Yield the needs of a mirror's verb; a failover never waits for actions that may fail with its source."""
+        """A failover never waits for actions that may fail with its source."""
         if verb not in _ONE_SIDED:
             yield from self._creators_below(mirror.address, mirror)
             yield from self._link_changes(mirror)
@@ -186,7 +186,6 @@ class Needs:
                 yield action.id
 
     def _containers(self, action: Delete | Forget) -> Iterator[Address]:
-        """Yield resources that can only be removed after this one."""
         address = action.address
         cluster = cluster_of(address) or ""
         last = self._situation.recorded.get(address)
@@ -258,7 +257,6 @@ def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple
 
 
 def _walk(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable[str]:
-    """Yield ids after their dependencies; among ready ids the lowest place first."""
     ready: list[tuple[int, str]] = []
     while sorter.is_active():
         for name in sorter.get_ready():

@@ -1,7 +1,7 @@
 """Orders: changes that a command requests instead of the manifests.
 
-An order is planned from the record and the observed state alone. Its plan holds its own actions and what these need.
-Orders are independent: one that is refused stops no other.
+An order is planned from record and observed state alone, with only its own actions and what these need. Orders are
+independent: a refused one stops no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrder:
-    """Stop owning the matching resources; with `is_recursive` also those in matching namespaces and clusters."""
+    """Stop owning matching resources; with `is_recursive` also those in matching namespaces and clusters."""
 
     pattern: str
     is_recursive: bool = False
@@ -50,7 +50,7 @@ class AlterNamespaceOrder:
     name: str
     configs: Mapping[str, str | None]
     acls: tuple[NamespaceAcl, ...] = ()
-    """Each replaces the rule of the same principal, host, resources and names."""
+    """Each replaces the rule with the same principal, host, resources and names."""
     removed_acls: tuple[NamespaceAcl, ...] = ()
 
 
@@ -116,7 +116,7 @@ class AlterLinkOrder:
 
 @dataclass(frozen=True, slots=True)
 class PauseLinkOrder:
-    """Pause or resume a link. A link chosen by a pattern that is already so is skipped."""
+    """Pause or resume a link; links chosen by a pattern that are already so are skipped."""
 
     link: Address
     is_paused: bool
@@ -136,10 +136,7 @@ LinkOrder: TypeAlias = CreateLinkOrder | AlterLinkOrder | PauseLinkOrder | Delet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOrder:
-    """Mount or unmount a topic up to `phase`.
-
-    Topics of one cluster become one migration if the cluster supports that.
-    """
+    """Mount or unmount a topic up to `phase`; topics of one cluster become one migration if possible."""
 
     topic: Address
     direction: Direction
@@ -149,7 +146,7 @@ class MountOrder:
 
     @property
     def needs_mirrors(self) -> bool:
-        """Whether mirrors on other clusters may lose their source by it."""
+        """Whether mirrors on other clusters may lose their source."""
         return self.direction == "outbound" and self.phase != "finish"
 
 
@@ -160,18 +157,18 @@ RoleVerb: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleOrder:
-    """Apply a lifecycle verb to a mirror. A restore names the original source of a stopped mirror."""
+    """Apply a lifecycle verb to a mirror. For a restore, it names the original source of a stopped mirror."""
 
     mirror: Address
     verb: RoleVerb
     is_named: bool = True
-    """Named by its address rather than by a pattern or link: having nothing to do is then an error."""
+    """Named by its address rather than by a pattern or link: then it is an error if nothing is to do."""
     links: tuple[str, ...] = ()
-    """For a restore: link names that the stopped mirror may belong to; empty for any."""
+    """For a restore: names of the links of the stopped mirror; empty for any."""
     timeout_ms: int | None = None
     """For a promotion: how long the lag may fail to shrink; `None` for the link's setting."""
     keeps_diverged: bool = False
-    """For a restore: keep records that only the original source has, whatever the link says."""
+    """For a restore: keep records that only the original source has, whatever the link declares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The plan and everything that planning takes as input."""
+"""The plan and all inputs of planning."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 SHORT_COMMIT: Final = 7
-"""Digits of a commit that are shown, and that suffice to name it."""
+"""Digits of a commit that are shown and accepted."""
 
 Mark: TypeAlias = tuple[Address, tuple[str | int, ...]]
-"""A field of a declared resource: its address and the path of the field in the manifest."""
+"""A field of a declared resource: its address and the path in the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PlanFinding:
     message: str
     hint: str
     marks: tuple[Mark, ...] = ()
-    """The fields concerned, until a caller that has the files resolves their lines."""
+    """The fields concerned, until a caller with the files resolves their lines."""
     is_of_approval: bool = False
     """Whether it is about who must approve the plan; comments show those first."""
     excluded_by: str | None = None
@@ -78,7 +78,7 @@ class DriftFinding:
 class Held:
     """A role or location that a command gave to a resource, while the files still have the recorded one.
 
-    No plan changes it until the files ask for another role or location than the recorded one.
+    No plan changes it until the files request another one than the recorded.
     """
 
     address: Address
@@ -108,13 +108,13 @@ class UnfinishedTransition:
 
     @property
     def is_shut(self) -> bool:
-        """Whether a mirror whose role is changing takes no writes that it took before."""
+        """Whether a mirror in a role change rejects writes that it accepted before."""
         return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The part of the workspace to plan, from the command line; patterns match addresses."""
+    """The selected part of the workspace; patterns match addresses."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class AppliedCommit:
-    """The git commit of the files that were applied last, compared with that of the current files."""
+    """The git commit of the last applied files, compared with that of the current files."""
 
     commit: str
     files: str | None
@@ -136,7 +136,7 @@ class AppliedCommit:
     """The allowance that lets an apply go back to older files; `None` if no apply refuses them."""
 
     def message_and_hint(self) -> tuple[str, str]:
-        """Return a message about it and a hint."""
+        """Return message and hint."""
         applied = self.commit[:SHORT_COMMIT]
         if self.files is None or self.allow is None:
             message = f"whether the files are older than commit {applied}, which was applied last, is not known"
@@ -149,7 +149,7 @@ class AppliedCommit:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Options of a command about planning, besides its selection."""
+    """Options of planning, besides the selection."""
 
     is_destroy: bool = False
     include_adopted: bool = False
@@ -161,7 +161,7 @@ class PlanOptions:
 
     @property
     def is_to_files(self) -> bool:
-        """Whether the plan is meant to be applied and leads to the files."""
+        """Whether the plan leads to the files and may be applied."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 
@@ -178,7 +178,7 @@ class PlanSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInput:
-    """Everything planning reads besides the three inventories."""
+    """Everything that planning reads besides the three inventories."""
 
     workspace: str
     capabilities: Mapping[str, Capabilities]
@@ -193,17 +193,17 @@ class PlanInput:
     hidden: Mapping[Address, NotAuthorizedError] = field(default_factory=dict)
     """Existing resources that the process may not read; they are missing in the observed inventory."""
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Unreadable clusters that the plan can do without → why they cannot be read."""
+    """Unreadable clusters that the plan does not need → why they cannot be read."""
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Consumer groups by cluster, if a link filters groups."""
     me: ResourceOwner | None = None
-    """This workspace as an owner; `None`: every owned resource belongs to another workspace."""
+    """This workspace as an owner; `None`: every owned resource belongs to another."""
     base: Base | None = None
     source: PlanSource = PlanSource()
     options: PlanOptions = PlanOptions()
     orders: tuple[Order, ...] = ()
     has_state: bool = True
-    """Whether ownership is known. Without state, an order is planned without a record."""
+    """Whether ownership is known. Without state, orders are planned without a record."""
     back_to: int | None = None
     """Serial of the state to go back to instead of the files."""
 
@@ -246,7 +246,7 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is nothing to do."""
+        """Return whether there is nothing to do."""
         return not self.actions
 
 

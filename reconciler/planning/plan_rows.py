@@ -70,7 +70,7 @@ def moves_of(action: Action) -> tuple[Change, ...]:
 
 
 def summary_of(plan: Plan) -> dict[str, int]:
-    """Return the number of actions by kind; always all nine keys."""
+    """Return the number of actions by kind, with all nine keys."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
         counts[name_of(action)] += 1
@@ -140,7 +140,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def plan_bytes(plan: Plan) -> bytes:
-    """Return the output of `plan --format json`: the same bytes for the same plan."""
+    """Return the output of `plan --format json`, deterministically."""
     return json_shown(canonical(plan_document(plan))) + b"\n"
 
 
@@ -208,7 +208,7 @@ def digest(actions: Sequence[Action]) -> str:
 
 
 def _denials(action: Action) -> Iterator[list[list[Any]]]:
-    """Yield the changes of denied writers of a mirror, if any: no `after` holds those principals."""
+    """No `after` contains the denied principals."""
     if kind_of(action.address) == "mirror":
         denials = [[change.path, plain(change.after)] for change in changes_of(action) if change.path.startswith(ACLS)]
         if denials:
@@ -216,7 +216,7 @@ def _denials(action: Action) -> Iterator[list[list[Any]]]:
 
 
 def after_of(action: Action) -> dict[str, Any] | None:
-    """Return the JSON of the resource that an action leads to."""
+    """Return the JSON of the resulting resource."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             return action.after.to_json()
@@ -227,7 +227,7 @@ def after_of(action: Action) -> dict[str, Any] | None:
 
 
 def parameters_of(action: Action) -> dict[str, Any]:
-    """Return everything except `after` that decides what an action does."""
+    """Return everything that determines an action's effect, except `after`."""
     match action:
         case Create():
             return _sorted_values(action.parameters)

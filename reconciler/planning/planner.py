@@ -1,7 +1,6 @@
 """Make a plan from three inventories, without side effects.
 
-Planning has three steps: `decide` the actions, let the caller measure the topics that `to_measure` returns, and `judge`
-the actions by these measures.
+`decide` the actions, let the caller measure the topics that `to_measure` returns, and `judge` the actions.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Decided actions before their cost and guards are known."""
+    """Decided actions without cost and guards."""
 
     desired: Desired
     situation: Situation
@@ -54,14 +53,14 @@ class Draft:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The actions, unsorted and without risks."""
+        """The unsorted actions without risks."""
         return tuple(self.decision.actions)
 
 
 def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: PlanInput) -> Draft:
     """Return the actions that turn `observed` into `desired`.
 
-    Only resources in `recorded`, and mirrors that their links made, may be deleted.
+    Only resources in `recorded`, and mirrors that their links created, may be deleted.
     """
     if request.orders:
         return _decide_ordered(desired, recorded, observed, request)
@@ -97,7 +96,7 @@ def to_measure(draft: Draft) -> Cuts:
 
 
 def judge(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan; if it has `errors`, nothing of it may be applied."""
+    """Return the plan; if it has `errors`, it must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _judge_ordered(draft, measures)
@@ -136,7 +135,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
 
 
 def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
-    """Return the plan of orders: naming an address and confirming it allows its cost."""
+    """Naming an address and confirming it allows its cost."""
     from reconciler.planning.diff.mount_orders import join_migrations  # noqa: PLC0415 - few plans need it
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
@@ -200,7 +199,7 @@ def _run_checks(checks: Iterable[Callable[[Seen], Iterable[PlanFinding]]], seen:
 
 
 def _without_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
-    """Yield each problem of a policy once, though many topics may have it."""
+    """A policy's problem is reported once, though many topics have it."""
     messages: set[str] = set()
     for finding in sorted(findings, key=lambda item: (item.address or "", item.message)):
         is_policys = any(place.startswith("policy/") for place, _ in finding.marks)

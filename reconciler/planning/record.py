@@ -33,12 +33,12 @@ class ActionResult(Protocol):
 
     @property
     def physical_name(self) -> str | None:
-        """Its name on the platform, if that differs from its address."""
+        """Its name on the platform, if it differs from the address."""
         ...
 
 
 def after_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record once `action` is complete; `done` is `None` without a platform call."""
+    """Return the changes of the record after an action; `done` is `None` without a platform call."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
         return _after_command_verb(action, record, run)
@@ -60,7 +60,7 @@ def after_action(action: Action, done: ActionResult | None, record: Record, run:
 
 
 def after_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
-    """Return the changes of the record if only the access rules of a new resource were refused."""
+    """Return the changes of the record if only the access rules of a new resource were rejected."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
     resource = action.after
@@ -89,7 +89,7 @@ def _new_record(
     resource = action.after
     if (
         isinstance(resource, MirrorTopic) and resource.denied
-    ):  # passes of `run` change denials, too: clusters report them
+    ):  # passes of `run` change denials, too; clusters report them
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
@@ -106,7 +106,7 @@ def _after_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
     incarnation = _first_known(action.incarnation, last.incarnation if last else None)
     if incarnation is None and isinstance(action.after, Topic):
-        incarnation = _mounted_incarnation(action.address, record)  # it did not exist when this was planned
+        incarnation = _mounted_incarnation(action.address, record)  # unknown when it was planned
     adopted = Recorded(
         resource=action.after,
         incarnation=incarnation,
@@ -121,7 +121,7 @@ def _after_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
 
 
 def _ownership_after_adopt(action: Adopt, last: Recorded | None) -> Ownership:
-    """Return `adopted` if another process recreated the resource: it is not ours to delete."""
+    """A resource that another process recreated is not ours to delete."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
@@ -152,7 +152,7 @@ def _after_command_verb(action: Action, record: Record, run: str) -> RecordChang
 
 
 def _after_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
-    """Record the role that the mirror on the other cluster brought about; that one is not recorded itself."""
+    """The mirror on the other cluster is not recorded itself."""
     last = record.get(entry)
     mirror = last.resource if last is not None else None
     known = mirror if isinstance(mirror, MirrorTopic) else peer_of(peer)
@@ -165,7 +165,7 @@ def _after_role_swap(action: Transition, peer: MirrorTopic, entry: Address, reco
 def _after_mount(
     action: Transition, mounting: Mounting, done: ActionResult | None, record: Record, run: str
 ) -> RecordChanges:
-    """Record the permanent location of the topic and its current incarnation, which changes with every mount."""
+    """The location is permanent; the incarnation changes with every mount."""
     last = record.get(action.address)
     location = action.parameters.get("source")
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
@@ -183,13 +183,13 @@ def _after_mount(
 
 
 def _location_of(done: ActionResult | None) -> str | None:
-    """Return the reported location of a topic; a name that is no location is none."""
+    """A name is no location."""
     name = done.physical_name if done is not None else None
     return name if name is not None and "/" in name else None
 
 
 def _mounted_incarnation(topic: Address, record: Record) -> str | None:
-    """Return the incarnation that a mounting of the topic has mounted; most mountings have the topic's name."""
+    """Most mountings have the topic's name."""
     likely = Address("mounting/" + topic.partition("/")[2])
     others = (address for address in record if address.startswith("mounting/") and address != likely)
     for address in chain((likely,), others):
@@ -200,7 +200,7 @@ def _mounted_incarnation(topic: Address, record: Record) -> str | None:
 
 
 def _is_protected(after: Resource, last: Recorded | None) -> bool:
-    """Protection stays until the files lift it: omitting the field does not."""
+    """Omitting the field does not lift the protection."""
     declared = after.spec.protect if isinstance(after, Topic) else None
     return declared if declared is not None else bool(last and last.protect)
 

@@ -1,4 +1,4 @@
-"""Compare plans: is this plan the same as the approved one, or less?"""
+"""Compare plans: is this one the approved one, or less?"""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Why(StrEnum):
     NOT_APPROVED = "not_approved"
     RESULT = "result"
     GROUND = "ground"
-    """The cluster fields that it depends on have changed."""
+    """Cluster fields that it depends on have changed."""
     RISK = "risk"
     LOSS = "loss"
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
-    """A guard refused it before, so no one approved it."""
+    """A guard blocked it before, so it was not approved."""
     MISSING = "missing"
     """It was approved, has not happened and is no longer planned."""
 
@@ -88,7 +88,7 @@ class Difference:
 def difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
-    """Return how a planned action differs from its approved form (`None`: it was not approved)."""
+    """Return how a planned action differs from its approved form (`None`: not approved)."""
     return Difference(
         id=now.id,
         address=now.address,
@@ -121,18 +121,18 @@ class LossOf(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Losses of an action; if not `is_known`, some could not be measured and are missing in the counts."""
+    """Losses of an action; if not `is_known`, the counts are incomplete."""
 
     counts: Mapping[LossOf, int | None]
     """`None` if unknown."""
     is_known: bool = True
 
     def is_more_than(self, approved: Losses) -> bool:
-        """Tell whether this exceeds the approved losses, or can no longer be measured."""
+        """Return whether this exceeds the approved losses, or can no longer be measured."""
         return bool(tuple(self.beyond(approved))) or (approved.is_known and not self.is_known)
 
     def beyond(self, approved: Losses) -> Iterator[LossOf]:
-        """Yield the kinds of which more is lost. An unknown approved loss covers any loss."""
+        """Yield the kinds with a greater loss. An unknown approved loss covers any."""
         for of, now in self.counts.items():
             before = approved.counts[of]
             if before is not None and (now is None or now > _most(of, before)):
@@ -158,7 +158,7 @@ def _losses(action: Action) -> Losses:
 
 
 def loses_more(approved: Action, now: Action) -> bool:
-    """Tell whether more would be lost than was approved."""
+    """Return whether more would be lost than approved."""
     return _losses(now).is_more_than(_losses(approved))
 
 
@@ -291,7 +291,7 @@ _UNNAMED_LEVELS: Final = frozenset({"spec", "metadata"})
 
 
 def _leaves(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a resource's JSON as flat fields, named as changes name them: `configs.retention.ms`."""
+    """Keys are named as in changes: `configs.retention.ms`."""
     leaves: dict[str, Any] = {}
     for key, item in value.items():
         path = f"{prefix}{key}"
@@ -322,9 +322,9 @@ class SameOrLess:
 
 
 def compare(approved: Plan, now: Plan) -> SameOrLess:
-    """Compare the current plan with the approved one: same id, same result, depending on the same fields.
+    """Compare the current plan with the approved one: ids, results, and the fields that actions depend on.
 
-    Blocked in both plans is no difference; no longer blocked exceeds the approval. An action that only records what
+    Blocked in both is no difference; no longer blocked exceeds the approval. An action that only records what
     another process did as approved is less.
     """
     return compare_actions(approved.actions, now)
@@ -364,7 +364,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
 
 
 def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
-    """Return why an action exceeds its approved form (`None`: it was not approved)."""
+    """Return why an action exceeds its approved form (`None`: not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
@@ -385,19 +385,19 @@ def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
 
 
 def _has_other_result(approved: Action, now: Action) -> bool:
-    """Compare the resources first: comparing their JSON is slower."""
+    """Comparing resources is faster than comparing their JSON."""
     is_equal = getattr(approved, "after", None) == getattr(now, "after", None)
     return not is_equal and after_of(approved) != after_of(now)
 
 
 def _moves_more(approved: Action, now: Action) -> bool:
-    """Tell whether an update changes a field without approval; a mirror's denied writers are in no `after`."""
+    """Denied writers of a mirror are in no `after`."""
     agreed = [(change.path, plain(change.after)) for change in changes_of(approved)]
     return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
 
 
 def _stands_as_approved(approved: Action, now: Action) -> bool:
-    """Tell whether only the files differ: shared changes start from the same values, and new ones are no drift."""
+    """Return whether only the files differ: shared changes start from the same values, and new ones are no drift."""
     was = {change.path: plain(change.before) for change in changes_of(approved)}
     changes = changes_of(now)
     if was.keys() == {change.path for change in changes}:
@@ -409,7 +409,7 @@ def _stands_as_approved(approved: Action, now: Action) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """Where a saved plan is about to be applied."""
+    """Place where a saved plan is to be applied."""
 
     workspace: str
     environment: str | None
@@ -430,7 +430,7 @@ def refuse_other_commit(plan: Plan, commit: str | None) -> None:
 
 
 def refuse_other_state(plan: Plan, lineage: str | None) -> None:
-    """Reject a plan on a replaced or deleted state (`None`) with a `UserError`; without a state it fits the first."""
+    """Reject a plan on a replaced or deleted state (`None`) with a `UserError`; one without a state fits the first."""
     if plan.base is None or plan.base.lineage == lineage:
         return
     current = f"another state is there, of lineage {lineage}" if lineage else "no state is there any more"

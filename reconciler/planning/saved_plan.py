@@ -1,4 +1,4 @@
-"""Saved plans: JSON with the complete actions, written and read back."""
+"""Saved plans: JSON with the complete actions, written and read."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def read_shown(body: bytes) -> SavedPlan:
     """Return a saved plan to show it.
 
     Raises:
-        UserError: It is no plan, has another format, was printed rather than saved, or was changed since.
+        UserError: It is no plan, has another format, was printed rather than saved, or was changed.
     """
     row = _parse(body)
     _check_format(row.get("format") if isinstance(row, dict) else None)
@@ -208,7 +208,7 @@ def read_shown(body: bytes) -> SavedPlan:
             raise _read_error(row, "was changed after it was written: what it shows is not what it holds to apply")
     except ValidationError as error:
         raise _read_error(row, f"cannot be read: {refusal(error)}") from error
-    except TypeError as error:  # Too deep for JSON, or a number beyond 64 bits.
+    except TypeError as error:  # too deep for JSON, or a number beyond 64 bits
         raise _read_error(row, f"cannot be read: {error}") from error
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 
@@ -298,7 +298,7 @@ def _to_tuples(value: Any) -> Any:
 
 
 def stored_action(action: Action) -> dict[str, Any]:
-    """Return an action as JSON without fields that have their default value."""
+    """Return an action as JSON without default values."""
     kind = name_of(action)
     row: dict[str, Any] = {"action": kind, "id": action.id}
     for name, usual in _defaults(kind).items():

@@ -37,15 +37,15 @@ def half_at(link: MirrorLink) -> Address:
 
 
 def has_two_halves(link: MirrorLink) -> bool:
-    """Tell whether a link is made on both clusters."""
+    """Return whether a link exists on both clusters."""
     return link.spec.mode != "destination"
 
 
 _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirror_topics", "moved_from")
 """Fields of a link that its other half does not get.
 
-Roles cannot be swapped with a prefix. Both halves would create mirrors of each other's topics, and restore access rules
-removed on one side. A reversed mirror copies from the beginning.
+    Roles cannot be swapped with a prefix. Both halves would mirror each other's topics, and restore access rules
+    removed on one side. A reversed mirror copies from the beginning.
 """
 
 
@@ -62,7 +62,7 @@ def half_of(link: MirrorLink, source: str) -> WantedResource:
 
 
 def is_partial(selection: Selection) -> bool:
-    """Tell whether a plan is about less than the whole workspace."""
+    """Return whether a plan covers less than the workspace."""
     narrowing = selection.targets or selection.excludes or selection.labels
     return bool(narrowing) or selection.changed_files is not None
 
@@ -77,8 +77,8 @@ def chooser(
 ) -> Callable[[Address], bool]:
     """Return a predicate for the addresses that may be planned.
 
-    A target includes its dependencies, unless it is to be removed. `roles`: declared mirror → addresses that its role
-    changes. Excluding one of these excludes the mirror, targeting one of its mirrors targets it.
+    A target includes its dependencies, unless it is removed. `roles`: declared mirror → addresses that its role
+    changes. Excluding one of them excludes the mirror, targeting one of its mirrors targets it.
     """
     selection = request.selection
     if not is_partial(selection):
@@ -116,8 +116,8 @@ def _changed_addresses(
 ) -> set[Address] | None:
     """Return the addresses that the changed files may affect; `None` for all.
 
-    A resource missing from the files was removed by some changed file. A moved one is found at its new address. Topics
-    and mirrors in a changed namespace may inherit from it. What a changed policy removed is unknown.
+    A resource missing from the files was removed by some changed file. Topics and mirrors in a changed namespace
+    may inherit from it. What a changed policy removed is unknown.
     """
     files = selection.changed_files
     if files is None:
@@ -151,7 +151,7 @@ def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Add
 def renamed_namespaces(declared: Mapping[Address, Address], *known: Container[Address]) -> Mapping[Address, Address]:
     """Return the previous address of each namespace that moves.
 
-    `movedFrom` may be older than the move of a parent. The first of `known` that contains a candidate decides.
+    `movedFrom` may be older than the move of a parent: the first of `known` with a candidate decides.
     """
     before = dict(declared)
     for address in sorted(declared):
@@ -165,7 +165,7 @@ def renamed_namespaces(declared: Mapping[Address, Address], *known: Container[Ad
 def possible_old_names(
     address: Address, declared: Address | None, moved: Mapping[Address, Address]
 ) -> Iterator[Address]:
-    """Yield likely previous addresses, most likely first, beginning with the declared `movedFrom`."""
+    """Yield likely previous addresses, most likely first, beginning with `movedFrom`."""
     if declared is not None:
         yield declared
         yield from _names_before_parents_moved(declared, moved)
@@ -207,9 +207,9 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
         if address in situation.observed or not situation.is_decidable(address):
             continue
         if situation.request.options.is_only_drift and address not in situation.recorded:
-            continue  # only missing resources are created again
+            continue  # only missing resources are created
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
-            continue  # it is excluded itself
+            continue  # excluded itself
         missing = next(
             (needed for needed in _creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
         )
@@ -242,7 +242,7 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
 
 
 def required_option(addresses: Collection[Address], selection: Selection) -> str:
-    """Return the command line change that includes addresses in a plan."""
+    """Return the change of the command line that includes addresses in a plan."""
     if selection.labels:
         return "leave out --label"
     if not selection.targets or _any_matches(selection.excludes, addresses):
@@ -251,7 +251,7 @@ def required_option(addresses: Collection[Address], selection: Selection) -> str
 
 
 def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
-    """Yield each exclusion and label without a match, and roles that a target leaves out."""
+    """Yield exclusions and labels without a match, and roles that a target leaves out."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
         yield from _unmatched_patterns(situation, "--exclude", selection.excludes)
@@ -323,7 +323,7 @@ def file_of(source: str | None) -> str:
 
 
 def labels_of(resource: Resource) -> Mapping[str, str]:
-    """Return the labels of a resource; a mirror topic has none of its own."""
+    """Return the labels of a resource; a mirror topic has none."""
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
@@ -345,7 +345,7 @@ def _dependencies(
     recorded: Record,
     mounted: Mapping[Address, tuple[Address, ...]],
 ) -> Iterator[Address]:
-    """Yield dependencies. Resources missing from the files are only deleted if named themselves."""
+    """Resources missing from the files are only deleted if named themselves."""
     waiting = [address for address in named if address in wanted or address in mounted]
     seen = set(waiting)
     while waiting:
@@ -359,7 +359,7 @@ def _dependencies(
 
 
 def dependencies_of(address: Address, resource: Resource | None) -> Iterator[Address]:
-    """Yield what an address needs to exist: its cluster, tiers, link and source."""
+    """Yield the resources that an address requires: its cluster, tiers, link and source."""
     cluster = cluster_of(address)
     if cluster is None or isinstance(resource, Cluster | TieringPolicy):
         return

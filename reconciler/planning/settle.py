@@ -1,7 +1,7 @@
 """Decide from the observed state whether an action in doubt has happened.
 
 A run that died between "about to" and "done" leaves such actions. Names are deterministic, so the state at their
-addresses shows whether none, all or part of an action has happened. Any other state is another process's work.
+addresses shows whether all, part or none of an action happened. Any other state is another process's work.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _PENDING: Final = "PENDING_"
 
 Verdict: TypeAlias = Literal["absent", "done", "partial", "moving", "conflict", "unknown"]
-"""`absent`: nothing has happened. `partial`: some has, and repeating the action completes it. `moving`: brokers still
-move replicas. `conflict`: neither the state before nor after. `unknown`: this process may not see it.
+"""`absent`: nothing happened. `partial`: repeating the action completes it. `moving`: brokers still move replicas.
+`conflict`: neither the state before nor after. `unknown`: this process may not see it.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The verdict on an action in doubt; `left` is the resource as it is after a done action."""
+    """The verdict on an action in doubt; `left` is the resource after a done action."""
 
     verdict: Verdict
     left: Observed | None = None
@@ -51,7 +51,7 @@ class Settlement:
 
 
 def scope_of(action: Action) -> tuple[Address, ...]:
-    """Return the addresses to read in order to settle an action."""
+    """Return the addresses to read to settle an action."""
     match action:
         case Transition(after=Mounting() as mounting):
             return (action.address, mounted_by(mounting))
@@ -61,7 +61,7 @@ def scope_of(action: Action) -> tuple[Address, ...]:
             old = action.parameters.get("from")
             return (action.address, Address(old)) if isinstance(old, str) and "/" in old else (action.address,)
         case Create() | Update() | Delete():
-            # Platforms that hide a mirror report only a hidden topic of that name.
+            # Platforms that hide a mirror report only a hidden topic with its name.
             kind, _, name = action.address.partition("/")
             return (action.address, *((Address(f"topic/{name}"),) if kind == "mirror" else ()))
         case Adopt() | Forget() | RunJob():
@@ -71,7 +71,7 @@ def scope_of(action: Action) -> tuple[Address, ...]:
 
 
 def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]) -> Settlement:
-    """Return what became of `action`; `observed` holds the existing addresses of `scope_of(action)`.
+    """Return the verdict on `action`; `observed` holds the existing addresses of `scope_of(action)`.
 
     A job is always absent: the next one does the rest.
     """
@@ -100,7 +100,7 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
 
 
 def _is_hidden(action: Action, observed: Inventory) -> bool:
-    """Tell whether a resource of an action is hidden; to settle a delete, its incarnation is enough."""
+    """For a delete, the incarnation is enough."""
     resources = (observed.get(address) for address in scope_of(action))
     hidden = [seen for seen in resources if seen is not None and seen.hidden is not None]
     return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)
@@ -160,7 +160,7 @@ def _settle_move(action: Transition, current: Observed | None, observed: Invento
 
 
 def _settle_mount(action: Transition, migration: Observed | None, topic: Observed | None) -> Settlement:
-    """Judge by an unfinished migration, which repeating the action continues, or after it by the topic's location."""
+    """Repeating the action continues an unfinished migration; after it, the topic's location decides."""
     if migration is not None and is_under_way(migration.state) and isinstance(migration.resource, Mounting):
         is_ours = migration.resource.spec.state == action.to_state
         return Settlement("partial" if is_ours else "conflict")
@@ -168,16 +168,16 @@ def _settle_mount(action: Transition, migration: Observed | None, topic: Observe
     if topic is None or topic.state == MIGRATING:
         return Settlement("absent" if is_mount or topic is not None else "done")
     source = str(action.parameters.get("source"))
-    # Before its archive, a topic moved by jobs has no location, and is identified by id.
+    # A topic moved by jobs has no location before its archive, and is identified by id.
     is_same = action.parameters.get("incarnation") in {None, topic.incarnation}
     is_it = topic.topic.legacy.location == source if topic.topic.legacy is not None else "/" not in source and is_same
     if is_mount:
         return Settlement("done", topic) if is_it else Settlement("conflict")
-    return Settlement("absent" if is_it else "done")  # else another topic has the name
+    return Settlement("absent" if is_it else "done")  # otherwise another topic has the name
 
 
 def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
-    """Judge by the state of the mirror; repeating a verb in an intermediate state continues it."""
+    """Repeating a verb in an intermediate state continues it."""
     if current is None or current.state is None or current.state == action.from_state:
         return Settlement("absent")
     if current.state == action.to_state:
@@ -204,7 +204,7 @@ def _intermediate_states(action: Transition) -> frozenset[str]:
 
 
 def _following_states(action: Transition, state: str) -> frozenset[str]:
-    """Return a state and the states that follow it automatically: they may be reached before anyone reads the first."""
+    """Automatic states may follow before the first is read."""
     lifecycle = LIFECYCLES.get(action.machine)
     reached, open_ends = [state], [state] if lifecycle is not None else []
     while lifecycle is not None and open_ends:

@@ -1,4 +1,4 @@
-"""The situation: everything that decisions read, gathered once."""
+"""The situation: everything that decisions read, collected once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COPYING: Final = frozenset({"mirroring", "paused"})
 class WantedResource:
     """A desired resource with effective, canonical values.
 
-    `origins`: path → where its value comes from, if not the resource itself; `default` marks a path to be unset.
+    `origins`: path → origin of the value, if not the resource itself; `default` marks a path to be unset.
     """
 
     resource: Resource
@@ -47,7 +47,7 @@ class WantedResource:
     origins: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     moved_from: Address | None = None
     marks: tuple[Mark, ...] = ()
-    """The manifest fields it was derived from, if it is no document of its own."""
+    """Manifest fields from which it was derived, if it has no document."""
     passed_on: Mapping[str, str] = field(default_factory=lambda: NO_ORIGINS)
     """For a namespace whose platform has no inheritance: configs written to each of its topics."""
 
@@ -63,7 +63,7 @@ def unset_paths(origins: Mapping[str, str]) -> frozenset[str]:
 
 
 ALTERED: Final = "a command"
-"""Origin of a recorded field that a command set for the first time; the next plan removes the field."""
+"""Origin of a recorded field that a command set first; the next plan removes the field."""
 
 
 def altered_paths(last: Recorded | None) -> frozenset[str]:
@@ -73,7 +73,7 @@ def altered_paths(last: Recorded | None) -> frozenset[str]:
 
 
 MOVED_BY_COMMAND: Final = "namespace move"
-"""Path in the origins of a recorded topic for the address that a command moved it from."""
+"""Path in the origins of a recorded topic for the address from which a command moved it."""
 
 
 @dataclass(frozen=True)
@@ -86,28 +86,28 @@ class Situation:
     request: PlanInput
     clusters: Mapping[str, Cluster]
     trusted: frozenset[str]
-    """Clusters that were read and whose identity matches; includes clusters to be created."""
+    """Clusters that were read and have the right identity, including clusters to be created."""
     is_chosen: Callable[[Address], bool] = lambda _address: True
     ignored: Callable[[Address, str], str | None] = lambda _address, _path: None
     """Returns the reviewed rule that leaves a field as observed, if any."""
     changed_by_roles: Mapping[Address, frozenset[Address]] = field(default_factory=dict)
-    """Declared mirror → addresses changed by verbs to its role; only computed for a selection by address."""
+    """Declared mirror → addresses changed by verbs to its role; only for a selection by address."""
 
     def capabilities(self, cluster: str) -> Capabilities:
         """Return the capabilities of a trusted cluster."""
         return self.request.capabilities[cluster]
 
     def is_decidable(self, address: Address) -> bool:
-        """Tell whether an address is selected and its cluster was read."""
+        """Return whether an address is selected and its cluster was read."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
     def is_there(self, address: Address) -> bool:
-        """Tell whether a resource is observed and is not another one than the recorded."""
+        """Return whether the recorded resource, and not another one, is observed."""
         seen, last = self.observed.get(address), self.recorded.get(address)
         return seen is not None and not (last is not None and is_another(last, seen))
 
     def has_namespace(self, cluster: str, namespace: str) -> bool:
-        """Tell whether a namespace is declared, implied or exists; the root always does."""
+        """Return whether a namespace is declared, implied or exists; the root always does."""
         address = address_of("namespace", cluster, namespace)
         is_there = address in self.observed or address in self.request.hidden
         return not namespace or address in self.wanted or is_there
@@ -120,7 +120,7 @@ class Situation:
     def others(self) -> Mapping[str, Mapping[str, ResourceOwner]]:
         """Resources of other workspaces: cluster → owned key → owner."""
         me = self.request.me
-        if not self.request.has_state:  # Without state no process knows which owner is this workspace.
+        if not self.request.has_state:  # Without state, this workspace's owner is unknown.
             return {}
         owners_by_key: dict[str, Mapping[str, ResourceOwner]] = {}
         for cluster in self.trusted:
@@ -134,7 +134,7 @@ class Situation:
         return owners_by_key
 
     def other_owner(self, address: Address, resource: object = None) -> ResourceOwner | None:
-        """Return which other workspace owns a resource."""
+        """Return the other workspace that owns a resource, if any."""
         others = self.others.get(cluster_of(address) or "")
         key = owned_as(address, resource) if others else None
         return None if not others or key is None else others.get(key)
@@ -192,7 +192,7 @@ class Situation:
 
     @cached_property
     def left_names(self) -> frozenset[Address]:
-        """Former addresses of observed resources that are declared to have moved."""
+        """Former addresses of observed resources that are declared as moved."""
         return frozenset(
             wanted.moved_from
             for address, wanted in self.wanted.items()
@@ -201,10 +201,7 @@ class Situation:
 
     @cached_property
     def moved_away(self) -> Mapping[Address, Address]:
-        """Declared topic that does not exist → the address to which a command moved it.
-
-        Known by record, or by incarnation if moved without state.
-        """
+        """Declared topic that does not exist → the address to which a command moved it, by record or incarnation."""
         gone = {wanted for wanted in self.wanted if wanted.startswith("topic/") and wanted not in self.observed}
         if not gone:
             return {}
@@ -242,22 +239,22 @@ def topic_of(mirror: MirrorTopic) -> Address:
 
 
 def is_live(mirror: Observed | None) -> bool:
-    """Tell whether an observed mirror is not stopped, and takes no records of its own."""
+    """Return whether an observed mirror still mirrors, and takes no records of its own."""
     return mirror is not None and mirror.state != STOPPED
 
 
 def is_replica(item: Observed | WantedResource | None) -> bool:
-    """Tell whether something is a read replica."""
+    """Return whether something is a read replica."""
     return item is not None and isinstance(item.resource, Topic) and item.resource.spec.read_replica_of is not None
 
 
 def is_another(last: Recorded, seen: Observed) -> bool:
-    """Tell whether the observed resource was created again under the recorded name."""
+    """Return whether the observed resource was recreated under the recorded name."""
     return last.incarnation is not None and seen.incarnation is not None and last.incarnation != seen.incarnation
 
 
 def mounted_by(mounting: Mounting) -> Address:
-    """Return the address of the topic that a mounting is about."""
+    """Return the address of a mounting's topic."""
     return address_of("topic", mounting.cluster, mounting.topic_name)
 
 

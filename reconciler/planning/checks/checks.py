@@ -1,6 +1,6 @@
 """Checks that no `--allow` lifts.
 
-To add a check, write a function of one of the two types below and add it to its tuple.
+To add one, write a function of one of the two types below and add it to its tuple.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 
 def check_resources(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield references to missing resources, and features that a platform does not support."""
+    """Yield references to missing resources, and unsupported features."""
     for address in sorted(situation.wanted):
         if situation.is_decidable(address):
             wanted = situation.wanted[address]
@@ -87,7 +87,7 @@ SituationCheck: TypeAlias = Callable[[Situation], Iterable[PlanFinding]]
 """Checks the three inventories before any decision."""
 
 PlanCheck: TypeAlias = Callable[["Review"], Iterable[PlanFinding]]
-"""Checks the whole plan once its actions are sorted."""
+"""Checks the whole plan with sorted actions."""
 
 REFUSALS: Final[tuple[SituationCheck, ...]] = (
     check_targets,
@@ -134,7 +134,7 @@ WARNINGS: Final[tuple[PlanCheck, ...]] = (
 )
 
 MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, warnings_of_strangers)
-"""Checks that measure: they run once before, to collect the topics to measure."""
+"""Checks that measure: they also run before, to collect the topics to measure."""
 
 
 def _problems(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
@@ -174,7 +174,7 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
 
 
 def _configs_passed_on(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
-    """Return the configs that a namespace wrote to a topic; their problems are reported once, at the namespace."""
+    """Problems of configs from a namespace are reported once, at the namespace."""
     if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
         return frozenset()
     tiers = [situation.wanted.get(tier) for tier in situation.nearest(topic.cluster, topic.metadata.namespace)]

@@ -44,7 +44,7 @@ def declared_clusters(desired: Desired) -> dict[str, Cluster]:
 
 
 def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFinding, ...]) -> frozenset[str]:
-    """Return the clusters that may be planned: declared, read and not refused."""
+    """Return the clusters that may be planned: declared, read, and without errors."""
     wrong = {cluster_of(finding.address) for finding in refused if finding.address}
     return frozenset(
         name
@@ -54,7 +54,7 @@ def trusted_clusters(desired: Desired, request: PlanInput, refused: tuple[PlanFi
 
 
 def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> Iterator[PlanFinding]:
-    """Yield problems of the clusters themselves."""
+    """Yield problems of clusters."""
     clusters = declared_clusters(desired)
     for name in sorted(clusters):
         if name in request.identities:
@@ -65,7 +65,7 @@ def check_clusters(desired: Desired, recorded: Record, request: PlanInput) -> It
 
 
 def _check_overlaps(desired: Desired) -> Iterator[PlanFinding]:
-    """Yield object storages that overlap a cluster's root: its sweep would delete remote objects."""
+    """A cluster's sweep deletes unknown objects below its root, and so remote objects."""
     clusters = declared_clusters(desired)
     located = ((name, cluster.spec.root) for name, cluster in sorted(clusters.items()))
     roots = {name: root for name, root in located if root is not None}
@@ -114,7 +114,7 @@ def _check_identity(
     elif last is not None:
         problem = _changed_identity(name, last, identity)
     if problem:
-        # The identity matters for all resources of the cluster: excluding only the cluster still reads it.
+        # Excluding only the cluster's address still reads it, so its resources must be excluded.
         yield PlanFinding(cluster.address, declared.source, *problem, excluded_by=f"*/{name}/*")
 
 
@@ -162,16 +162,14 @@ _BROKER_PROPERTY: Final = (
     "Remove it: what is read-only is set in a broker's own file, and takes a restart.",
     0.85,
 )
-"""What properties are, the hint for an unknown one, and the likeness of suggestions: brokers have many more properties
-than can be changed while they run.
-"""
+"""Noun, hint for an unknown one, and similarity of suggestions: brokers have many more properties than dynamic ones."""
 
 PropertyProblem = tuple[str, str, tuple[str, ...]]
-"""Message, hint and the properties concerned."""
+"""Message, hint, properties."""
 
 
 def check_properties(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of properties on clusters whose properties are known."""
+    """Yield problems of properties on clusters with known properties."""
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Cluster) and situation.is_decidable(address):
@@ -182,7 +180,7 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
 def property_findings(
     wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]
 ) -> Iterator[PlanFinding]:
-    """Yield problems of a cluster's compiled properties; `known` are those of its platform."""
+    """Yield problems of a cluster's compiled properties; `known` are the platform's."""
     if not known:
         return
     properties = cluster.spec.properties
@@ -272,7 +270,7 @@ HINT = "Use SASL_SSL and https. Where the network is safe, write `allowPlaintext
 
 
 def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """Yield (field, problem) for fields that send a password or token in clear."""
+    """Yield (field, problem) for fields that send a password or token unencrypted."""
     security, where = cluster.spec.connection.login(), f"spec.{cluster.spec.provider}.security"
     if security is None or security.mechanism is None or security.allow_plaintext_passwords:
         return
@@ -284,7 +282,7 @@ def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def check_plaintext(desired: Desired) -> Iterator[PlanFinding]:
-    """Yield a finding for each declared cluster that sends passwords in clear."""
+    """Yield declared clusters that send passwords unencrypted."""
     for address, declared in sorted(desired.items()):
         if isinstance(declared.resource, Cluster):
             yield from _plaintext_findings(address, declared.source, declared.resource)
@@ -297,7 +295,7 @@ def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iter
 
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
-    """Yield why the declared object storage cannot be the cluster's."""
+    """Yield why the declared object storage is not the cluster's."""
     if seen is None or seen.cluster.storage is None:
         return
     problem = seen.cluster.storage.problem
@@ -310,7 +308,7 @@ def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None
 
 
 def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None) -> tuple[str, str] | None:
-    """Return why a cluster is not bound again while its object storage is missing: a mount may come back."""
+    """A missing storage may return with its mount, so the cluster is not bound to another."""
     declared = cluster.spec.object_storage
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
     if declared is None or before is None or before.url != declared.url:
@@ -327,7 +325,7 @@ def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None)
 
 
 def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
-    """Return why a cluster's remote tier is unusable: its topics have records in another storage."""
+    """Return why a cluster's remote tier is unusable: topics have records in another storage."""
     storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:
         return None

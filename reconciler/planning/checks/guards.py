@@ -1,4 +1,4 @@
-"""Guards: which actions are blocked, what lifts a block, and what to do instead."""
+"""Guards: which actions are blocked, what lifts a block, and alternatives."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> 
 
 
 def add_advice(action: Delete, instead: str | None) -> Delete:
-    """Add the document to declare instead to a blocked delete."""
+    """Add an alternative document to a blocked delete."""
     if action.blocked is None or instead is None:
         return action
     return replace(action, blocked=replace(action.blocked, instead=instead))
@@ -146,7 +146,7 @@ class GuardResult:
 
 
 def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]) -> GuardResult:
-    """Return the actions with their blocks or grants; guards that nothing lifts come first."""
+    """Return the actions with blocks or grants; guards that nothing lifts come first."""
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (
         _guard_protected,
@@ -166,9 +166,9 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
 def guard_ordered(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with their blocks.
+    """Return the actions of orders with blocks, without guards for files.
 
-    Guards meant for files are skipped. Without state only the file shows that a topic is protected.
+    Without state, only the file shows that a topic is protected.
     """
 
     def protected(action: Action, _situation: Situation) -> Block | None:
@@ -240,7 +240,7 @@ def _guard_only(action: Action, situation: Situation) -> Block | None:
 
 
 def _guard_link_fields(action: Action, situation: Situation) -> Block | None:
-    """Do not suggest deleting mirrors because a fixed field of their link was changed."""
+    """A changed fixed field of a link must not lead to the advice to delete its mirrors."""
     mirror = action.before if isinstance(action, Delete) else None
     if not isinstance(mirror, MirrorTopic):
         return None
@@ -262,7 +262,7 @@ def _guard_empty_files(action: Action, _situation: Situation) -> Block | None:
 
 
 def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
-    """Return the other workspace that owns the resource of an action; forgetting needs no consent."""
+    """Forgetting needs no consent."""
     if not situation.others or IMPLIED in action.origins:
         return None
     match action:
@@ -316,7 +316,7 @@ def _guard_recreated(action: Action, _situation: Situation) -> Block | None:
 
 
 def _guard_hidden(action: Action, situation: Situation) -> Block | None:
-    """A cluster that hides topics cannot show whether a namespace is empty."""
+    """If topics are hidden, a namespace may only look empty."""
     cluster = cluster_of(action.address) or ""
     is_namespace = isinstance(action, Delete) and kind_of(action.address) == "namespace"
     if not is_namespace or cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
@@ -379,7 +379,7 @@ def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: 
 def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Grant]) -> frozenset[str]:
     """Return the deletes that no allowance names, if they exceed the limit.
 
-    A pattern lifts the guard of data, but is no name: it may match more than its author thought.
+    A pattern is no name: it may match more than its author thought.
     """
     if situation.request.options.is_destroy:
         return frozenset()
@@ -389,7 +389,7 @@ def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Se
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Yield what lifts the limit of deletes, which patterns do not."""
+    """Yield what lifts the limit of deletes; patterns do not."""
     situation = review.situation
     excess = _excess_deletes(
         review.actions, situation, allowances(situation.request.guards, situation.request.selection)
@@ -412,7 +412,7 @@ def _is_empty(desired: Desired) -> bool:
 
 
 def required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
-    """Return the required approvals and the actions that require them; blocked actions require none."""
+    """Return the number of required approvals, and the actions that require them; blocked actions require none."""
     counts = {action.id: _approvals_for(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
     return most, tuple(name for name, count in counts.items() if most and count == most)
@@ -425,7 +425,7 @@ def _approvals_for(risk: Risk, guards: Guards) -> int:
 
 
 def with_base(guards: Guards, base: Guards | None) -> Guards:
-    """Return the guards of a pull request, which requires at least the approvals of its base."""
+    """Return the guards of a pull request, with at least the approvals of its base."""
     if base is None:
         return guards
     risks: dict[_ApprovableRisk, int] = {
@@ -435,7 +435,7 @@ def with_base(guards: Guards, base: Guards | None) -> Guards:
 
 
 def lowered(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
-    """Yield how a pull request weakens the guards of its base, for its approvers."""
+    """Yield how a pull request weakens the guards of its base."""
     for name in _APPROVABLE_RISKS:
         before, now = _approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)
         if now < before:
@@ -476,7 +476,7 @@ def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
-    """Yield what a plan back to an earlier state cannot restore; nothing for other plans."""
+    """Yield what a plan back to an earlier state cannot restore."""
     back_to = review.situation.request.back_to
     if back_to is None:
         return
@@ -499,7 +499,7 @@ _MAX_ADDRESSES: Final = 20
 
 
 def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
-    """Yield recorded resources that other workspaces took over, by workspace, and clusters with unknown owners."""
+    """Yield resources that other workspaces took over, and clusters with unknown owners."""
     situation, request = review.situation, review.situation.request
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
@@ -536,7 +536,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Yield resources of other workspaces that orders change; that blocks no order."""
+    """Yield resources of other workspaces that orders change; this is no block."""
     addresses = dict.fromkeys(address for action in actions for address in addresses_of(action))
     for address in addresses if situation.others else ():
         if (owner := situation.other_owner(address)) is not None:
@@ -545,7 +545,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
 
 
 def taking(addresses: Sequence[Address]) -> str:
-    """Return the options that take over the first resources from another workspace."""
+    """Return the options that take resources from another workspace."""
     return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 
 

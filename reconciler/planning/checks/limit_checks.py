@@ -51,7 +51,7 @@ def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
-    """Yield minimum in-sync replicas above the replication factor: writes with acks=all are refused."""
+    """Yield minimum in-sync replicas above the replication factor: writes with acks=all fail."""
     situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -72,7 +72,7 @@ def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
 def _insync_of_cluster(
     situation: Situation, address: Address, cluster: Cluster, source: str | None
 ) -> Iterator[PlanFinding]:
-    """Check the property of all brokers, which some brokers cannot unset."""
+    """Some brokers cannot unset the property of all brokers."""
     declared, brokers = cluster.spec.properties.get(_MIN_INSYNC), situation.capabilities(cluster.metadata.name)
     seen = situation.observed.get(address)
     live = seen.resource.spec.properties if seen is not None and isinstance(seen.resource, Cluster) else {}
@@ -123,7 +123,7 @@ def _replica_count(situation: Situation, address: Address, topic: Topic, brokers
     return brokers, "the number of brokers,"
 
 
-# Existing excess without growth is only a warning: the quota was lowered, or another workspace owns the topics.
+# Excess without growth is only a warning: the quota was lowered, or another workspace owns the topics.
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class NamespaceUsage:
 
     @property
     def grows(self) -> bool:
-        """Whether anything is created, moved in or gets partitions."""
+        """Whether anything is created, moved in, or gets partitions."""
         return any(partitions > self._partitions_before(topic) for topic, partitions in self.after.items())
 
     @property
@@ -177,7 +177,7 @@ def check_quotas(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_quotas(review: Review) -> Iterator[PlanFinding]:
-    """Yield namespaces that already exceed a quota, or may."""
+    """Yield namespaces that exceed a quota now, or may."""
     yield from _judge_quotas(review).warnings
 
 
@@ -206,7 +206,7 @@ def _all_limits(situation: Situation) -> dict[Address, Limits]:
 
 
 def _limits_of(address: Address, situation: Situation) -> Limits:
-    """Return the planned quotas: declared ones, else observed ones that are not recorded."""
+    """Declared quotas win over observed, unrecorded ones."""
     wanted, last, seen = (
         situation.wanted.get(address),
         situation.recorded.get(address),
@@ -248,10 +248,7 @@ def _usage_by_namespace(
 
 
 def _partitions_after(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
-    """Return the partitions by topic after the plan; blocked actions count, because a plan is applied as a whole.
-
-    Removals are applied before additions: two topics may swap their names.
-    """
+    """Removals come first, because two topics may swap names. Blocked actions count: a plan is applied completely."""
     after = dict(before)
     for action in actions:
         left = _removed_topic(action)

@@ -67,7 +67,6 @@ def _cost_of_catching_up(
 def _cost_of_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
-    """Return the cost of cutting a topic at the offsets `at`, including groups that have read beyond them."""
     lost = cut_ranges(topic, at)
     begins = {stretch.partition: stretch.start for stretch in lost}
     if committed is None:
@@ -102,7 +101,7 @@ def _cost_of_failback(
 
 
 def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the link of a mirror keeps records that only the original source has."""
+    """Return whether a mirror's link keeps records that only the original source has."""
     item = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
     return item is not None and isinstance(item.resource, MirrorLink) and bool(item.resource.spec.keep_diverged)
 
@@ -112,7 +111,7 @@ def _unknown_cost(mirror: Positions, why: str) -> RoleCost:
 
 
 def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
-    """Return the topics that restores cut."""
+    """Return the topics that restores truncate."""
     return frozenset(
         topic_of(action.after)
         for action in actions
@@ -121,7 +120,7 @@ def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
 
 
 def with_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return a mirror's transition with its cost; any other one unchanged."""
+    """Return a mirror's transition with its cost; others unchanged."""
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after
@@ -147,7 +146,7 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
 
 
 def _with_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> Transition:
-    """Return a restore that only loses the diverged records it names; any others end it."""
+    """The restore may lose only the diverged records that it lists."""
     cost = _cost_of_failback(measure.diverged or (), measure.committed, full_name_of(action.address), keeps=keeps)
     diverged: WithDiverged = "refuse" if not measure.diverged else "keep" if keeps else "drop"
     return replace(
@@ -167,7 +166,7 @@ def check_restores(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
-    """Yield other mirrors of a cut topic: they have copied records that their source loses."""
+    """Yield other mirrors of a truncated topic, which copied records that it loses."""
     for action in review.actions:
         if not (isinstance(action, Transition) and isinstance(action.after, MirrorTopic) and action.verb == RESTORE):
             continue
@@ -188,12 +187,12 @@ def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
 
 
 def is_wait(action: RunJob) -> bool:
-    """Tell whether a job is the catch-up before a promotion."""
+    """Return whether a job is the catch-up before a promotion."""
     return action.job == CATCH_UP
 
 
 def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
-    """Return the catch-up with its estimate."""
+    """Return a catch-up with its estimate."""
     mirror_measure, source_measure = measure(action.sink), measure(action.source)
     wait = action.parameters.get("timeout_ms")
     timeout_ms = wait if isinstance(wait, int) else None
@@ -242,7 +241,7 @@ def _estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
 
 
 def _bytes_of(measure: Measure, of: Iterable[Stretch]) -> int:
-    """Return about how many bytes stretches of a topic have, in proportion to its offsets."""
+    """An estimate in proportion to offsets."""
     spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
     return measure.bytes * min(length_of(of), spans) // spans if spans else 0
 
@@ -253,7 +252,7 @@ _GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
 
 
 def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
-    """Yield link filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
+    """Yield filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
     situation = review.situation
     yield from _open_mirrors(situation)
     for address, entry in sorted(situation.entries.items()):
@@ -302,7 +301,7 @@ def _open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
-    """Yield principals that may write to the mirror of a swapped pair: no action of its own protects it."""
+    """No action of the plan protects the mirror of a swapped pair."""
     back = mirrored_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
         return
@@ -425,7 +424,7 @@ _PREFIX: Final = ("spec", "prefix")
 
 
 def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield features that a link's platform does not support, and sources that it cannot mirror."""
+    """Yield unsupported features of a link, and sources that it cannot mirror."""
     capabilities = situation.capabilities(link.cluster)
     spec = link.spec
     if not capabilities.links:
@@ -444,7 +443,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
 
 
 def check_links(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield links with equal prefixes, to the same cluster or another format, or with differing halves."""
+    """Yield links with equal prefixes, to the same cluster or another format, or with different halves."""
     links = {
         address: (wanted, wanted.resource)
         for address, wanted in sorted(situation.wanted.items())
@@ -468,7 +467,7 @@ def _check_ends(
 
 
 def between(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> tuple[str, str] | None:
-    """Return why no link can connect the clusters, and a hint; `None` if one can."""
+    """Return why no link can connect the clusters, with a hint; `None` if one can."""
     if own.cluster_id == source.cluster_id:
         message = f"{link.spec.source} and {link.cluster} are one cluster ({own.cluster_id}): no link leads to itself"
         return message, "Name the cluster the records come from."

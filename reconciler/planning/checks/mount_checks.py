@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 
 BYTES_A_SECOND: Final = 50 * 2**20
-"""A conservative estimate of the copy rate."""
+"""Conservative copy rate."""
 
 _PARTITIONS_A_SECOND: Final = 40
-"""A conservative estimate: a few requests to seal and hand over each partition, sixteen in parallel."""
+"""Conservative: a few requests to seal and hand over each partition, sixteen in parallel."""
 
 Migrating = TypeVar("Migrating", Transition, RunJob)
 
 _MIN_SECONDS: Final = 2
-"""The state changes: a few commits in sequence."""
+"""State changes: a few commits in sequence."""
 
 
 def with_estimate(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return a mount or unmount with its estimate; any other transition unchanged."""
+    """Return a mount or unmount with its estimate; other transitions unchanged."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
@@ -89,12 +89,12 @@ def _with_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
-    """Yield sealed topics, which take no records."""
+    """Yield sealed topics."""
     yield from sealed(review.situation.observed)
 
 
 def sealed(observed: Inventory) -> Iterator[PlanFinding]:
-    """Yield sealed topics, left behind by an unfinished move or unmount."""
+    """Yield sealed topics, left by an unfinished move or unmount; they take no records."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
@@ -107,9 +107,9 @@ def sealed(observed: Inventory) -> Iterator[PlanFinding]:
 
 
 def no_writes_seconds(partitions: int, unflushed: int) -> int:
-    """Return roughly how long an unmounted topic takes no writes.
+    """Return approximately how long an unmounted topic takes no writes.
 
-    As much as was to upload is assumed to be written during the upload, and uploaded after the cut.
+    During the upload, as much as was to upload is assumed to be written and uploaded after the cut.
     """
     return _handover_seconds(partitions) + unflushed // BYTES_A_SECOND
 
@@ -185,7 +185,7 @@ def _estimate_unmeasured(topic: Address, situation: Situation) -> Estimate:
 
 
 def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
-    """Yield topics under the name of another topic that is mounted, unmounted or detached."""
+    """Yield topics with the name of another topic that is mounted, unmounted or detached."""
     situation = review.situation
     recreated = {action.address for action in review.actions if Reason.RECREATED in action.reasons}
     for topic, mounting in sorted(situation.mountings.items()):
@@ -236,7 +236,7 @@ def _utc_text(ms: int) -> str:
 
 
 def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse to mount over another topic of the same name."""
+    """Reject a mount over another topic with the same name."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     if location is not None and is_at(location, meant):
@@ -259,7 +259,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse to unmount another topic; without `source` and `as`, the name suffices."""
+    """Reject the unmount of another topic; without `source` and `as`, the name suffices."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):
@@ -348,7 +348,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
         hint = f"Remove the property: with {ENABLED} off nothing of a mounted topic could be read."
         yield f"tiering is off on cluster {mounting.cluster}: {ENABLED} is false", hint
     if _has_other_name(mounting, situation):
-        return  # reported, or found to be no mount, when decided
+        return  # reported, or no mount, when decided
     source = situation.request.stored.mounts.get(mounting.address)
     match source:
         case None:
@@ -420,7 +420,7 @@ def _lost_problem(mounting: Mounting, location: str) -> tuple[str, str]:
 
 
 def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Refuse topics that cannot be uploaded as a whole (F-R-101)."""
+    """Only topics that are uploaded completely can be unmounted (F-R-101)."""
     properties = _properties_now(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
@@ -447,7 +447,7 @@ def _mirror_stays(mirror: Address, situation: Situation) -> bool:
 
 
 def _is_protected(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic is protected, by the files before the record."""
+    """The files win over the record."""
     wanted, last = situation.wanted.get(topic), situation.recorded.get(topic)
     declared = wanted.resource.spec.protect if wanted is not None and isinstance(wanted.resource, Topic) else None
     return declared if declared is not None else last is not None and last.protect

@@ -39,7 +39,7 @@ def violations(address: Address, resource: Resource, guards: Guards) -> tuple[st
 
 
 def resource_for_rules(wanted: WantedResource) -> Resource:
-    """Return the resource that rules check: a namespace includes the configs of its topics."""
+    """Return the resource that rules check; a namespace includes the configs of its topics."""
     resource = wanted.resource
     if not isinstance(resource, Namespace) or not wanted.passed_on:
         return resource
@@ -85,7 +85,7 @@ def _configs_to_check(resource: Resource) -> Mapping[str, str] | None:
 
 
 def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
-    """Yield broken rules of resources that this plan does not change; changes are blocked instead."""
+    """Yield broken rules of resources that this plan does not change; others are blocked instead."""
     situation = review.situation
     if not situation.request.guards.rules or situation.request.options.is_destroy:
         return

@@ -70,11 +70,11 @@ if TYPE_CHECKING:
 
 
 PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
-"""Address of a topic, namespace or cluster → its planned configs that delete records."""
+"""Topic, namespace or cluster → its planned configs that delete records."""
 
 
 def access_reason(action: Update, situation: Situation) -> Reason | None:
-    """Return how an update opens or closes a resource to everyone; `None` if neither."""
+    """Return how an update opens or closes a resource to everyone, if it does."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
     if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writers
         return None
@@ -99,10 +99,10 @@ def _rules_above(action: Update, situation: Situation) -> set[str]:
 
 
 class Impact:
-    """Judges actions by measurements, and collects topics whose measurement is missing."""
+    """Judges actions by measurements, and collects missing ones."""
 
     def __init__(self, situation: Situation, measures: Measures, actions: Iterable[Action]) -> None:
-        """`actions`: all actions of the plan, because the loss of one may depend on another."""
+        """`actions`: the whole plan, because the loss of one may depend on another."""
         self._situation = situation
         self._measures = measures
         self._planned = {
@@ -212,7 +212,7 @@ class Impact:
         )
 
     def _replication_cost(self, action: Update) -> tuple[int, int] | None:
-        """Return the bytes that brokers copy to each other and the partition count; `None` if no replicas move."""
+        """Return bytes that brokers copy, and the partition count; `None` if no replicas move."""
         topic = action.before
         change = next((candidate for candidate in action.changes if candidate.path == "replicationFactor"), None)
         if change is None or not isinstance(topic, Topic):
@@ -234,10 +234,7 @@ class Impact:
         return total
 
     def _added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Return the loss of a topic by the whole plan, if the changed resource contributes to it.
-
-        Two changes together may delete what neither does alone: a topic unsets its retention, its namespace lowers it.
-        """
+        """Two changes may together delete what neither does alone: unset retention of a topic, lower its namespace's."""
         layers = [layer for layer, _ in self._config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
@@ -251,7 +248,7 @@ class Impact:
     def _topic_loss(self, address: Address, topic: Topic, planned: PlanResult) -> Loss:
         limits = self._situation.capabilities(topic.cluster)
 
-        # If a cluster property is unset, the brokers' default below it is unknown.
+        # The brokers' default below an unset cluster property is unknown.
         of_cluster = planned.get(cluster_address(topic.cluster), {})
         gone = {key for key, value in of_cluster.items() if value is None}
         beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
@@ -364,7 +361,7 @@ class Impact:
         )
 
     def _judge_copied_delete(self, action: Delete) -> Delete:
-        """Judge the delete of a topic that was copied to another name: only its offsets are lost."""
+        """The records were copied; only the offsets are lost."""
         measure = self.measure(action.address, is_wish=True)
         estimate = Estimate() if measure is None else Estimate(measure.bytes, measure.records, groups=measure.groups)
         return replace(action, risk=Risk.IRREVERSIBLE, estimate=estimate)
@@ -396,7 +393,7 @@ class Impact:
         return isinstance(declared, MirrorLink) and declared.spec.start_offset == "latest"
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
-        """Return the measurement of a topic, or note it as missing; `is_wish`: no risk depends on it."""
+        """Return the measurement of a topic, or record it as missing; `is_wish`: no risk depends on it."""
         source = planned_source_of(address, self._situation)
         if source is not None:
             return source_size(source, self._situation, self.measure)

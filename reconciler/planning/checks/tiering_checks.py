@@ -115,7 +115,7 @@ class _Switch:
 
     @property
     def ends_uploads(self) -> bool:
-        """Whether uploads end: records waiting for upload are no longer kept beyond their retention."""
+        """Whether uploads end, so that records waiting for upload expire by their retention."""
         was_on = self.seen.state == TieringState.ENABLED and switches_in(self.now).write
         return was_on and not self.is_one and not switches_in(self.then).write
 
@@ -131,7 +131,7 @@ def warnings_of_switching(review: Review) -> Iterator[PlanFinding]:
 
 
 class TieringImpact:
-    """Judges how actions change the tiering of topics. `below` returns the topics in a namespace."""
+    """Judges how actions change the tiering of topics."""
 
     def __init__(self, situation: Situation, below: Below, measure: Measuring, backlog: Backlog | None = None) -> None:
         self._backlog = backlog
@@ -141,11 +141,11 @@ class TieringImpact:
         self._switch_reader = SwitchReader(situation)
 
     def cost(self, action: Action) -> Cost:
-        """Return the cost of an action; an empty one if it switches nothing."""
+        """Return the cost of an action; empty if it switches nothing."""
         return sum(map(self._cost, self._switches(action)), Cost())
 
     def warnings(self, actions: Sequence[Action]) -> Iterator[PlanFinding]:
-        """Yield offsets that become hidden, or that object storage will never have, and other effects."""
+        """Yield offsets that become hidden or will never be uploaded, and other effects."""
         for action in actions:
             wanted = self._situation.wanted.get(action.address)
             source = wanted.source if wanted is not None else None
@@ -170,7 +170,7 @@ class TieringImpact:
                     yield from self._switch_of(topic)
 
     def _is_switched_nearer(self, address: Address, topic: Address) -> bool:
-        """Tell whether the topic or a nearer namespace changes switches: that action has the cost."""
+        """If the topic or a nearer namespace changes switches, that action has the cost."""
         tiers = self._situation.nearest(cluster_of(topic) or "", split_name(full_name_of(topic))[0])
         nearer = (topic, *takewhile(lambda tier: tier != address, tiers))
         return any(
@@ -262,7 +262,7 @@ class TieringImpact:
 
     @cached_property
     def _replicas(self) -> Mapping[str, Sequence[Address]]:
-        """Declared read replicas by cluster id and revision of their source: names change."""
+        """Cluster id and revision of a source → its declared read replicas; names can change."""
         replicas: dict[str, list[Address]] = {}
         for address, wanted in sorted(self._situation.wanted.items()):
             topic = wanted.resource
@@ -272,7 +272,7 @@ class TieringImpact:
 
 
 def _decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
-    """Yield that remote data was already decided on when tiering was switched off (F-K-057)."""
+    """Switching tiering off decided about remote data already (F-K-057)."""
     was_kept = switch.seen.state == TieringState.DISABLED and disable_policy_in(switch.now) != "delete"
     if was_kept and switches_in(switch.then).is_off and disable_policy_in(switch.then) == "delete":
         yield PlanFinding(
@@ -302,7 +302,7 @@ _FIELD: Final = ("spec", "localRetention")
 
 
 def warnings_of_copying_off(review: Review) -> Iterator[PlanFinding]:
-    """Yield each policy whose local retention has no effect because it disables copying (KIP-950)."""
+    """Yield policies whose local retention has no effect because they disable copying (KIP-950)."""
     situation = review.situation
     topics: dict[str, list[Address]] = {}
     for address in sorted(situation.wanted):
@@ -338,7 +338,7 @@ _SEGMENT: Final = "segment.bytes"
 
 
 def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of the tiering of topics and namespaces, where they are declared."""
+    """Yield problems of the tiering of topics and namespaces, where it is declared."""
     acting = ActingConfigs(situation)
     reported: set[tuple[str | None, str]] = set()
     right: set[Hashable] = set()
@@ -350,13 +350,13 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
         if situation.is_decidable(address) and _has_directions(situation.capabilities(resource.cluster)):
             likeness = _equality_key(resource, situation.observed.get(address))
             if likeness in right:
-                continue  # many topics of one policy are judged once
+                continue  # topics of one policy are judged once
             judged = _TieringChecker(address, wanted, acting.of(resource), frozenset(resource.spec.configs), situation)
             findings = list(judged.all())
             if likeness is not None and not findings:
                 right.add(likeness)
             for finding in findings:
-                # A policy's problem is reported once, not for each of its topics.
+                # A policy's problem is reported once, not for each topic.
                 is_policys = any(place.startswith("policy/") for place, _ in finding.marks) and not any(
                     place == address and path[:2] == ("spec", "configs") for place, path in finding.marks
                 )
@@ -371,7 +371,7 @@ def _has_directions(capabilities: Capabilities) -> bool:
 
 
 def _equality_key(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
-    """Return what equal resources share; `None` if the cluster has configs that the files do not."""
+    """`None` if the cluster has configs that the files do not."""
     if not isinstance(resource, Topic):
         return None
     initial: tuple[tuple[str, str], ...] | None = None
@@ -383,7 +383,7 @@ def _equality_key(resource: Topic | Namespace, seen: Observed | None) -> Hashabl
 
 
 def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
-    """Yield clusters where tiering is off although topics ask for it."""
+    """Yield clusters without tiering whose topics require it."""
     situation = review.situation
     acting = ActingConfigs(situation)
     if not any(_is_off(cluster, situation, acting) for cluster in situation.trusted):
@@ -442,7 +442,6 @@ class _TieringChecker:
             )
 
     def _check_local_limit(self, words: tuple[str, ...], total: str) -> Iterator[PlanFinding]:
-        """A local limit above the total: the cluster would have to ignore one of them."""
         local = next((word for word in words if word in self.acting), None)
         if local is None or total not in self.acting or not {local, total} & self.own:
             return
@@ -457,7 +456,7 @@ class _TieringChecker:
         )
 
     def _check_segment(self) -> Iterator[PlanFinding]:
-        """Size retention deletes whole segments until below its limit: not even one segment would stay."""
+        """Size retention deletes whole segments until below its limit: none would stay."""
         if "retention.bytes" not in self.acting or switches_in(self.acting).is_off:
             return
         segment = self.acting.get(_SEGMENT, (EMBEDDED_CONFIGS[_SEGMENT].default or "0", "default"))[0]
@@ -491,14 +490,14 @@ class _TieringChecker:
             yield self.address if key in self.own else Address(origin), ("spec", "configs", key)
 
 
-# Effective values, planned ones over the brokers' defaults, are checked (F-K-071).
+# Checks use planned values over the brokers' defaults (F-K-071).
 
 
 _CHECKED_CONFIGS: Final = RULED | {"cleanup.policy", "retention.ms", "retention.bytes"}
 
 
 def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of tiered topics that brokers would refuse; those of a namespace once."""
+    """Yield problems of tiered topics that brokers would reject; those of a namespace once."""
     acting, reported = ActingConfigs(situation), set[tuple[str, str]]()
     right: set[Hashable] = set()
     for address, wanted, topic in _topics_with_tiering(situation):
@@ -508,7 +507,7 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
             own = {key: value for key, (value, _) in acting.of(topic).items()}
         likeness = topic.cluster, live.get(ENABLE), frozenset((key, own[key]) for key in _CHECKED_CONFIGS & own.keys())
         if likeness in right:
-            continue  # many topics of one policy are judged once
+            continue  # topics of one policy are judged once
         if live.get(ENABLE) == "true" and ENABLE not in own:
             yield _undeclared_switch(address, wanted)
             continue
@@ -576,7 +575,7 @@ def _broker_defaults(capabilities: Capabilities) -> dict[str, str]:
 def _check_disabling(
     address: Address, wanted: WantedResource, own: Mapping[str, str], capabilities: Capabilities
 ) -> Iterator[PlanFinding]:
-    """Yield why tiering cannot be switched off: impossible before KIP-950, and never silently."""
+    """Impossible before KIP-950, and it must be declared."""
     if not capabilities.untiering:
         yield PlanFinding(
             address, wanted.source, *beyond(capabilities, "switch the tiering of a topic off", "untiering")

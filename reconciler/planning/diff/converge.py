@@ -54,12 +54,12 @@ class Decision:
     errors: list[PlanFinding] = field(default_factory=list)
     warnings: list[PlanFinding] = field(default_factory=list)
     settled: set[Address] = field(default_factory=set)
-    """Recorded addresses, missing in the files, that are decided already."""
+    """Recorded addresses missing in the files that are already decided."""
 
     def refuse(
         self, address: Address, source: str | None, message: str, hint: str, *, marks: tuple[Mark, ...] = ()
     ) -> None:
-        """Add an error of the plan; `marks` are the fields concerned."""
+        """Add an error; `marks` are the fields concerned."""
         self.errors.append(PlanFinding(address, source, message, hint, marks))
 
     def warn(
@@ -91,7 +91,7 @@ class AddressView:
 def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
     """Return the fingerprint of the live fields that a decision depends on; empty if it depends on absence.
 
-    Never includes offsets, sizes or times, which change by themselves.
+    Excludes offsets, sizes and times, which change by themselves.
     """
     if before is None:
         return ""
@@ -102,7 +102,7 @@ def precondition(address: Address, before: Observed | None, paths: Iterable[str]
 
 
 def state_precondition(address: Address, before: Observed) -> str:
-    """Return the fingerprint that a transition depends on: incarnation and state."""
+    """Return the fingerprint of incarnation and state, for a transition."""
     return fingerprint({"address": address, "incarnation": before.incarnation, "state": before.state})
 
 
@@ -110,7 +110,7 @@ Rule = TypeVar("Rule", bound="TopicAcl")
 
 
 def as_observed(wanted: WantedResource, before: Observed) -> Resource:
-    """Return the desired resource with declared fields as observed: adopted but unchanged."""
+    """Return the desired resource with declared fields as observed."""
     resource, seen = wanted.resource, before.resource
     match resource:
         case Topic():
@@ -139,7 +139,7 @@ def as_observed(wanted: WantedResource, before: Observed) -> Resource:
 
 
 def observed_origins(origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the origins of an adopted resource: no field has been unset yet."""
+    """Return the origins of an adopted resource: no field was unset yet."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
 
@@ -191,7 +191,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a topic's change of tiering, a lifecycle transition (KIP-950), from its other differences."""
+    """Separate a change of tiering, which is a lifecycle transition (KIP-950), from other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _state_of(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -221,7 +221,7 @@ def separate_tiering(
 
 
 def is_disabling(before: Observed) -> bool:
-    """Tell whether the tiering of a topic is being switched off."""
+    """Return whether the tiering of a topic is being switched off."""
     return _state_of(before) is TieringState.DISABLING
 
 
@@ -256,7 +256,7 @@ def problems(
 def _undeclared_switch(
     switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
 ) -> tuple[str, list[Address]] | None:
-    """Return a switch that is on and would lose its last declaration, with its topics (F-K-075)."""
+    """The last declaration of a switch that is on must stay (F-K-075)."""
     look = SwitchReader(situation)
     for key in _MUST_BE_DECLARED:
         if not any(change.path == f"configs.{key}" and change.after is None for change in switched):
@@ -305,7 +305,7 @@ _HINT_UNTOUCHED = "None of them is touched. Access that only its rules allowed e
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
-    """Tell whether a namespace exists only as a prefix, without its rules."""
+    """Return whether a namespace exists only as a prefix, without its rules."""
     resource, seen = wanted.resource, before.resource
     if (
         not isinstance(resource, Namespace)
@@ -317,7 +317,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
 
 
 def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
-    """Return the part of an observed resource to delete; if names have rules, only the recorded ones."""
+    """Return the part of an observed resource to delete; if names have rules, only recorded ones."""
     if not are_rules:
         return before
     match before:
@@ -344,7 +344,7 @@ def _live_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tupl
 
 
 def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
-    """Return the access rules that survive a delete, as principals with permissions."""
+    """Return the access rules that survive a delete, as text."""
     observed = before.resource
     if not isinstance(observed, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
@@ -371,7 +371,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn that rules of a topic that was deleted outside may survive it."""
+    """Warn that rules of a topic may survive its deletion outside reconciler."""
     topic = last.resource
     if not isinstance(topic, Topic) or not topic.spec.acls:
         return
@@ -408,7 +408,7 @@ def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: De
 
 
 def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
-    """Warn of rules that an adopted, now forgotten namespace leaves behind."""
+    """Warn of rules that an adopted, forgotten namespace leaves."""
     namespace = last.resource
     if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rule_namespace(namespace, situation):
         return
@@ -436,7 +436,7 @@ GOING: Final = "DELETING"
 
 
 UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
-"""An unfinished move or unmount left the seal, and the files no longer ask for it: producers are let in again."""
+"""An unfinished move or unmount left the seal, and the files do not ask for it: allow writes again."""
 
 
 def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
@@ -463,7 +463,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
 
 
 def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
-    """Plan the creation of a missing resource; if it was recorded, that is drift."""
+    """Create a missing resource; if it was recorded, that is drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
@@ -542,7 +542,7 @@ def update(sides: AddressView, before: Observed, differing: Differences) -> Upda
 def change(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
-    """Plan the changes of an existing resource, tiering first."""
+    """Change an existing resource, tiering first."""
     move, rest = separate_tiering(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
@@ -551,7 +551,7 @@ def change(
 
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
-    """Compare one address with its observed resource, in fields that its platform stores."""
+    """Compare an address with its observed resource, in fields that the platform stores."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_link = isinstance(sides.wanted.resource, MirrorLink)
     how = Comparison(
@@ -614,14 +614,14 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         decision.warn(sides.address, sides.wanted.source, message, "To apply it, take the rule out of ignoreDrift.")
     if _refuse_changes(sides, before, differing.changes, situation, decision):
         return
-    # Changes of the record get an action of their own, not to be overlooked.
+    # A separate action, so that changes of the record are visible.
     if differing.record_changes or (differing.is_stale and not differing.changes):
         decision.actions.append(adopt(sides, before, differing, Reason.RECORD_ONLY))
     change(sides, before, differing, situation, decision)
 
 
 def _without_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
-    """Leave partitions that were added outside the files: they cannot be removed."""
+    """Partitions cannot be removed."""
     added = next((item for item in differing.changes if item.path == PARTITIONS and item.drift), None)
     if added is None or not isinstance(added.before, int) or not isinstance(added.after, int):
         return differing
@@ -640,7 +640,7 @@ def _without_added_partitions(sides: AddressView, differing: Differences, decisi
 def _refuse_changes(
     sides: AddressView, before: Observed, changes: tuple[Change, ...], situation: Situation, decision: Decision
 ) -> bool:
-    """Report whether the changes are impossible, with errors; add a transition in progress to `waiting`."""
+    """Add errors for impossible changes; return whether there are any."""
     if is_disabling(before):
         decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
@@ -651,7 +651,6 @@ def _refuse_changes(
 
 
 def _link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
-    """Return the declarations of a link's fixed fields that changed; for a derived half, its marks."""
     if not isinstance(sides.wanted.resource, MirrorLink):
         return ()
     fixed = (change.path for change in changes if change.path in FIXED)
@@ -676,7 +675,7 @@ def _is_quota(path: str) -> bool:
 
 
 def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a cluster whose identity was checked."""
+    """Decide about a cluster with the right identity."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return

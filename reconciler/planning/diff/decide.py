@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Tell whether a mirror or mounting decides about a topic, rather than its manifest."""
+    """Return whether a mirror or mounting, rather than its manifest, decides about a topic."""
     return is_mirror(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
 
 
@@ -98,7 +98,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
 
 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
-    """Decide about every desired address that was not refused."""
+    """Decide about every desired address without errors."""
     renamed = find_readdressed(situation)
     speaking = _shared_topics(situation)
     for address in sorted(situation.wanted, key=rank):
@@ -107,17 +107,17 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         wanted = situation.wanted[address]
         if address in refused:
             if wanted.moved_from is not None:
-                decision.settled.add(wanted.moved_from)  # it moves once the error is fixed, and is not deleted
+                decision.settled.add(wanted.moved_from)  # it moves once the error is fixed, and must not be deleted
             continue
         if isinstance(wanted.resource, MirrorLink) and any(link in refused for link, _ in wanted.marks):
-            continue  # the other half of a refused link
+            continue  # other half of a refused link
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
         is_simple = old is None and address not in speaking and not is_held(before)
         is_simple = is_simple and not (
             before is not None and (before.topic.is_sealed or before.topic.filled is not None)
         )
-        # Check equality first: for most topics it is the only cost.
+        # For most topics, equality is the only cost.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
         if is_same and not hiding(situation, wanted, last, before):
             continue
@@ -201,7 +201,6 @@ def _decide_topic(
 
 
 def _stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
-    """Return the recorded, undeclared mirror that this topic was until it stopped."""
     mirror = mirror_at(sides.address)
     seen = situation.observed.get(mirror)
     is_left = mirror in situation.recorded and mirror not in situation.wanted
@@ -257,14 +256,13 @@ def _is_of_our_link(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether an observed link creates and removes this mirror by itself."""
     seen = situation.observed.get(link_of(mirror))
     making = seen.resource.spec.auto_create if seen is not None and isinstance(seen.resource, MirrorLink) else None
     return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
 def take_back(situation: Situation, decision: Decision) -> None:
-    """Adopt again resources that another workspace took over, if allowed and otherwise unchanged."""
+    """Adopt again resources that another workspace took, if allowed and otherwise unchanged."""
     allowed = [
         allowance
         for allowance in allowances(situation.request.guards, situation.request.selection)

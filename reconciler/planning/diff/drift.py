@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
-    """Return a function that gives the reason to ignore drift of a field, or `None`."""
+    """Return a function that returns the reason to ignore drift of a field, or `None`."""
     rules = [rule for rule in guards.ignore_drift if rule.until >= today]
     if not rules:
         return lambda _address, _path: None
@@ -53,7 +53,7 @@ def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None
 
 
 def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
-    """Yield rules that can match no resource or field."""
+    """Yield rules that match no resource or field."""
     situation = review.situation
     request = situation.request
     if request.options.is_destroy:
@@ -91,7 +91,7 @@ def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bo
 def _other_paths(situation: Situation, address: Address) -> Iterator[str]:
     wanted = situation.wanted.get(address)
     yield from wanted.origins if wanted is not None else ()
-    yield from ("state",) if address.startswith("mirror/") else ()  # A mirror's pause is not among its fields.
+    yield from ("state",) if address.startswith("mirror/") else ()  # a mirror's pause is not among its fields
 
 
 def _resources_text(addresses: list[Address]) -> str:
@@ -104,7 +104,7 @@ def _resources_text(addresses: list[Address]) -> str:
 def only_drift(decision: Decision, situation: Situation) -> None:
     """Keep only actions that revert drift: changed fields and missing resources.
 
-    A mirror that is created again is copied or paused again. Irreversible drift becomes a warning.
+    A recreated mirror is copied or paused again. Irreversible drift becomes a warning.
     """
     reverting = list(_reverting_actions(decision, situation))
     made = {action.address for action in reverting if isinstance(action, Create)}
@@ -140,10 +140,7 @@ def _reverting_actions(decision: Decision, situation: Situation) -> Iterator[Act
 
 
 def _revert_update(action: Update, situation: Situation, decision: Decision) -> Iterator[Update]:
-    """Yield an update that reverts drift to the recorded values, whatever the files declare now.
-
-    If they declare the observed value, nothing is reverted.
-    """
+    """Revert to recorded values, whatever the files declare; if they declare the observed value, revert nothing."""
     last = situation.recorded.get(action.address)
     moved = {finding.path: finding.recorded for finding in decision.drift if finding.address == action.address}
     _warn_of_renamed(action, moved, decision)
@@ -229,10 +226,10 @@ def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
 
 
 def _resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
-    """Return the resource to create again; `None` if it would be another one at the same address."""
+    """`None` if it would be another resource at the same address."""
     if not isinstance(wanted, MirrorTopic):
         return last if type(last) is type(wanted) else None
-    # A mirror takes everything but its own configs from its source.
+    # A mirror has only its own configs; the rest follows its source.
     is_same = isinstance(last, MirrorTopic) and (last.link, last.source, last.state) == (
         wanted.link,
         wanted.source,

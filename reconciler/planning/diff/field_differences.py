@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 NEVER_RESET: Final = ("replicationFactor", "partitions")
-"""Fields without a default to reset to: removing them from the files changes nothing."""
+"""Fields without a default: removing them from the files changes nothing."""
 
 
 _UNSET_ORIGINS: Final = frozenset({DEFAULT, ALTERED})
@@ -49,21 +49,18 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How fields are compared.
-
-    `ignored` returns the rule that ignores a path. `is_recorded` selects fields that only the record stores.
-    """
+    """How fields are compared: `ignored` returns the rule for a path, `is_recorded` selects fields of the record."""
 
     catalog: Mapping[str, ConfigKey]
     ignored: Callable[[Address, str], str | None]
     is_compared: Callable[[str], bool]
     is_recorded: Callable[[str], bool] = lambda _path: False
     hiding: tuple[HiddenValue, ...] = ()
-    """Manually set configs that hide declared values; they are reset."""
+    """Configs set outside that hide declared values; they are reset."""
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
-    """Tell cheaply whether a topic is unchanged; `False` means that a full comparison is needed."""
+    """Return whether a topic is certainly unchanged; `False` requires a full comparison."""
     want, was, seen = wanted.resource, last.resource, before.resource
     if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
         return False
@@ -89,7 +86,7 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
 def differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
-    """Compare one address. Without `last`, an adoption, nothing is drift and nothing is reset."""
+    """Compare one address. Without `last`, an adoption, nothing is drift or reset."""
     want, seen = fields_of(wanted.resource), fields_of(before.resource)
     was = fields_of(last.resource) if last else {}
     fields = _Fields(address, want, was, seen, wanted, last, before)
@@ -107,7 +104,7 @@ def differences(
         if moved:
             drift.append(replace(moved, ignored=rule))
         change = fields.change(path, how.catalog)
-        # Ignored are drift and adopted differences, not changes of the files.
+        # Drift and adopted differences can be ignored, not changes of the files.
         if change and rule and (moved or last is None):
             held += [(change, rule)] if moved and not change.drift else []
         elif change:
@@ -184,7 +181,7 @@ class _Fields:
 
     def _was_applied(self, path: str) -> bool:
         if path == OBJECT_STORAGE:
-            return False  # objects at a URL are identified by the storage id, not by the record
+            return False  # identified by the storage id, not by the recorded URL
         return path in self.was or (self.last is not None and self.last.origins.get(path) in _UNSET_ORIGINS)
 
     def _stays_unset(self, path: str) -> bool:
@@ -201,13 +198,13 @@ class _Fields:
 
 
 def drifted(address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None) -> DriftFinding:
-    """Return a drift finding; `meaning` is the canonical value that its fingerprint covers."""
+    """Return a drift finding; its fingerprint covers `meaning`, the canonical value."""
     mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 
 
 def _hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
-    """Return that a topic stopped inheriting; `None` if the hidden value was never applied."""
+    """`None` if the hidden value was never applied."""
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or equal(path, hidden.recorded, value, catalog):
         return None

@@ -69,7 +69,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 
 
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
-    """Create a link and its other half, unless an interrupted command created one of them."""
+    """An interrupted command may have created one half."""
     link = order.resource
     halves = (link.address, half_at(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:
@@ -103,7 +103,7 @@ def _is_alike(wanted: WantedResource, seen: Observed | None, *, whole: bool) -> 
 def _alter_link(
     order: AlterLinkOrder, seen: Observed, link: MirrorLink, situation: Situation, decision: Decision
 ) -> None:
-    """Change fields of a link; the record stays, so the next plan shows the change as drift."""
+    """The record stays, so the next plan shows the change as drift."""
     fields = {**link.spec.to_json(), **order.fields}
     try:
         spec = MirrorLinkSpec.model_validate({key: value for key, value in fields.items() if value is not None})

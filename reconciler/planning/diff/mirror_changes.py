@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 
 CATCH_UP: Final = "catch-up"
-"""Job before a promotion: copies until the mirror has no lag, as long as that makes progress."""
+"""Job before a promotion: copies until the mirror has no lag, while the lag shrinks."""
 
 _COPYING_STATES = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILABLE})
 _RISK_BY_VERB = {
@@ -85,7 +85,7 @@ def decide_mirror(sides: AddressView, situation: Situation, decision: Decision) 
     """Decide about one mirror."""
     mirror = sides.wanted.resource
     if not isinstance(mirror, MirrorTopic) or not situation.capabilities(mirror.cluster).links:
-        return  # the link itself is refused
+        return  # the link is refused
     way = way_to_role(mirror, situation)
     if follows_other_source(mirror, sides.before):  # half of another link in a chain, with its own entry
         sides = replace(sides, before=None)
@@ -115,7 +115,6 @@ def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situati
 
 
 def _is_deleted(address: Address, current: Observed, situation: Situation) -> bool:
-    """Tell whether this plan deletes the resource that has a new resource's name."""
     last = situation.recorded.get(address)
     if last is None or address in situation.wanted or is_another(last, current) or not situation.is_decidable(address):
         return False
@@ -158,7 +157,7 @@ def _create_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situation
     wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
     create(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
     if is_link_paused(mirror, situation):
-        return  # No copy: the plan that resumes the link pauses or copies the mirror.
+        return  # the plan that resumes the link pauses or copies the mirror
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
@@ -174,7 +173,7 @@ def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
 def _recreate_failed(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Recreate a FAILED mirror if its delete is allowed; nothing else repairs it."""
+    """Only recreation repairs a FAILED mirror, and it needs an allowance."""
     delete = deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
     legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
     if (
@@ -243,7 +242,7 @@ _PAUSE_ROLES: Final = {"pause": ("mirroring", "paused"), "resume": ("paused", "m
 def _revert_pause(
     move: Transition, sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision
 ) -> bool:
-    """Plan a pause change as reverted drift, unless ignored; `False` if the files request it."""
+    """A changed pause is drift, unless ignored; `False` if the files request it."""
     last = sides.last.resource if sides.last is not None else None
     if move.verb not in _PAUSE_ROLES or not isinstance(last, MirrorTopic) or last.state != mirror.state:
         return False
@@ -257,7 +256,7 @@ def _revert_pause(
 
 
 def _with_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
-    """Return a view with the reported role: only the transition may record another, and it may be blocked."""
+    """Only the transition, which may be blocked, may record another role."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic):
         return sides
@@ -267,7 +266,7 @@ def _with_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopi
 def _converge_mirror(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Adopt and update a mirror; a stopped one gets its configs from its Topic manifest, if any."""
+    """A stopped mirror gets its configs from its Topic manifest, if any."""
     if is_live(before) or topic_of(mirror) not in situation.wanted:
         converge(sides, situation, decision)
     elif sides.last is None:
@@ -277,7 +276,7 @@ def _converge_mirror(
 def _update_denials(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
-    """Deny writes to exactly the principals that rules allow; the end of mirroring removes the denials."""
+    """Deny writes to exactly the principals that rules allow; the end of mirroring removes denials."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic) or not is_live(before) or mirror.state not in COPYING:
         return
@@ -327,14 +326,14 @@ def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, s
 
 
 def is_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether jobs rather than the platform copy a mirror and change its role."""
+    """Return whether jobs, rather than the platform, copy a mirror and change its role."""
     return situation.capabilities(mirror.cluster).mirrors.by_jobs
 
 
 def transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Return the action of a step; `mirror`: the declared mirror, `seen`: the observed one."""
+    """Return the action of a step; `mirror` is declared, `seen` observed."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -355,7 +354,7 @@ def transition(
 
 
 def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None) -> RunJob:
-    """Return the catch-up before a promotion; `timeout_ms`: how long the lag may not shrink."""
+    """Return the catch-up before a promotion; `timeout_ms`: how long the lag may fail to shrink."""
     patience_ms = _lag_timeout_of(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -401,7 +400,7 @@ _ENDED_STATES: Final = frozenset({"FAILED", "STOPPED"})
 
 
 def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
-    """Tell whether the planned filters of its link would create a mirror again."""
+    """Return whether its link would create a deleted mirror again, by the planned filters."""
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic) or seen.state in _ENDED_STATES:
         return False
@@ -445,7 +444,7 @@ def _refuse_auto_created(address: Address, mirror: MirrorTopic, source: str | No
 def decide_automatic(situation: Situation, decision: Decision) -> None:
     """Delete automatic mirrors that links no longer match, if an allowance names their exact address.
 
-    Other such mirrors are listed in one warning for each link.
+    Others are listed in one warning per link.
     """
     allowed = allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
@@ -470,13 +469,13 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
 
 
 def is_on_its_way(seen: Observed) -> bool:
-    """Tell whether a mirror is in a transition in which it cannot be deleted."""
+    """Return whether a mirror is in a transition in which it cannot be deleted."""
     status = status_of(seen) if isinstance(seen.resource, MirrorTopic) else None
     return status is not None and "delete" not in MIRROR.legal(status)
 
 
 def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
-    """Refuse to delete a mirror in a transition."""
+    """Reject the deletion of a mirror in a transition."""
     decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
     decision.refuse(
         address,
@@ -520,7 +519,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
 
 
 def is_broken_off(address: Address, situation: Situation) -> bool:
-    """Tell whether a mirror waits for a reversal that cannot finish."""
+    """Return whether a mirror waits for a reversal that cannot finish."""
     seen = situation.observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
         return False
@@ -535,14 +534,14 @@ def _reported_addresses(decision: Decision) -> frozenset[Address | None]:
 
 
 def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Tell whether a Topic manifest is skipped because its topic is, or becomes, a mirror."""
+    """Return whether a Topic manifest is skipped because its topic is, or becomes, a mirror."""
     address = mirror_at(sides.address)
     entry, seen = situation.entries.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
         _refuse_both(sides, entry, situation, decision)
         return True
     if is_freed(sides.address, situation):
-        return False  # after the transition the topic owns its configs
+        return False  # after the transition the topic has its own configs
     if (behind := entry_behind(sides.address, situation)) is not None:
         _warn_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
         return True
@@ -556,7 +555,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
 
 
 def is_freed(topic: Address, situation: Situation) -> bool:
-    """Tell whether this plan turns a live mirror into an ordinary topic."""
+    """Return whether this plan turns a live mirror into an ordinary topic."""
     if not is_live(situation.observed.get(mirror_at(topic))):
         return False
     own = situation.entries.get(mirror_at(topic))
@@ -590,13 +589,13 @@ def decide_freed(sides: AddressView, stopped: Observed, situation: Situation, de
 
 
 def belongs_to_entry(topic: Address, situation: Situation) -> bool:
-    """Tell whether a topic is a former mirror that is still declared as a mirror."""
+    """Return whether a topic is a former mirror that is still declared as one."""
     entry = situation.entries.get(mirror_at(topic))
     return entry is not None and (entry.state not in COPYING or way_to_role(entry, situation) is not None)
 
 
 def copies_left(topic: Address, situation: Situation) -> tuple[Address, ...]:
-    """Return the mirrors of a missing topic: creating it again, empty, would make them FAILED."""
+    """Return the mirrors of a missing topic: an empty new one would make them FAILED."""
     if topic in situation.observed or topic not in situation.recorded:
         return ()
     mirrors = (mirror for mirror in situation.mirrored.get(topic, ()) if mirror in situation.mirrors)
@@ -605,7 +604,7 @@ def copies_left(topic: Address, situation: Situation) -> tuple[Address, ...]:
 
 
 def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
-    """Refuse to create an empty topic whose records only its mirrors have."""
+    """Reject an empty topic whose records only its mirrors have."""
     if sides.last is not None:
         decision.drift.append(drifted(sides.address, "", plain(sides.last.resource.to_json()), None))
     decision.refuse(
@@ -619,7 +618,7 @@ def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decisi
 
 
 def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
-    """Warn and return whether an undeclared topic is a mirror now, so that it stays."""
+    """Warn if an undeclared topic is a mirror now, so that it stays; return whether it is."""
     behind, seen = entry_behind(address, situation), situation.observed.get(mirror_at(address))
     if behind is not None:
         source = topic_of(behind[0])
@@ -684,7 +683,7 @@ def _hint_to_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> 
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."
         return f"To take records now: reconciler mirror failover {address}. {lost}"
-    if peer_seen is None or is_live(peer_seen):  # the other topic never was its mirror, or no longer known
+    if peer_seen is None or is_live(peer_seen):  # the other topic never was its mirror, or is unknown
         return f"To make it a topic again: reconciler mirror promote {address}"
     return (
         f"To swap the roles back: reconciler mirror reverse {address}. To keep them so: name {mirror.name} in "

@@ -126,7 +126,7 @@ def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collectio
 
 
 def needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[str]:
-    """Yield the clusters that an order cannot do without."""
+    """Yield the clusters that an order needs."""
     cluster = cluster_of(order.mirror) or ""
     yield cluster
     seen = observed.get(order.mirror)
@@ -190,7 +190,7 @@ def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Deci
 
 
 def refuse_rivals(decision: Decision) -> None:
-    """Refuse to reverse several mirrors of the same source."""
+    """Reject the reversal of several mirrors of one source."""
     rivals: dict[Address, list[Address]] = {}
     for action in decision.actions:
         if isinstance(action, Transition) and action.verb in REVERSALS and isinstance(action.after, MirrorTopic):
@@ -390,7 +390,6 @@ def _mirror_to_restore(
 
 
 def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> MirrorTopic:
-    """Return the mirror that a topic becomes: the reverse of its only restorable stopped mirror."""
     address = order.mirror
     cluster, topic = cluster_of(address) or "", _topic_at(address)
     stopped = [
@@ -515,7 +514,7 @@ def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
 
 
 def _source_name(full_name: str, prefix: str) -> str | None:
-    """Return the full name of a mirror's source; `None` if its name lacks the prefix (F-C-006, F-C-007)."""
+    """`None` if its name lacks the prefix (F-C-006, F-C-007)."""
     namespace, own = split_name(full_name)
     return join_name(namespace, own.removeprefix(prefix)) if own.startswith(prefix) and own != prefix else None
 

@@ -54,7 +54,7 @@ MOUNTED_AS: Final = "mounted as "
 
 
 def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    """Decide the changes of a topic after its mount."""
+    """Decide changes of a topic after its mount."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
@@ -72,7 +72,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
 
 
 def hold_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Hold a topic that a command unmounted: no empty topic takes its name."""
+    """Hold a topic that a command unmounted: no empty topic may take its name."""
     location = situation.request.stored.detached[sides.address]
     other, new = other_topic_texts(sides)
     decision.hold(
@@ -109,7 +109,7 @@ def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision)
 
 
 def _adopt_held(sides: AddressView, decision: Decision) -> None:
-    """Record a held topic that the state lost: recorded topics are never created again."""
+    """Restore the lost record, so that the topic is not created again."""
     if sides.last is None:
         topic = sides.wanted.resource
         reasons = (Reason.ALREADY_EXISTS,)
@@ -119,7 +119,7 @@ def _adopt_held(sides: AddressView, decision: Decision) -> None:
 
 
 def mount_back(address: Address, current: MountedElsewhere) -> str:
-    """Return the commands that mount a topic under its old name again."""
+    """Return the commands that mount a topic under its old name."""
     cluster = cluster_of(address)
     away = "unmount it there" if current.topic is None else f"reconciler topic unmount {current.topic}"
     return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{current.location}."
@@ -196,7 +196,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         decision.hold(sides, message, hint, now)
         return
     if is_other and is_away(mounting, situation):
-        seen = None  # Another topic has its name; a warning reports that.
+        seen = None  # another topic has its name; a warning reports that
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
         if old is None and not (is_same and not _learns_location(sides, situation)):
@@ -214,7 +214,7 @@ def _learns_location(sides: AddressView, situation: Situation) -> bool:
 
 
 def is_migrating(seen: Observed | None) -> bool:
-    """Tell whether a topic is being mounted or unmounted."""
+    """Return whether a topic is being mounted or unmounted."""
     return seen is not None and seen.state == MIGRATING
 
 
@@ -257,7 +257,7 @@ def _decide_migration(
 def _continue_migration(
     sides: AddressView, mounting: Mounting, migration: Mounting, running: str, situation: Situation
 ) -> Transition:
-    """Return the transition that continues a migration by jobs; only an apply does that."""
+    """Only an apply continues a migration by jobs."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
     parameters: dict[str, Value] = {"source": migration.spec.source or mounting.metadata.name, "by": BY_JOBS}
@@ -276,7 +276,7 @@ def _continue_migration(
 
 
 def _declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
-    """Return the declared retention of a topic, which applies once the topic is complete."""
+    """Declared retention applies once the topic is complete."""
     wanted = situation.wanted.get(mounted_by(mounting))
     configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
     retention = {key: value for key, value in configs.items() if key in {"retention.ms", "retention.bytes"}}
@@ -421,12 +421,12 @@ _BYTES_A_SECOND: Final = 50 * 2**20
 
 
 def is_held(before: Observed | None) -> bool:
-    """Tell whether a topic is still being recovered, mounted or unmounted."""
+    """Return whether a topic is still being recovered, mounted or unmounted."""
     return before is not None and before.state in _HELD_STATES
 
 
 def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Skip a topic in transition; refuse changes unless its Mounting causes the transition."""
+    """Skip a topic in transition; reject changes unless its Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
         return
@@ -481,7 +481,7 @@ def _warn_of_age(sides: AddressView, configs: Configs, stored: Recoverable, now_
 
 
 def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | None:
-    """Return which aged records `run` would delete soon; `None` if none."""
+    """Return which aged records `run` would delete soon, if any."""
     kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
@@ -504,7 +504,7 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
 
 
 def is_replaced(topic: Topic, before: Observed) -> bool:
-    """Tell whether a topic must be replaced: it becomes or ceases to be a replica, or gets another source."""
+    """Return whether a topic must be replaced: it becomes or ceases to be a replica, or gets another source."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
     return not equal(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
@@ -575,7 +575,7 @@ RECOVERY: Final = "remote.recovery"
 
 
 def is_recovery(topic: Topic) -> bool:
-    """Tell whether a new topic is created from object storage, by location or name."""
+    """Return whether a new topic is created from object storage, by location or name."""
     return topic.spec.recover_from is not None or topic.spec.configs.get(RECOVERY) == "true"
 
 

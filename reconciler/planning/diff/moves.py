@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Observed, Record, Recorded, Resource
 
 
-# On platforms without renames a moved topic is created, filled, its groups switched, and the old one deleted, each by
-# an action. The new topic's record stores the old one, so that an interrupted move continues.
+# On platforms without renames a move creates the new topic, copies, switches its groups, and deletes the old one, one
+# action each. The new topic's record stores the old one, so that an interrupted move continues.
 
 
 MOVE: Final = "move"
@@ -52,7 +52,7 @@ SWITCH_GROUPS: Final = "switch-groups"
 JOBS: Final = frozenset({MOVE, SWITCH_GROUPS})
 """Jobs of a move, in order, from the old topic to the new one."""
 _COPIED_FROM: Final = "movedFrom"
-"""Path in the origins of the new topic for the topic that is copied into it."""
+"""Path in the origins of a new topic for the topic that is copied into it."""
 
 
 def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
@@ -80,7 +80,7 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
-    """Tell whether an earlier run began to copy this topic to its new name."""
+    """Return whether an earlier run began to copy this topic."""
     last = situation.recorded.get(old)
     begun = sides.last.origins.get(_COPIED_FROM) if sides.last is not None else None
     return last is not None and begun == _copy_mark(old, last)
@@ -104,7 +104,7 @@ def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: S
 
 
 def _as_filled(before: Observed | None) -> Observed | None:
-    """Return a topic as it is after the copy: until then its configs prevent expiry."""
+    """Until the copy is complete, its configs prevent expiry."""
     if before is None or before.topic.filled is None or not isinstance(before.resource, Topic):
         return before
     spec = before.resource.spec.model_copy(update={"configs": dict(before.topic.filled)})
@@ -158,7 +158,7 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Warn of records that are too old for the new topic: copies keep their timestamps and expire at once."""
+    """Copies keep their timestamps, so records too old for the new topic expire at once."""
     new, topic = sides.wanted.resource, seen.resource
     if not (isinstance(new, Topic) and isinstance(topic, Topic)):
         return
@@ -175,7 +175,6 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
 
 
 def _partitioning(sides: AddressView, seen: Observed) -> str:
-    """Return how records are partitioned: the same, or by key if the partition count differs."""
     new, old = sides.wanted.resource, seen.resource
     is_same = isinstance(new, Topic) and isinstance(old, Topic) and new.spec.partitions == old.spec.partitions
     return "same" if is_same else "by-key"
@@ -223,7 +222,7 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
             f"Remove movedFrom: {what}. To move the topic that has the name now, apply it under its old name first.",
         )
     elif sides.before is None or sides.last is not None or _is_unrelated(old_last, sides.before):
-        return False  # the old topic is gone, and this one is new, recorded already, or unrelated
+        return False  # the old topic does not exist, and this one is new, recorded, or unrelated
     else:
         _follow_record(sides, old, Reason.MOVED, situation, decision)
     return True
@@ -357,7 +356,7 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
 
 
 def hand_over(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
-    """Move the record of `old` to a desired address: the same resource under another address."""
+    """Move the record of `old` to a desired address of the same resource."""
     _follow_record(sides, old, Reason.READDRESSED, situation, decision)
 
 
@@ -385,7 +384,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Hold a topic that a command moved: no empty topic takes its old name."""
+    """Hold a topic that a command moved: no empty topic may take its old name."""
     new_address = situation.moved_away[sides.address]
     decision.hold(
         sides,
@@ -397,7 +396,7 @@ def hold_moved(sides: AddressView, situation: Situation, decision: Decision) -> 
 
 
 def _hint_to_move_back(sides: AddressView, current: Address) -> str:
-    """Return the command that moves a topic back, if its name is unchanged; without state if it was moved without."""
+    """Without state if it was moved without; only for an unchanged name."""
     (target, name), (source, now) = split_name(full_name_of(sides.address)), split_name(full_name_of(current))
     if name != now:
         return ""
@@ -428,7 +427,7 @@ def with_implied_moves(
         names = [name for name in possible_old_names(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
-            # If both exist and only the new one is recorded, the old name has been reused.
+            # If both exist and only the new one is recorded, the old name was reused.
             old = next((name for name in names if name in observed), None)
         if old is not None:
             resolved[address] = replace(item, moved_from=old)
@@ -436,7 +435,7 @@ def with_implied_moves(
 
 
 def is_namespace_refused(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
-    """Refuse to move a namespace whose old name is declared, too."""
+    """Reject the move of a namespace whose old name is declared, too."""
     source = sides.wanted.source
     if old == sides.address:
         return False
@@ -454,7 +453,7 @@ _NAMED_KINDS: Final = frozenset({"topic", "mirror"})
 
 
 class MountOrder:
-    """Dependencies of and on mounts and unmounts.
+    """Dependencies of mounts and unmounts.
 
     If a plan frees a name for another topic, updates of that name belong to the new topic.
     """

@@ -214,7 +214,7 @@ def _topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Deci
         and cluster_of(address) == order.cluster
         and full_name_of(address).startswith(prefix)
     )
-    # The root contains every namespace: only its own topics move.
+    # The root contains every namespace, so only its own topics move.
     return sorted(address for address in topics if order.source or ":" not in full_name_of(address))
 
 
@@ -276,7 +276,7 @@ def _require_topic(seen: Observed) -> Topic:
 
 
 def _origins_after(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
-    """Return the origins of a moved topic, with its declared address until that equals the new one."""
+    """Keeps the declared address until it equals the new one."""
     declared = origins.get(MOVED_BY_COMMAND, old)
     rest = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}
     return rest if declared == new else {**rest, MOVED_BY_COMMAND: declared}

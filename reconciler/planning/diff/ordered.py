@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def decide_ordered(situation: Situation, decision: Decision) -> None:
-    """Add the actions of every order, or its errors."""
+    """Add the actions or errors of every order."""
     forgotten: dict[Address, None] = {}
     for order in situation.request.orders:
         match order:
@@ -84,7 +84,7 @@ def decide_ordered(situation: Situation, decision: Decision) -> None:
     refuse_rivals(decision)
     decision.actions += [
         Forget(address=address, reasons=(Reason.RECORD_ONLY,))
-        for address in sorted(forgotten, key=rank, reverse=True)  # contents of a namespace before the namespace
+        for address in sorted(forgotten, key=rank, reverse=True)  # contents of a namespace first
     ]
 
 
@@ -105,7 +105,7 @@ def _decide_topic(
 
 
 def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
-    """Return the resources that orders create, to run the checks of files on them."""
+    """Return the resources that orders create, for the checks of files."""
     topics = {order.topic: ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)}
     return {
         **{address: wanted for address, wanted in topics.items() if wanted is not None},
@@ -212,7 +212,7 @@ def _with_address(resource: Resource, address: Address) -> Resource:
         case MirrorTopic():
             plain["name"] = full_name
         case Cluster() | MirrorLink() | TieringPolicy():
-            return resource  # these keep their addresses
+            return resource  # their addresses never change
         case _:
             assert_never(resource)
     return RESOURCE.validate_python(plain)

@@ -1,4 +1,4 @@
-"""Resources missing in the files: delete, forget or keep; and resources hidden from the planner."""
+"""Resources missing in the files: delete, forget or keep; and hidden resources."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def may_be_hidden(address: Address, situation: Situation) -> bool:
-    """Tell whether a missing recorded resource may only be hidden."""
+    """Return whether a missing recorded resource may only be hidden."""
     cluster = cluster_of(address)
     if cluster not in situation.trusted or not situation.capabilities(cluster).may_hide:
         return False
@@ -104,7 +104,7 @@ def _possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def decide_removed(situation: Situation, decision: Decision) -> None:
-    """Decide about recorded addresses that are not desired, contained resources before their containers."""
+    """Decide about recorded addresses that are not desired, contents before containers."""
     leaving = (
         situation.recorded.keys() - situation.wanted.keys() - decision.settled - set(situation.moved_away.values())
     )
@@ -153,7 +153,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         decision.actions.append(Forget(address=address, reasons=(Reason.ALREADY_GONE,), estimate=estimate))
         warn_of_own_rules(address, last, situation, decision)
     elif is_another(last, before):
-        # Another process created it again: it is not ours to delete.
+        # another process recreated it: not ours to delete
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
         leave_to_link(address, before, situation, decision)
@@ -176,7 +176,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
 
 
 def _warn_of_migration(address: Address, before: Observed, mounting: Mounting, decision: Decision) -> None:
-    """Keep a mounting with a migration in progress: forgotten, it would stay half-done."""
+    """A forgotten migration would never finish."""
     decision.waiting.append(UnfinishedTransition(address, before.state or ""))
     what = "mounted" if mounting.spec.state == "mounted" else "unmounted"
     message = f"its topic is being {what} ({before.state}), and that stops while no file declares it"
@@ -197,8 +197,8 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
     if kind == "mirror":
         return before is not None and before.state == STOPPED
     if kind == "topic" and (address in situation.mountings or belongs_to_entry(address, situation)):
-        return True  # a mounted topic belongs to its Mounting, a mirrored one to its link
-    # A tier that existed before is not ours to delete.
+        return True  # a mounted topic belongs to its Mounting, a mirror to its link
+    # a tier that existed before is not ours to delete
     return IMPLIED in last.origins and last.ownership == "adopted"
 
 
@@ -222,7 +222,7 @@ class ContainerGuard:
     def judged(self) -> tuple[Action, ...]:
         """Return the actions; containers that must stay are blocked, or forgotten if only implied.
 
-        Deletes of links with live mirrors, and of namespaces that are left in part, are replaced by findings.
+        Deletes of links with live mirrors, and of namespaces that are left in part, become findings.
         """
         if not self._deletes:
             return tuple(self._actions)
@@ -236,9 +236,7 @@ class ContainerGuard:
             return action
         kind = kind_of(action.address)
         staying = [address for address in inside if address not in self._deletes]
-        is_for_good = kind in {"topic", "mirror"} and bool(
-            staying
-        )  # Do not suggest an allowance for what stays refused.
+        is_for_good = kind in {"topic", "mirror"} and bool(staying)  # an allowance would not help
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
         if kind == "namespace" and (left := self._unselected_content(action.address, staying)):
@@ -319,7 +317,7 @@ class ContainerGuard:
         return content
 
     def _is_kept_by(self, holder: Address, address: Address) -> bool:
-        """Tell whether a container must stay for an address; rules on a prefix stay for owned resources only."""
+        """Rules on a prefix stay only for owned resources."""
         capabilities = self._situation.request.capabilities.get(cluster_of(holder) or "")
         if kind_of(holder) != "namespace" or capabilities is None or not capabilities.namespaces_are_rules:
             return True
@@ -355,7 +353,7 @@ class ContainerGuard:
             yield from self._other_half(resource)
 
     def _other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
-        """Yield the other half of a mirror's link: neither is deleted without the other."""
+        """Neither half is deleted without the other."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)
         link = seen.resource if seen is not None else None

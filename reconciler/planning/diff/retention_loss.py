@@ -26,7 +26,7 @@ _LOCAL: Final = ("retention.local.target.ms", "local.retention.ms")
 _SWITCHES: Final = ("remote.write", "remote.read", "remote.storage.enable")
 
 KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP, *_LOCAL, *_SWITCHES)
-"""Configs that delete records; on a tiered topic that includes local retention."""
+"""Configs that delete records; for a tiered topic also those of local retention."""
 
 
 class Side(NamedTuple):
@@ -60,8 +60,8 @@ class RetentionRule:
     ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
-        A tiered topic keeps in total at least its local retention (F-R-027), even after tiering is disabled: if neither
-        side is tiered, only `before` is raised.
+        A tiered topic keeps at least its local retention (F-R-027), even after tiering is disabled: if neither side
+        is tiered, only `before` is raised.
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)
@@ -81,7 +81,7 @@ class RetentionRule:
         catalog: Mapping[str, ConfigKey],
         defaults: Mapping[str, str] = NO_DEFAULTS,
     ) -> RetentionRule:
-        """Return the retention from effective configs, with defaults of the cluster, else the platform."""
+        """Return the retention from effective configs, with defaults of the cluster or else the platform."""
         keys = (RETENTION_MS, RETENTION_BYTES, CLEANUP)
 
         def configured_value(key: str) -> str | None:
@@ -102,17 +102,17 @@ class RetentionRule:
         )
 
     def is_stricter_than(self, other: RetentionRule) -> bool:
-        """Tell whether this may delete records that the other keeps."""
+        """Return whether this may delete records that the other keeps."""
         return self.expires_before(other) or self.begins_to_compact(other)
 
     def expires_before(self, other: RetentionRule) -> bool:
-        """Tell whether records may expire that the other keeps."""
+        """Return whether records may expire that the other keeps."""
         if self.unknown != other.unknown:
             return not self.keeps_all
         return self.deletes and (not other.deletes or self.ms < other.ms or self.bytes < other.bytes)
 
     def expired_before(self, now_ms: int) -> int | None:
-        """Return the timestamp in ms before which records expire; `None` if none expire by age."""
+        """Return the timestamp in ms before which records expire; `None` if none do by age."""
         return None if self.ms == _FOREVER or not self.deletes else max(0, now_ms - int(self.ms))
 
     @property
@@ -123,7 +123,7 @@ class RetentionRule:
         return self.ms == self.bytes == _FOREVER and not self.unknown
 
     def begins_to_compact(self, other: RetentionRule) -> bool:
-        """Tell whether compaction deletes records that the other keeps."""
+        """Return whether compaction deletes records that the other keeps."""
         return self.compacts and not other.compacts
 
 
@@ -131,7 +131,7 @@ class RetentionRule:
 class Loss:
     """Bytes that a change would delete now; not `is_known` without a measurement.
 
-    `is_compacted`: compaction deletes superseded records, an unknown number.
+    `is_compacted`: compaction deletes an unknown number of superseded records.
     """
 
     bytes: int = 0
@@ -143,7 +143,7 @@ class Loss:
         return Loss(self.bytes + other.bytes, self.is_known and other.is_known, compacted)
 
     def __or__(self, other: Loss) -> Loss:
-        """Return the greater loss of one topic by two changes."""
+        """The greater loss of one topic by two changes."""
         compacted = self.is_compacted or other.is_compacted
         return Loss(max(self.bytes, other.bytes), self.is_known and other.is_known, compacted)
 
@@ -154,7 +154,7 @@ class Loss:
 
     @property
     def risk(self) -> Risk:
-        """Data loss if records are, or may be, deleted."""
+        """Data loss if records are or may be deleted."""
         return Risk.DATA_LOSS if self.expires or self.is_compacted else Risk.NONE
 
     @property
@@ -200,7 +200,7 @@ def config_at(path: str) -> str:
 
 
 def reason_of(change: Change) -> Reason | None:
-    """Return the reason for which a change of retention expires records."""
+    """Return the reason why a change of retention expires records."""
     key = config_at(change.path)
     if key == CLEANUP:
         after = "delete" if change.after is None else str(change.after)

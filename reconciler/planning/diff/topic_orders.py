@@ -36,7 +36,7 @@ ENABLED: Final = TieringState.ENABLED
 
 
 def ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
-    """Return the ordered topic; `None` with an error if no manifest could declare it."""
+    """Return the ordered topic; `None`, with an error, if no manifest could declare it."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
         return WantedResource(
@@ -117,7 +117,7 @@ def alter(
     situation: Situation,
     decision: Decision,
 ) -> bool:
-    """Update a resource unless something refuses it; return whether it is updated.
+    """Update a resource unless something forbids it; return whether it is updated.
 
     The record stays, so the next plan shows drift. `after` is the result for an unrecorded resource.
     """
@@ -183,7 +183,7 @@ def _refuse_synced(before: Observed, order: AlterTopicOrder, situation: Situatio
 def _refuse_disabling(
     address: Address, configs: Mapping[str, str | None], situation: Situation
 ) -> tuple[str, str] | None:
-    """Return why a change needs a plan of files: it disables tiering and deletes remote data (KIP-950)."""
+    """Disabling tiering deletes remote data (KIP-950), which needs a plan of files."""
     before = situation.observed[address]
     now = _acting_configs(address, before, situation)
     then = _acting_configs(address, replace(before, resource=_with_values(before.resource, configs, None)), situation)

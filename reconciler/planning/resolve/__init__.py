@@ -1,1 +1,1 @@
-"""What the files want, effective: policies compiled, namespaces implied, mirrors derived."""
+"""Effective desired resources: policies compiled, namespaces implied, mirrors derived."""

@@ -120,7 +120,7 @@ class ActingConfigs:
                 acting[key] = configs[key], origin
 
     def _planned_own(self, address: Address) -> dict[str, str]:
-        """Return the planned own configs of an address: desired ones, and observed ones that no one here has set."""
+        """Desired ones, and observed ones that are not managed here."""
         situation = self._situation
         wanted, seen = situation.wanted.get(address), situation.observed.get(address)
         last = situation.recorded.get(address)
@@ -142,7 +142,7 @@ def _own_configs(resource: Resource) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class HiddenValue:
-    """A config set on a topic outside its files that hides a declared value of a namespace or cluster."""
+    """A config set outside the files that hides a declared value of a namespace or cluster."""
 
     key: str
     value: str
@@ -150,7 +150,7 @@ class HiddenValue:
     origin: Address
     """The namespace or cluster that declares it."""
     recorded: str | None
-    """The value last applied there; `None` if none was: then it is no drift."""
+    """The value last applied there; without one it is no drift."""
 
     @property
     def path(self) -> str:
@@ -161,7 +161,7 @@ class HiddenValue:
 def hiding(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> tuple[HiddenValue, ...]:
-    """Return the configs of one topic that hide declared values; only for platforms with inheritance."""
+    """Return the configs of a topic that hide declared values; only for platforms with inheritance."""
     topic, live = wanted.resource, seen.resource if seen is not None else None
     if not isinstance(topic, Topic) or not isinstance(live, Topic) or live.spec.configs == topic.spec.configs:
         return ()
@@ -232,7 +232,7 @@ def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dic
 
 
 def is_harmless(key: str, value: str, default: str | None) -> bool:
-    """Tell whether a tiering config has no effect without tiering."""
+    """Return whether a tiering config has no effect without tiering."""
     return value == default or _disables_tiering(key, value)
 
 
@@ -257,7 +257,7 @@ _DEFAULT_ON_DISABLE: Final = ("remote.log.disable.policy", "retain")
 
 
 class Inheritance:
-    """Merges configs along namespaces, the nearest winning; the own configs of a namespace are cached."""
+    """Merges configs along namespaces, the nearest winning; results are cached."""
 
     def __init__(self, desired: Desired, observed: Inventory) -> None:
         self.findings: list[PlanFinding] = []
@@ -371,7 +371,7 @@ class SwitchReader:
     situation: Situation
 
     def now(self, address: Address, seen: Observed) -> Configs:
-        """Return the switches that apply now to an observed topic."""
+        """Return the present switches of an observed topic."""
         return self._merge_switches(address, _switches_of(seen.resource), seen, self.own_now)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
@@ -379,7 +379,7 @@ class SwitchReader:
         return self._merge_switches(address, self.own_then(address, old), seen, self.own_then)
 
     def moved(self, address: Address, seen: Observed) -> Configs:
-        """Return the switches of an unchanged topic after its move to an address."""
+        """Return the switches of an unchanged topic after a move."""
         return self._merge_switches(address, _switches_of(seen.resource), seen, self.own_then)
 
     def own_then(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
@@ -450,7 +450,7 @@ def changes_by_move(new: Address, before: Observed, situation: Situation) -> Ite
     lay_over(then, topic.spec.configs, topic.address)
     for key in sorted(now.keys() | then.keys()):
         was, will = now.get(key, (None, CLUSTER)), then.get(key, (None, CLUSTER))
-        # Changes of the cluster's own defaults are not caused by the move.
+        # Changes of the cluster's defaults are not caused by the move.
         if was[0] != will[0] and {was[1], will[1]} != {CLUSTER}:
             yield Change(CONFIGS + key, was[0], will[0], origin=None if will[1] == CLUSTER else will[1])
 

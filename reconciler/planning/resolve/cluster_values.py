@@ -127,7 +127,7 @@ def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen
 
 
 def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
-    """Return the source clusters that mirrors fail over from, which the plan can do without."""
+    """Return the sources of failovers, which the plan does not need to read."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     return frozenset(
         mirror.source_cluster
@@ -138,7 +138,7 @@ def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozens
 
 
 def warnings_of_lost(review: Review) -> Iterator[PlanFinding]:
-    """Yield a warning for each unreadable cluster that the plan does without."""
+    """Yield unreadable clusters that the plan does not need."""
     situation = review.situation
     for cluster, why in sorted(situation.request.lost.items()):
         wanted = situation.wanted.get(cluster_address(cluster))

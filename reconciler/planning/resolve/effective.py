@@ -1,6 +1,6 @@
 """Resolve desired resources: compile policies, imply namespaces, derive mirrors.
 
-Configs with the value `default` move from the resource to `origins`: they are to be unset.
+Configs with the value `default` move to `origins`: they are to be unset.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Resolver:
     def all(self) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
         for address, declared in self._desired.items():
             self._resolve(address, declared)
-        # Sorted: of two links that declare the same mirror, always the same one is reported.
+        # Sorted, so that of two links that declare the same mirror always the same is reported.
         for address in sorted(self._links):
             self._resolve_link(*self._links[address])
         for address in sorted(self._links):
@@ -81,7 +81,7 @@ class _Resolver:
             case Mounting():
                 self._wanted[address] = _resolve_mounting(resource, declared)
             case TieringPolicy():
-                pass  # a policy has no action of its own, only an effect on topics
+                pass  # a policy has no action, only an effect on topics
             case MirrorTopic():
                 self._report(
                     address, declared, "a mirror topic is not declared by itself", "Name it in its MirrorLink."
@@ -134,7 +134,7 @@ class _Resolver:
     def _resolve_link(self, link: MirrorLink, declared: DeclaredResource) -> None:
         spec = link.spec
         moved = address_of("link", link.cluster, spec.moved_from) if spec.moved_from else None
-        # Mirrors are compared at their own addresses, so the link is stored without them.
+        # Mirrors are compared at their own addresses.
         bare = link.model_copy(update={"spec": spec.model_copy(update={"mirror_topics": (), "moved_from": None})})
         self._wanted[link.address] = WantedResource(bare, declared.source, moved_from=moved)
         for place, mirror in enumerate(link.mirrors()):
@@ -176,7 +176,7 @@ class _Resolver:
             try:
                 configs[key] = self._canonical_value(key, value, capabilities)
             except ValueError as error:
-                if origin == address or not origin.startswith("namespace/"):  # else reported at the namespace
+                if origin == address or not origin.startswith("namespace/"):  # others are reported at the namespace
                     self._report(
                         address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it."
                     )
@@ -190,7 +190,7 @@ class _Resolver:
                 self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
-        """Cache canonical values by catalog, key and value: many topics share a few."""
+        """Cached, because many topics share a few values."""
         cache_key = id(capabilities.configs), key, value
         canonical = self._canonical.get(cache_key)
         if canonical is None:

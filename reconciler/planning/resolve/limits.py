@@ -1,4 +1,4 @@
-"""Limits of platforms: configs, names and access rules that they do not support."""
+"""Configs, names and access rules that platforms do not support."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
-    """Yield hosts that no connection can match: brokers compare addresses, not names or ranges (F-K-033)."""
+    """Yield hosts that no connection matches: brokers compare addresses, not names or ranges (F-K-033)."""
     for rule in acls:
         if rule.host != "*" and not _is_address(rule.host):
             why = "brokers compare addresses: names and ranges are never met"
@@ -35,7 +35,7 @@ def check_hosts(acls: tuple[TopicAcl, ...]) -> Iterator[tuple[str, str]]:
 
 
 def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
-    """Yield rules without effect: a tier above denies, or already allows, the same access."""
+    """Yield rules without effect: a tier above already denies or allows the access."""
     situation = review.situation
     for address in sorted(situation.wanted):
         resource = situation.wanted[address].resource
@@ -49,7 +49,7 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
 
 @dataclass(frozen=True, slots=True)
 class _RuleAbove:
-    """A rule of a tier; `below` is the resource's name relative to the tier."""
+    """`below` is the resource's name relative to the tier."""
 
     tier: Address
     rule: NamespaceAcl
@@ -192,7 +192,7 @@ def check_namespace(
 
 
 def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
-    """Yield configs that a platform does not know or would ignore."""
+    """Yield configs that a platform does not know or ignores."""
     known = capabilities.configs
     for key in sorted(configs):
         needs_tiering = not capabilities.tiering and key in NEEDS_TIERING
@@ -284,7 +284,6 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
 
 
 def _is_second_half(change: Change, capabilities: Capabilities) -> bool:
-    """Tell whether the change only adds the other half to a one-way link."""
     is_both = (change.path, change.before, change.after) == ("mode", "destination", "bidirectional")
     return is_both and "mode-change" in capabilities.mirrors.features
 
@@ -306,7 +305,7 @@ def _hint_for_fewer(before: int, after: int, capabilities: Capabilities) -> str:
 
 
 def beyond(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
-    """Return the finding for an unsupported feature; `field` looks up the reason in `lacks`."""
+    """Return the finding for an unsupported feature; `field` is looked up in `lacks` for the reason."""
     why = capabilities.lacks.get(field)
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",

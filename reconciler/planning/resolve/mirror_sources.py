@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 STATE: Final = "state"
 PEER: Final = "peer"
-"""Origin path: a command paused the mirror on the other cluster that mirrors this one since a reversal."""
+"""Origin path: a command paused the mirror on the other cluster, which mirrors this one since a reversal."""
 NOTHING: Final = "nothing"
 _MARK_PREFIX: Final = "a command, while the files said "
 
@@ -70,7 +70,7 @@ def without_marks(last: Recorded | None) -> dict[str, str]:
 
 
 def after_command(last: Recorded, role: str) -> Recorded:
-    """Return the record of a mirror after a command changed its role: the declared role, and a mark for readers."""
+    """Return the record of a mirror after a command changed its role: the declared role, with a mark."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
@@ -84,7 +84,7 @@ def after_command(last: Recorded, role: str) -> Recorded:
 
 
 def mark(declared: str) -> str:
-    """Return the mark of a role that a command gave while the files declared another."""
+    """Return the mark for a role that a command set while the files declared another."""
     return f"{_MARK_PREFIX}{declared}"
 
 
@@ -94,11 +94,11 @@ def declared_in_mark(origin: str) -> str | None:
 
 
 def is_made_by_command(last: Recorded | None) -> bool:
-    """Tell whether a command created a mirror that no file has declared since."""
+    """Return whether a command created a mirror that was never declared."""
     return last is not None and last.origins.get(STATE) == mark(NOTHING)
 
 
-# After a reversal the mirror is on the other cluster, and verbs are sent to that one.
+# After a reversal, verbs are sent to the mirror on the other cluster.
 
 
 ENDS: Final = {
@@ -172,7 +172,7 @@ def peer_of(mirror: MirrorTopic) -> MirrorTopic:
 
 
 def status_of(seen: Observed) -> MirrorStatus | None:
-    """Return the state of an observed mirror; `None` if this version does not know it."""
+    """Return the state of an observed mirror; `None` if unknown to this version."""
     try:
         return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
     except ValueError:
@@ -180,7 +180,7 @@ def status_of(seen: Observed) -> MirrorStatus | None:
 
 
 def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether roles can be swapped: the link is, or will be, bidirectional."""
+    """Return whether roles can be swapped: the link is or becomes bidirectional."""
     address = address_of("link", mirror.cluster, mirror.link)
     item = situation.wanted.get(address) or situation.observed.get(address)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
@@ -206,14 +206,14 @@ def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | No
 
 
 def way_to_role(mirror: MirrorTopic, situation: Situation) -> Way | None:
-    """Return how a mirror gets its desired role; `None` if neither cluster has it, no verbs if its role is held."""
+    """Return how a mirror gets its desired role; `None` if neither cluster has it, no verbs if it has the role."""
     way, item = _find_way(mirror, situation), situation.wanted.get(mirror.address)
     is_held = item is not None and STATE in item.origins
     return VerbsToRole() if is_held and isinstance(way, VerbsToRole | RoleRefusal | LeftOut) else way
 
 
 def follows_other_source(mirror: MirrorTopic, seen: Observed | None) -> bool:
-    """Tell whether the mirror at this address has another source, as in chains."""
+    """Return whether the mirror at this address has another source, as in chains."""
     observed_mirror = seen.resource if seen is not None else None
     return isinstance(observed_mirror, MirrorTopic) and (mirror.link, mirror.source_cluster, mirror.source) != (
         observed_mirror.link,
@@ -243,7 +243,7 @@ def check_sides(
 
 
 def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether roles are swapped, so that the other mirror determines the role."""
+    """Return whether roles are swapped, so that the other mirror determines the role."""
     return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
 
 
@@ -299,7 +299,7 @@ def topics_taken_by(way: Way | None) -> frozenset[Address]:
 
 
 def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address]]:
-    """Return, by declared mirror, the mirrors and topics that the verbs to its role change."""
+    """Return declared mirror → mirrors and topics that the verbs to its role change."""
     ways = {address: way_to_role(entry, situation) for address, entry in situation.entries.items()}
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
@@ -342,7 +342,7 @@ def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Si
 
 
 def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the link is paused after this plan."""
+    """Return whether the link is paused after this plan."""
     link = link_of(mirror)
     item = situation.wanted.get(link) if situation.is_decidable(link) else situation.observed.get(link)
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.paused
@@ -351,7 +351,7 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
 def source_mirrors(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
-    """Refuse to reverse a mirror whose source is itself a mirror and stays one."""
+    """Reject the reversal of a mirror whose source is and stays a mirror."""
     if not _REVERSALS.intersection(verbs):
         return None
     source = source_of(mirror)
@@ -374,7 +374,7 @@ def source_mirrors(
 def source_gone(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
-    """Refuse verbs that copy from a source that no longer exists."""
+    """Reject verbs that copy from a source that no longer exists."""
     if not _COPYING.intersection(verbs):
         return None
     source = source_of(mirror)
@@ -415,7 +415,7 @@ def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> W
 
 
 def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
-    """A stopped mirror continues only as, or with, the original source of a stopped mirror."""
+    """It continues only as, or with, the original source of a stopped mirror."""
     if not is_two_way(mirror, situation):
         return _way_by_verdict(mirror, MirrorStatus.STOPPED, _stopped_verdict(mirror))
     if mirror.source_cluster not in situation.trusted:
@@ -517,7 +517,7 @@ def _steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *,
 
 
 def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
-    """Return the declared mirror whose role change makes a topic a mirror, and that mirror if it exists."""
+    """Return the declared mirror whose role change makes a topic a mirror, and its observation, if it exists."""
     live = situation.observed.get(mirror_at(topic))
     for entry in situation.entries_of.get(topic, ()):
         back = mirrored_back(entry, situation)
@@ -562,7 +562,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
 
 
 def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
-    """Return the principals that `protect: acl` denies to write to a mirror; `denied` are those denied now."""
+    """Return the principals that `protect: acl` denies writes to a mirror; `denied` are those denied now."""
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
@@ -595,7 +595,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
     if mirrored_back(mirror, situation) is not None:
-        return  # roles are or will be swapped: the source copies this mirror until they are swapped back
+        return  # until roles are swapped back, the source copies this mirror
     if is_replica(situation.wanted.get(source_of(mirror)) or situation.observed.get(source_of(mirror))):
         yield (
             f"its source {source_of(mirror)} is a read replica, and only shows what another cluster uploaded",
@@ -634,7 +634,7 @@ def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
 
 
 def _resource_to_declare(mirror: MirrorTopic, situation: Situation) -> str:
-    """Return the resource to declare; on flat platforms an undeclared namespace does not exist."""
+    """On flat platforms an undeclared namespace does not exist."""
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
     what = f"Namespace {namespace} or the Topic" if namespace and cluster and is_flat(cluster) else "the Topic"
@@ -652,7 +652,7 @@ def topics_on(cluster: str, situation: Situation) -> list[str]:
 
 
 def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether the source exists before the mirror is created."""
+    """Return whether the source exists before the mirror is created."""
     source = source_of(mirror)
     if any(address in situation.observed for address in (source, mirror_at(source))):
         return True
@@ -691,7 +691,7 @@ def _source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | N
 
 
 def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
-    """Return the mirror that a link's auto-create filters would make under a name."""
+    """Return the mirror that a link's auto-create filters would create under a name."""
     namespace, name = split_name(full_name)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
@@ -749,7 +749,6 @@ def _planned_partitions(source: Address, situation: Situation) -> int | None:
 
 
 def _mounted_source(source: Address, situation: Situation) -> Recoverable | Mounting | None:
-    """Return the detached topic that this plan mounts as the source, or the mounting that detaches it."""
     mounting = situation.mountings.get(source)
     mount_source = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
     if not isinstance(mount_source, MountSource) or source in situation.observed:
@@ -830,7 +829,7 @@ def with_held_roles(
 
 
 def is_left(address: Address, situation: Situation) -> bool:
-    """Tell whether an undeclared mirror stays because a command created it."""
+    """Return whether an undeclared mirror stays because a command created it."""
     last = situation.recorded[address]
     if situation.request.options.is_destroy or not isinstance(last.resource, MirrorTopic):
         return False
@@ -839,7 +838,7 @@ def is_left(address: Address, situation: Situation) -> bool:
 
 
 def held_mirrors(situation: Situation) -> Iterator[Held]:
-    """Yield the mirrors that keep the role of a command."""
+    """Yield the mirrors that keep the role that a command set."""
     for address, item in sorted(situation.wanted.items()):
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
@@ -871,7 +870,7 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
 
 
 def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situation) -> bool:
-    """Tell whether a command, rather than a link or a reversal, created a mirror over a declared link."""
+    """Return whether a command, not a link or a reversal, created a mirror over a declared link."""
     if address in situation.recorded:
         return is_left(address, situation)
     seen, topic, peer = situation.observed[address], topic_of(mirror), peer_of(mirror).address
@@ -888,7 +887,7 @@ def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, si
 
 
 def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -> Role | None:
-    """Return the role that a command gave to a mirror whose declared role is the recorded one."""
+    """Return the role that a command set on a mirror whose declared role is the recorded one."""
     role, was = role_now(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
         if last.origins.get(STATE) == mark(mirror.state):
@@ -898,7 +897,7 @@ def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -
             return None
         topic = observed.get(topic_of(mirror))
         if role is None and mirror.address not in observed and topic is not None and not is_another(last, topic):
-            role = "failed-over"  # it was stopped, and its deleted link had its status
+            role = "failed-over"  # it was stopped, and the deleted link had its status
     elif mirror.state not in COPYING:
         return None  # never applied: the files request that role now
     is_same = (
@@ -908,7 +907,7 @@ def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -
 
 
 _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
-"""Roles that count as equal: a pause can change anytime, and both others are stopped."""
+"""Roles that count as equal: a pause can change anytime, both others are stopped."""
 
 
 def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:

@@ -42,7 +42,7 @@ class SharedStorage:
     mountables: Sequence[Mountable] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
-    """Cluster id → name in the files, of clusters that were read."""
+    """Cluster id → name in the files, of read clusters."""
 
     def whose(self, owner: str | None) -> str:
         """Return the text for a cluster: its id and, if known, its name."""
@@ -98,7 +98,7 @@ def find_named_source(mounting: Mounting, storage: SharedStorage) -> MountSource
 
 
 def find_last_detached(mounting: Mounting, storage: SharedStorage) -> MountSource | None:
-    """Return the only detached topic of the cluster with the mounting's name; `None` for none or several."""
+    """Return the only detached topic of the cluster with the mounting's name, if it is the only one."""
     last = [
         topic.location
         for topic in storage.mountables
@@ -146,12 +146,12 @@ def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedSt
 
 
 def wanted_name(mounting: Mounting) -> str:
-    """Return the full name that a mounting's source has, unless it is a location."""
+    """Return the full name of a mounting's source, unless it is a location."""
     return join_name(mounting.metadata.namespace, mounting.spec.source or mounting.metadata.name)
 
 
 def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = None) -> UserError:
-    """Return the error for an unknown topic; `leaves_by`: a mounting that will detach one of that name."""
+    """Return the error for an unknown topic; `leaves_by`: a mounting that will detach one with that name."""
     source = mounting.spec.source
     if source is not None and "/" in source:
         owner = source.split("/")[1]
@@ -169,10 +169,10 @@ def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = Non
 
 
 def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
-    """Tell whether the topic under a mounting's name is another than the one mounted, unmounted or applied.
+    """Return whether the topic under a mounting's name is another than the one mounted, unmounted or applied.
 
-    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered; on
-    Kafka, when it is mounted.
+    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered;
+    on Kafka, when it is mounted.
     """
     last, topic = last_of(mounting, situation), situation.recorded.get(mounted_by(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}
@@ -186,24 +186,24 @@ def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> boo
 
 
 def has_own_topic(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether the topic of a mounting exists on its cluster."""
+    """Return whether the topic of a mounting exists on its cluster."""
     seen = situation.observed.get(mounted_by(mounting))
     return seen is not None and not is_stranger(mounting, seen, situation)
 
 
 def is_unmounted(last: Recorded | None) -> bool:
-    """Tell whether a mounting was unmounted when last applied."""
+    """Return whether a mounting was unmounted when last applied."""
     return last is not None and isinstance(last.resource, Mounting) and last.resource.spec.state == "unmounted"
 
 
 def is_away(mounting: Mounting, situation: Situation) -> bool:
-    """Tell whether the topic of a mounting is in object storage."""
+    """Return whether the topic of a mounting is in object storage."""
     is_found = isinstance(situation.request.stored.mounts.get(mounting.address), MountSource)
     return is_unmounted(last_of(mounting, situation)) or is_found
 
 
 def held_state(mounting: Mounting, situation: Situation) -> str | None:
-    """Return the state that a command gave a mounting declared as recorded; `None` if none did."""
+    """Return the state that a command gave a mounting that is declared as recorded, if any."""
     last, topic = situation.recorded.get(mounting.address), mounted_by(mounting)
     was, under_way = last.resource if last is not None else None, situation.observed.get(mounting.address)
     seen = situation.observed.get(topic)
@@ -246,12 +246,12 @@ def location_of(seen: Observed) -> str | None:
 
 
 def is_at(location: str, meant: str) -> bool:
-    """Tell whether a location is the meant one, or its topic has the meant name."""
+    """Return whether a location is the meant one, or its topic has the meant name."""
     return is_same_place(meant, location) if is_explicit(meant) else _topic_part(location) == meant
 
 
 def is_explicit(source: str) -> bool:
-    """Tell whether a source is a location rather than a name."""
+    """Return whether a source is a location rather than a name."""
     return "/" in source
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def is_flat(cluster: Cluster) -> bool:
-    """Tell whether a platform has no namespaces, so that topic names are flat."""
+    """Return whether a platform has no namespaces, so that topic names are flat."""
     return cluster.spec.connection.separator() is not None
 
 
@@ -51,7 +51,7 @@ def prefix_of(cluster: Cluster, namespace: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a flat name folded as in Kafka's metrics, where `.` and `_` are equal."""
+    """Fold a name as Kafka's metrics do, where `.` and `_` are equal."""
     return name.replace("_", ".")
 
 
@@ -63,7 +63,8 @@ def with_known_addresses(
 ) -> Inventory:
     """Return the observed inventory under known addresses: on flat platforms the physical name is the identity.
 
-    A topic may be declared or recorded outside the namespace that its name suggests. `ours`: declared, then recorded.
+    A topic may be declared or recorded outside the namespace that its name suggests. `ours`: declared, then
+    recorded.
     """
     flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
     if not flat:
@@ -102,7 +103,7 @@ def _with_address(address: Address, seen: Observed) -> Observed:
 
 
 def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield desired topics whose folded flat names are equal, and names that are too long."""
+    """Yield desired topics with equal folded flat names, and names that are too long."""
     flat = {name for name, cluster in situation.clusters.items() if is_flat(cluster)}
     if not flat:
         return
@@ -129,7 +130,7 @@ def check_shared_names(situation: Situation) -> Iterator[PlanFinding]:
 
 
 def check_flat_names(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield collisions of flat names with the platform, its tools and other namespaces, by cluster."""
+    """Yield collisions of flat names with the platform, its tools and other namespaces."""
     for name in sorted(situation.trusted):
         if is_flat(situation.clusters[name]):
             yield from _FlatNames(name, situation).all()
@@ -157,7 +158,7 @@ class _FlatNames:
         return self.situation.clusters[self.cluster]
 
     def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """A namespace is its prefix: namespaces that share it share rules and topics (F-K-030)."""
+        """Namespaces that share a prefix share rules and topics (F-K-030)."""
         prefix = prefix_of(self._cluster_spec, name)
         for start in _prefixes_in(folded(prefix), folded(separator_of(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
@@ -190,7 +191,7 @@ class _FlatNames:
             yield from self._check_fold(address, name)
 
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
-        """Yield the deeper namespace that a topic's flat name belongs to (F-K-030)."""
+        """A topic's flat name may belong to a deeper namespace (F-K-030)."""
         own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
         for start in reversed(list(_prefixes_in(name, separator_of(self._cluster_spec)))):
             home = self._homes.get(start)
@@ -204,7 +205,7 @@ class _FlatNames:
                 return
 
     def _check_fold(self, address: Address, name: str) -> Iterator[PlanFinding]:
-        """Yield an observed topic with the same folded name (F-K-031)."""
+        """F-K-031."""
         other = self._observed_names.get(folded(name))
         if other is None:
             return

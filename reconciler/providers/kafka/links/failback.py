@@ -39,8 +39,8 @@ from reconciler.resources.mirrors import (
     Stretch,
     TruncatedPartition,
     join_peer,
-    side_topic,
     require_operation,
+    side_topic,
 )
 
 if TYPE_CHECKING:

@@ -50,12 +50,12 @@ from reconciler.resources.mirrors import (
     SourceTopic,
     TransitionRequest,
     advance_mirror,
-    request_verb,
     check_deletable,
     check_mirrored,
     check_own,
     check_unused,
     is_done,
+    request_verb,
     synced_configs,
 )
 from reconciler.runtime.retry import go_on, pause

@@ -34,10 +34,10 @@ from reconciler.resources.acls import (
     bindings_of_namespace,
     build_denial,
     denial_path,
+    find_denied_writers,
     namespace_rules_apart,
     rule_at,
     rule_fields,
-    find_denied_writers,
 )
 from reconciler.resources.mirrors import (
     AccessRules,
@@ -347,7 +347,9 @@ def _plan_rule_changes(
     for topic, mirror in states.of(link):
         if mirror.follows:
             rules_now, before = current.topics.get(mirror.name, _NO_RULES), mirror.entry.rules
-            changes, own = plan_rule_changes(rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES)))
+            changes, own = plan_rule_changes(
+                rules_now, before, _split_rules(wanted.topics.get(mirror.entry.source, _NO_RULES))
+            )
             places.append(_RuleChange(topic, False, changes, rules_now, before, own))  # noqa: FBT003 - the field has a name
     known, of_link = set(site.naming.prefixes.values()), states.link(link).rules
     for name in sorted({*wanted.namespaces, *of_link} & known):
@@ -463,7 +465,8 @@ def deny(
     due = {
         topic: mirror
         for topic, mirror in mirrors.items()
-        if set(mirror.denied) != set(wanted[topic]) or any(build_denial(topic, who) not in existing for who in wanted[topic])
+        if set(mirror.denied) != set(wanted[topic])
+        or any(build_denial(topic, who) not in existing for who in wanted[topic])
     }
     if not due:
         return 0

@@ -65,10 +65,10 @@ from reconciler.resources.mirrors import (
     TransitionRequest,
     TruncatedPartition,
     altered_link,
-    set_first_offsets,
     check_own,
     check_same_link,
     created_link,
+    set_first_offsets,
 )
 from reconciler.runtime.retry import go_on
 
