@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
-from reconciler.operations.steps.invocation import Base, Invocation
+from reconciler.operations.steps.invocation import Invocation, PullRequestBase
 from reconciler.runtime.text import in_utf8
 from reconciler.version import __version__
 
@@ -230,7 +230,7 @@ def _translate_git_errors(folder: Path, revision: str) -> Iterator[None]:
         ) from error
 
 
-def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
+def base_files(folder: Path, environ: Mapping[str, str]) -> PullRequestBase | None:
     """Return a pull request's base as files: all below `folder`, and YAML anywhere; `None` outside pull requests.
 
     The files are deleted at exit. Git attributes, filters and links are not applied.
@@ -253,7 +253,7 @@ def base_files(folder: Path, environ: Mapping[str, str]) -> Base | None:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         message = f"git cannot read {revision}, the base of this pull request"
         raise UserError(message, hint=_FETCH_BASE) from error
-    return Base(root, files.resolve())
+    return PullRequestBase(root, files.resolve())
 
 
 def limit_of(folder: Path, environ: Mapping[str, str]) -> Path | None:

@@ -40,7 +40,7 @@ from reconciler.archives.ownership import (
     unclaim_topic,
 )
 from reconciler.archives.pages import all_entries, all_pages
-from reconciler.archives.recoverable import located, whole_partitions_of
+from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
 from reconciler.archives.storage import check_storage
 from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over, read_topic_manifest
 from reconciler.errors import UserError
@@ -105,7 +105,7 @@ def claim(archive: Archive, name: str, mark: str, *, now_ms: int) -> TopicManife
     Raises:
         OwnershipLostError: Another cluster or attempt has it.
     """
-    topic = located(archive.storage, archive.location)
+    topic = find_topic_at(archive.storage, archive.location)
     wanted = Ownership(topic.location, OwnershipState.CLAIMED, archive.owner, mark, name, at_ms=now_ms)
     claim_topic(archive.storage, topic.location, wanted)
     whole_partitions_of(archive.storage, topic)
@@ -133,7 +133,7 @@ def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
             return None
         return replace(manifest, owner=archive.owner, owner_epoch=manifest.owner_epoch + 1)
 
-    topic = located(storage, place)
+    topic = find_topic_at(storage, place)
     ManifestHandover(storage, place, lambda: check_claimed(archive, mark))(range(topic.partitions), take)
 
     def describe(current: TopicManifest | None) -> TopicManifest | None:
@@ -359,7 +359,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     The claim is seized first, which stops the owner's migrations. Then `topic.json` and the manifests lose their owner,
     so its next swap fails. Records not uploaded are lost; stored group offsets stay with the topic.
     """
-    topic = located(storage, location)
+    topic = find_topic_at(storage, location)
     mark, place = fresh_mark(), topic.location
     seized = Ownership(place, OwnershipState.MOUNTED, owner, mark, topic.name, topic.partitions, at_ms=now_ms)
     seize_topic(storage, place, seized, topic.owner)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from reconciler.archives.keys import CLUSTER_METADATA, cluster_metadata_key, cluster_of_metadata
-from reconciler.archives.objects import MALFORMED, damaged, get_gzipped
+from reconciler.archives.objects import MALFORMED, damaged_error, get_gzipped
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
@@ -141,7 +141,7 @@ def read_part(storage: ObjectStore, name: str, part: KeptPart, shapes: Mapping[s
     """Return the content of a part."""
     value = get_gzipped(storage, part.key, part.sha256, f"the part {name} of the cluster's metadata")
     if value.get("format") != PART_FORMAT:
-        raise damaged(storage, part.key, f"its format is {value.get('format')!r}, not {PART_FORMAT!r}")
+        raise damaged_error(storage, part.key, f"its format is {value.get('format')!r}, not {PART_FORMAT!r}")
     content = value["content"]
     check_shape(content, _GROUPS if name == GROUPS_PART else shapes[name])
     result: Json = content
@@ -168,7 +168,7 @@ def _read(
         except UserError as error:
             lost[name] = error
         except MALFORMED as error:
-            lost[name] = damaged(storage, parts[name].key, f"{type(error).__name__}: {error}")
+            lost[name] = damaged_error(storage, parts[name].key, f"{type(error).__name__}: {error}")
     value = held.value
     return StoredMetadata(value["cluster_id"], value["serial"], value["revision"], parts, tables, groups, lost)
 

@@ -16,7 +16,7 @@ import orjson
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.keys import index_key, manifest_key, manifest_page_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.objects import damaged, decoded
+from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.archives.pages import entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
@@ -180,10 +180,10 @@ def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Regis
 
 def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
     """Parse a manifest. Raises `UserError` if it is damaged or inconsistent: records would be missed or repeated."""
-    manifest = decoded(storage, key, values, Manifest.from_json)
+    manifest = decode_object(storage, key, values, Manifest.from_json)
     contradiction = next(_contradictions(manifest), None)
     if contradiction is not None:
-        raise damaged(storage, key, f"the manifest contradicts itself: {contradiction}")
+        raise damaged_error(storage, key, f"the manifest contradicts itself: {contradiction}")
     return manifest
 
 

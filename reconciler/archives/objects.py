@@ -23,19 +23,19 @@ RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 def put_gzipped(store: ObjectStore, key: str, value: dict[str, Any]) -> str:
     """Store `value` under a new key and return the sha256 of the object."""
-    body, sha256 = gzipped(value)
+    body, sha256 = gzip_value(value)
     store.put(key, body)
     return sha256
 
 
-def gzipped(value: dict[str, Any]) -> tuple[bytes, str]:
+def gzip_value(value: dict[str, Any]) -> tuple[bytes, str]:
     """Return the body and sha256 that `put_gzipped` stores; deterministic."""
     # Level 1 is three times as fast as the default; catalogs are repetitive.
     body = gzip.compress(orjson.dumps(value), compresslevel=1, mtime=0)
     return body, hashlib.sha256(body).hexdigest()
 
 
-def missing(store: ObjectStore, key: str, what: str) -> MissingObjectError:
+def missing_object_error(store: ObjectStore, key: str, what: str) -> MissingObjectError:
     """Return the error for a missing object; `what` is lost."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
@@ -48,7 +48,7 @@ def missing_offsets(
     `end`: a manifest exists and names nothing from that offset on.
     """
     what = f"the records at offsets {first} to {last}"
-    error = missing(store, key, what)
+    error = missing_object_error(store, key, what)
     if end is not None:
         message = f"{what} cannot be read: {key} in {store.url} ends at offset {end}: it is an older copy"
         error = MissingObjectError(message, hint=RESTORE_HINT)
@@ -81,42 +81,42 @@ def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the cata
     Raises:
         MissingObjectError: The object is missing.
     """
-    body = existing(store, key, what)
+    body = read_existing(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
     if actual != sha256:
-        raise damaged(store, key, f"its sha256 is {actual[:12]}…, not {sha256[:12]}…")
-    return parsed(store, key, gzip.decompress(body))
+        raise damaged_error(store, key, f"its sha256 is {actual[:12]}…, not {sha256[:12]}…")
+    return parse_object(store, key, gzip.decompress(body))
 
 
-def existing(store: ObjectStore, key: str, what: str) -> bytes:
+def read_existing(store: ObjectStore, key: str, what: str) -> bytes:
     """Return the body of a named object. Raises `MissingObjectError`: `what` is lost."""
     stored = store.get(key)
     if stored is None:
-        raise missing(store, key, what)
+        raise missing_object_error(store, key, what)
     return stored.body
 
 
-def parsed(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
+def parse_object(store: ObjectStore, key: str, body: bytes) -> dict[str, Any]:
     """Parse a JSON object."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise (
-            truncation_error(store, key, body) if is_truncated_json(body) else damaged(store, key, str(error))
+            truncation_error(store, key, body) if is_truncated_json(body) else damaged_error(store, key, str(error))
         ) from error
     if not isinstance(value, dict):
-        raise damaged(store, key, "not a JSON object")
+        raise damaged_error(store, key, "not a JSON object")
     return value
 
 
-def decoded(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
+def decode_object(store: ObjectStore, key: str, content: dict[str, Any], decode: Callable[[dict[str, Any]], T]) -> T:
     """Decode the content of an object."""
     try:
         return decode(content)
     except MALFORMED as error:
-        raise damaged(store, key, f"{type(error).__name__}: {error}") from error
+        raise damaged_error(store, key, f"{type(error).__name__}: {error}") from error
 
 
-def damaged(store: ObjectStore, key: str, why: str) -> UserError:
+def damaged_error(store: ObjectStore, key: str, why: str) -> UserError:
     """Return the error for an object with invalid content."""
     return UserError(f"{store.url}: {key} cannot be read: {why}", hint=RESTORE_HINT)

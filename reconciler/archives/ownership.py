@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import NOBODY
-from reconciler.archives.objects import damaged, decoded
+from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot
 from reconciler.resources.mount import way_to_free
@@ -144,10 +144,10 @@ def ownership_register(storage: ObjectStore, location: TopicLocation) -> Registe
 
 
 def _parse(register: Register, held: RegisterSnapshot) -> Ownership:
-    ownership = decoded(register.store, register.key, held.value, Ownership.from_json)
+    ownership = decode_object(register.store, register.key, held.value, Ownership.from_json)
     place = ownership.location
     if mountable_key(place.topic, place.cluster_id, place.revision) != register.key:
-        raise damaged(register.store, register.key, f"it is that of {place}")
+        raise damaged_error(register.store, register.key, f"it is that of {place}")
     return ownership
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import orjson
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged, decoded, missing_offsets, parsed
+from reconciler.archives.objects import damaged_error, decode_object, missing_offsets, parse_object
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _read(store: ObjectStore, page: PageRef, read: Callable[[Json], T]) -> T:
     stored = store.get(page.key)
     if stored is None:
         raise missing_offsets(store, page.key, page.base, page.last)
-    content = parsed(store, page.key, stored.body)
+    content = parse_object(store, page.key, stored.body)
     if content.get("format") != _FORMAT:
-        raise damaged(store, page.key, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
-    return decoded(store, page.key, content, read)
+        raise damaged_error(store, page.key, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
+    return decode_object(store, page.key, content, read)

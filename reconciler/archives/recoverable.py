@@ -191,7 +191,7 @@ def manifests_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tu
     return {topic_key: manifests[topic_key] for topic_key in sorted(described | manifests.keys())}
 
 
-def located(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
+def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifest:
     """Return the topic at a location."""
     topic = read_topic_manifest(storage, location.cluster_id, location.revision)
     if topic is None:
@@ -223,9 +223,9 @@ def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
     raise UserError(message, hint="Name one of them as recoverFrom.")
 
 
-def recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> Recoverable:
+def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> Recoverable:
     """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `whole_partitions_of`."""
-    topic = located(storage, location)
+    topic = find_topic_at(storage, location)
     check_unmounted(storage, topic.location, cluster_id)
     manifests = whole_partitions_of(storage, topic)
     return Recoverable(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from reconciler.archives.keys import CLUSTER, REMOTE_TOPICS, STORAGE
-from reconciler.archives.objects import damaged, parsed
+from reconciler.archives.objects import damaged_error, parse_object
 from reconciler.errors import LostRaceError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.register import create, is_truncated_json
@@ -70,10 +70,10 @@ def read_storage_id(storage: ObjectStore) -> str | None:
     stored = storage.get(STORAGE)
     if stored is None or is_truncated_json(stored.body):
         return None
-    content = parsed(storage, STORAGE, stored.body)
+    content = parse_object(storage, STORAGE, stored.body)
     storage_id = content.get("id")
     if content.get("format") != _FORMAT or not isinstance(storage_id, str) or not storage_id:
-        raise damaged(storage, STORAGE, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
+        raise damaged_error(storage, STORAGE, f"its format is {content.get('format')!r}, not {_FORMAT!r}")
     return storage_id
 
 

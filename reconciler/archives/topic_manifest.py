@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.keys import topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ownership_lost
-from reconciler.archives.objects import damaged, decoded
+from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 
@@ -237,9 +237,11 @@ def _register(storage: ObjectStore, cluster_id: str, revision: int) -> Register:
 
 
 def _parse(register: Register, held: RegisterSnapshot) -> TopicManifest:
-    manifest = decoded(register.store, register.key, held.value, TopicManifest.from_json)
+    manifest = decode_object(register.store, register.key, held.value, TopicManifest.from_json)
     if topic_manifest_key(manifest.location.cluster_id, manifest.location.revision) != register.key:
-        raise damaged(register.store, register.key, f"it is that of {manifest.location}")
+        raise damaged_error(register.store, register.key, f"it is that of {manifest.location}")
     if not 1 <= manifest.partitions <= MAX_PARTITIONS:  # readers process every partition
-        raise damaged(register.store, register.key, f"it says that the topic has {manifest.partitions:,} partitions")
+        raise damaged_error(
+            register.store, register.key, f"it says that the topic has {manifest.partitions:,} partitions"
+        )
     return manifest

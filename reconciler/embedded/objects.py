@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from reconciler.archives.keys import CLUSTER, STORAGE
-from reconciler.archives.objects import damaged, parsed
+from reconciler.archives.objects import damaged_error, parse_object
 from reconciler.errors import LostRaceError, MissingObjectError, UserError
 from reconciler.objectstore.base import PROBE, ObjectStore
 from reconciler.objectstore.register import create, is_truncated_json
@@ -115,7 +115,7 @@ def check_arrived(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
 
 
 def _parse(store: ObjectStore, body: bytes) -> ClusterFile:
-    content = parsed(store, CLUSTER, body)
+    content = parse_object(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")
     if name != _NAME or not version.isdecimal():
         message = f"{store.url}: {CLUSTER} is not that of an embedded cluster"
@@ -125,5 +125,5 @@ def _parse(store: ObjectStore, body: bytes) -> ClusterFile:
         raise UserError(message, hint="Upgrade: pip install --upgrade stream-reconciler.")
     cluster_id = content.get("id")
     if not isinstance(cluster_id, str) or not cluster_id:
-        raise damaged(store, CLUSTER, "it has no id")
+        raise damaged_error(store, CLUSTER, "it has no id")
     return ClusterFile(cluster_id, version)

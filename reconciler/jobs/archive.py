@@ -15,7 +15,7 @@ from reconciler.errors import IncompleteError, RetryableError, SourceChangedErro
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.flows import MIB, Copy
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
-from reconciler.jobs.progress import Report, unseen
+from reconciler.jobs.progress import Report, ignore_progress
 from reconciler.jobs.verify import Since, verify
 from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
@@ -39,7 +39,7 @@ class ArchiveJob:
     engine: Engine
     shut_out: Callable[[], Mapping[int, int]]
     """Prevents writes to the source; returns each partition's end. Called once; may raise."""
-    progress: Report = unseen
+    progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
     """In stored bytes: after a pass that copies no more, producers are shut out."""
@@ -137,7 +137,7 @@ class RestoreJob:
     sink: TransactionalSink
     copy: TopicLog
     engine: Engine
-    progress: Report = unseen
+    progress: Report = ignore_progress
 
 
 def restore(job: RestoreJob) -> Copy:
@@ -168,7 +168,7 @@ def _compare_restored(job: RestoreJob) -> None:
         raise UserError(message, hint=hint)
 
 
-def translated(
+def map_group_offsets(
     groups: Mapping[str, Mapping[int, int]], target_of: Callable[[int, int], int | None]
 ) -> dict[str, dict[int, int]]:
     """Return the groups' offsets in a copy; `target_of` maps partition and source offset."""

@@ -29,7 +29,7 @@ from reconciler.embedded.maintenance.compaction import (
 from reconciler.embedded.segments.parts import read_keys
 from reconciler.errors import ReconcilerError
 from reconciler.jobs import stage
-from reconciler.jobs.progress import failed
+from reconciler.jobs.progress import job_error
 from reconciler.jobs.stage import Engine, EngineUse, StoredWork
 from reconciler.records.log import OffsetRange
 
@@ -63,7 +63,7 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
         yield from stage.spread(engine, rest, chores)
     for chore in large:
         if engine.is_stopped():
-            raise stage.stopped()
+            raise stage.stopped_upkeep_error()
         yield _compact_large(engine, do, chore)
 
 
@@ -73,12 +73,12 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         cleaning = task.cleaning(chore)
         if cleaning is None:
             return []
-        with stage.described(session, "reconciler: maintenance"):
+        with stage.describe_stages(session, "reconciler: maintenance"):
             return [Pass(session, task, chore, *cleaning).rewritten(engine.used)]
     except ReconcilerError as error:
         # A cancelled stage looks like a failed one.
         if engine.is_stopped():
-            raise stage.stopped() from error
+            raise stage.stopped_upkeep_error() from error
         return [FailedChore(chore.partition, error)]
 
 
@@ -97,13 +97,13 @@ class Pass:
         groups = list(self.compaction.groups(self.cleaning))
         tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).now)
         keys = keys_of(self.session, self.task, self.chore, self.cleaning.pieces, tasks)
-        survivors = in_files(newest(keys), [_offsets_of(group) for group in groups])
-        files = one_task_a_file(with_every_file(survivors, len(groups)), len(groups))
+        survivors = group_by_file(find_newest(keys), [_offsets_of(group) for group in groups])
+        files = gather_by_file(add_every_file(survivors, len(groups)), len(groups))
         used.count(spark_tasks=tasks + len(groups))
         try:
             rows = self._write_files(files, groups).collect()
         except Exception as trouble:
-            raise failed("compacting", trouble) from trouble
+            raise job_error("compacting", trouble) from trouble
         return self.compaction.rewritten(self.cleaning, _results_by_file(rows))
 
     def _write_files(self, files: DataFrame, groups: Sequence[Group]) -> DataFrame:
@@ -139,12 +139,12 @@ def keys_of(session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequen
     return session.range(0, len(pieces), 1, tasks).mapInArrow(read, "offset bigint, high bigint, low bigint")
 
 
-def newest(keys: DataFrame) -> DataFrame:
+def find_newest(keys: DataFrame) -> DataFrame:
     """Return the last offset of each key."""
     return keys.groupBy("high", "low").agg(fn.max("offset").alias("offset")).select("offset")
 
 
-def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
+def group_by_file(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
     """Return offsets by file; a record at the end of the remote tier is in two."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -164,7 +164,7 @@ def in_files(survivors: DataFrame, files: Sequence[OffsetRange]) -> DataFrame:
     return survivors.mapInArrow(pack, "file int, offsets binary")
 
 
-def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
+def add_every_file(survivors: DataFrame, files: int) -> DataFrame:
     """Add an empty row for each file, so that one that loses all records is rewritten."""
     nothing = survivors.sparkSession.range(files).select(
         fn.col("id").cast("int").alias("file"), fn.lit(b"").alias("offsets")
@@ -172,7 +172,7 @@ def with_every_file(survivors: DataFrame, files: int) -> DataFrame:
     return survivors.unionByName(nothing)
 
 
-def one_task_a_file(survivors: DataFrame, files: int) -> DataFrame:
+def gather_by_file(survivors: DataFrame, files: int) -> DataFrame:
     """Gather the offsets of each file in one task; Spark would join all files."""
     return survivors.repartition(files, "file")
 

@@ -168,7 +168,7 @@ LEFT, RIGHT = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class DisputedPartition:
     """A partition of two logs, one compacted, whose differences need an explanation. Picklable."""
 
     logs: tuple[Records, Records]
@@ -187,7 +187,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtResult:
+class DisputeResult:
     """Number of differences explained by compaction, and the first other one."""
 
     superseded: int

@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 
 from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
-from reconciler.jobs.flows import Copy, Flow, FlowRun, PartitionGain, Piece, always, joined, next_piece, rounds
+from reconciler.jobs.flows import Copy, Flow, FlowRun, PartitionGain, Piece, always, join_pieces, next_piece, rounds
 from reconciler.jobs.ordered import digest_in, verify_renumbered
-from reconciler.jobs.progress import Report, unseen
+from reconciler.jobs.progress import Report, ignore_progress
 from reconciler.jobs.rekey import rekey
 from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import (
@@ -135,7 +135,7 @@ def mirror(
     *,
     until: Mapping[int, int] | None = None,
     is_wanted: Callable[[], bool] = always,
-    progress: Report = unseen,
+    progress: Report = ignore_progress,
 ) -> Copy:
     """Copy what `sink` lacks up to the source's current end, and mark the first copy complete.
 
@@ -285,7 +285,7 @@ def _copy_task(
             if not is_shared:
                 source.check_shared()
                 sink.check_shared()
-            pieces = joined(one.piece for one in work)
+            pieces = join_pieces(one.piece for one in work)
             if isinstance(sink, TransactionalSink):
                 for partition, done in copy_committed(source, sink, pieces):
                     if isinstance(done, LostRaceError):
@@ -316,7 +316,7 @@ class TopicCopyJob:
     """A `RekeySink` distributes by key; others keep partitions."""
     copy: TopicLog
     engine: Engine
-    progress: Report = unseen
+    progress: Report = ignore_progress
 
 
 def fill(job: TopicCopyJob) -> Copy:

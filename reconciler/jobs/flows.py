@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from reconciler.errors import ReconcilerError, RetryableError, UserError
-from reconciler.jobs.progress import JobProgress, Report, unseen
+from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.records.log import (
     Bounds,
     Extent,
@@ -59,7 +59,7 @@ class Piece:
         return self.stored_bytes + PIECE_COST
 
 
-def missing(
+def missing_ranges(
     bounds: Mapping[int, Bounds], ends: Mapping[int, int], until: Mapping[int, int] | None = None
 ) -> dict[int, OffsetRange]:
     """Return what a sink lacks, up to the source's last stable offsets.
@@ -105,7 +105,7 @@ def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
         if taken and sum(item.stored_bytes for item in taken) + piece.stored_bytes > most_bytes:
             break
         taken.append(piece)
-    (whole,) = joined(taken)
+    (whole,) = join_pieces(taken)
     return whole
 
 
@@ -137,7 +137,7 @@ def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
     return [tuple(task) for task in tasks]
 
 
-def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
+def join_pieces(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Join adjacent pieces of a partition."""
     held: Piece | None = None
     for piece in pieces:
@@ -186,7 +186,7 @@ class Flow:
     """Limits by partition, others skipped; `None` copies to the source's ends."""
     is_wanted: Callable[[], bool] = always
     """Checked before each publish: stops the copy of a paused mirror."""
-    progress: Report = unseen
+    progress: Report = ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ class FlowRun:
             partition: bounds.stable if until is None else min(bounds.stable, until.get(partition, 0))
             for partition, bounds in self._goal.items()
         }
-        self._missing = missing(
+        self._missing = missing_ranges(
             {partition: self._seen.get(partition, self._goal[partition]) for partition in goal}, ends, goal
         )
         for partition in goal:
@@ -375,7 +375,7 @@ class FlowRun:
         return pieces_of(partition, offsets, self.flow.source.extents(partition, offsets))
 
     def _report_progress(self, gained: Mapping[int, OffsetRange]) -> None:
-        if self.flow.progress is unseen:
+        if self.flow.progress is ignore_progress:
             return
         done = self.copy()
         self.flow.progress(

@@ -18,8 +18,8 @@ from reconciler.jobs.comparison import (
     RIGHT,
     Comparison,
     Difference,
-    Doubt,
-    DoubtResult,
+    DisputedPartition,
+    DisputeResult,
     Pair,
     PartitionComparison,
     Records,
@@ -29,8 +29,8 @@ from reconciler.jobs.comparison import (
     read_digest,
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
-from reconciler.jobs.progress import JobProgress, Report, unseen
-from reconciler.jobs.stage import Engine, Tasks, left_out
+from reconciler.jobs.progress import JobProgress, Report, ignore_progress
+from reconciler.jobs.stage import Engine, Tasks, stopped_work_error
 from reconciler.records.hashes import digest_of, hashes_of
 from reconciler.records.log import MAX_OFFSET, Bounds, CompactingLog, Digest, OffsetRange, Spans, TopicLog
 
@@ -72,25 +72,25 @@ _MAX_HELD: Final = 2_000_000
 """Records held until found superseded; beyond it, part of a log is read again."""
 
 
-def explanations(engine: Engine, doubts: Sequence[Doubt]) -> dict[int, DoubtResult]:
+def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
     """Compare the records of partitions of any size; in Spark together."""
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.parts())
     if not whole or not engine.starts_spark(stored):
         return {doubt.pair.partition: explained(*doubt.logs, doubt.pair) for doubt in doubts}
-    from reconciler.jobs.superseded import explained_in  # noqa: PLC0415 - brings PySpark
+    from reconciler.jobs.superseded import explain_in_spark  # noqa: PLC0415 - brings PySpark
 
-    lacking = {item.pair.partition: DoubtResult(0, item.pair.common.start) for item in doubts if item not in whole}
+    lacking = {item.pair.partition: DisputeResult(0, item.pair.common.start) for item in doubts if item not in whole}
     try:
-        return {**lacking, **explained_in(engine.spark(stored), whole)}
+        return {**lacking, **explain_in_spark(engine.spark(stored), whole)}
     except RetryableError as failure:
-        raise (left_out("comparing records") if engine.is_stopped() else failure) from failure
+        raise (stopped_work_error("comparing records") if engine.is_stopped() else failure) from failure
 
 
-def explained(left: Records, right: Records, pair: Pair) -> DoubtResult:
+def explained(left: Records, right: Records, pair: Pair) -> DisputeResult:
     """Compare all records at the common offsets."""
     if pair.left is None or pair.right is None:
-        return DoubtResult(0, pair.common.start)
+        return DisputeResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
     missing_left = _MissingRecords((left, right), pair, pair.left.compacted_to)
     for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
@@ -99,9 +99,9 @@ def explained(left: Records, right: Records, pair: Pair) -> DoubtResult:
         first = _first_unequal(ours, theirs)
         if first is not None:
             first = _min_offset(first, missing_left.unexplained(), missing_right.unexplained())
-            return DoubtResult(0, first, _foreign_in(left))
+            return DisputeResult(0, first, _foreign_in(left))
     first = _min_offset(missing_left.unexplained(), missing_right.unexplained())
-    return DoubtResult(missing_left.explained + missing_right.explained, first, _foreign_in(left))
+    return DisputeResult(missing_left.explained + missing_right.explained, first, _foreign_in(left))
 
 
 def _foreign_in(log: Records) -> int | None:
@@ -229,7 +229,7 @@ def bounds_as_compacted(log: TopicLog, only: Collection[int] | None = None) -> M
     return log.bounds(only)
 
 
-def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> Doubt | None:
+def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) -> DisputedPartition | None:
     """Return a copy and its source, aligned by their map; `None` without a map, or if neither is compacted."""
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
@@ -242,10 +242,10 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     ours = Bounds(whole.start, whole.start, whole.stop, whole.stop, compacted_to=reaches[0])
     theirs = Bounds(whole.start, whole.start, end, end, compacted_to=reaches[1])
     view = _RealignedLog(copy, spans.left, offsets)
-    return Doubt((view, source), Pair(number, ours, theirs), (source, source))
+    return DisputedPartition((view, source), Pair(number, ours, theirs), (source, source))
 
 
-def first_of_copy(why: DoubtResult, offsets: OffsetMap) -> int | None:
+def first_of_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
     """Return the first difference in the copy's own offsets."""
     first = why.first_difference
     if first is None:
@@ -310,7 +310,7 @@ class _PieceDigest:
 
 
 def verify_renumbered(
-    engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = unseen
+    engine: Engine, left: TopicLog, right: TopicLog, spans: Mapping[int, Spans], *, progress: Report = ignore_progress
 ) -> Comparison:
     """Compare ranges of two logs by the order of records; `progress` counts the right log."""
     logs = (left, right)
@@ -411,7 +411,7 @@ def _explain_differences(
 ) -> list[PartitionComparison]:
     """Brokers compact at any time."""
     doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
-    whys = explanations(engine, [doubt for doubt in doubts if doubt is not None])
+    whys = explain_differences(engine, [doubt for doubt in doubts if doubt is not None])
     explained_results = []
     for result in results:
         why, offsets = whys.get(result.partition), spans[result.partition].offsets
@@ -440,7 +440,7 @@ def _locate_difference(
 _WINDOW: Final = 4096
 
 
-def agreed_by_maps(
+def find_agreed_ends_by_map(
     logs: tuple[TopicLog, TopicLog],
     bounds: tuple[Mapping[int, Bounds], Mapping[int, Bounds]],
     maps: Mapping[int, OffsetMap],

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
-from reconciler.jobs.progress import failed
+from reconciler.jobs.progress import job_error
 from reconciler.jobs.scan import NAME
 from reconciler.jobs.source import register
-from reconciler.jobs.stage import described
+from reconciler.jobs.stage import describe_stages
 from reconciler.resources.topic_profile import (
     KEY_PREFIX,
     Counts,
@@ -49,40 +49,40 @@ def profile(start: Callable[[], SparkSession], log: TopicLog, *, old_before_ms: 
     session = start()
     register(session, lambda _options: log)
     try:
-        with described(session, "reconciler: profile"):
+        with describe_stages(session, "reconciler: profile"):
             # Records removed by retention do not count.
-            records = sized(session.read.format(NAME).option("failOnDataLoss", "false").load()).persist()
+            records = add_sizes(session.read.format(NAME).option("failOnDataLoss", "false").load()).persist()
             try:
                 return _make_profile(records, numbers, old_before_ms)
             finally:
                 records.unpersist()
     except Exception as trouble:
-        raise failed("reading the topic", trouble) from trouble
+        raise job_error("reading the topic", trouble) from trouble
 
 
 def _make_profile(records: DataFrame, numbers: Sequence[int], old_before_ms: int) -> Profile:
-    counts = {row.partition: _counts_of(row) for row in counted(records, old_before_ms).collect()}
+    counts = {row.partition: _counts_of(row) for row in count_by_partition(records, old_before_ms).collect()}
     whole = counts.get(None, Counts())
-    by_key = keyed(records)
-    keys = {row.partition: _key_counts_of(row) for row in superseded(by_key).collect()}
-    gaps = {row.partition: Gap(row.gap.start_ms, row.gap.end_ms) for row in longest_gaps(records).collect()}
+    by_key = count_by_key(records)
+    keys = {row.partition: _key_counts_of(row) for row in count_superseded(by_key).collect()}
+    gaps = {row.partition: Gap(row.gap.start_ms, row.gap.end_ms) for row in find_longest_gaps(records).collect()}
     partitions = tuple(
         PartitionProfile(number, counts.get(number, Counts()), keys.get(number, KeyCounts()), gaps.get(number))
         for number in numbers
     )
-    topic_keys = across_partitions(by_key)
-    (spread,) = spread_of(topic_keys).collect()
+    topic_keys = count_partitions_of_keys(by_key)
+    (spread,) = count_spread_keys(topic_keys).collect()
     return Profile(
         partitions,
         whole,
         spread.keys,
         spread.scattered,
-        tuple(KeyProfile(bytes(row.prefix), *row[1:]) for row in largest(topic_keys).collect()),
+        tuple(KeyProfile(bytes(row.prefix), *row[1:]) for row in find_largest_keys(topic_keys).collect()),
         timeline_of(records, whole),
     )
 
 
-def sized(records: DataFrame) -> DataFrame:
+def add_sizes(records: DataFrame) -> DataFrame:
     """Return partition, offset, time, key, size and null value of each record."""
     in_headers = fn.aggregate(
         "headers",
@@ -104,7 +104,7 @@ def _length_of(column: Column) -> Column:
     return fn.coalesce(fn.octet_length(column), fn.lit(0)).cast("bigint")
 
 
-def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
+def count_by_partition(records: DataFrame, old_before_ms: int) -> DataFrame:
     """Return the counts of each partition, and the totals in a row without a partition."""
     has_time = fn.col("timestamp_ms") >= 0
     is_old = has_time & (fn.col("timestamp_ms") < old_before_ms)
@@ -127,7 +127,7 @@ def counted(records: DataFrame, old_before_ms: int) -> DataFrame:
     )
 
 
-def keyed(records: DataFrame) -> DataFrame:
+def count_by_key(records: DataFrame) -> DataFrame:
     """Return each key of each partition, with the size of its newest record."""
     with_key = records.where(fn.col("key").isNotNull())
     return with_key.groupBy("partition", "key").agg(
@@ -137,7 +137,7 @@ def keyed(records: DataFrame) -> DataFrame:
     )
 
 
-def superseded(keys: DataFrame) -> DataFrame:
+def count_superseded(keys: DataFrame) -> DataFrame:
     """Return the number of keys and superseded records by partition."""
     return keys.groupBy("partition").agg(
         fn.count("*").alias("keys"),
@@ -146,19 +146,19 @@ def superseded(keys: DataFrame) -> DataFrame:
     )
 
 
-def across_partitions(keys: DataFrame) -> DataFrame:
+def count_partitions_of_keys(keys: DataFrame) -> DataFrame:
     """Return each key with its number of partitions."""
     return keys.groupBy("key").agg(
         fn.sum("records").alias("records"), fn.sum("bytes").alias("bytes"), fn.count("*").alias("partitions")
     )
 
 
-def spread_of(topic_keys: DataFrame) -> DataFrame:
+def count_spread_keys(topic_keys: DataFrame) -> DataFrame:
     """Return the number of keys, and of keys in several partitions, in one row."""
     return topic_keys.agg(fn.count("*").alias("keys"), fn.count_if(fn.col("partitions") > 1).alias("scattered"))
 
 
-def largest(topic_keys: DataFrame) -> DataFrame:
+def find_largest_keys(topic_keys: DataFrame) -> DataFrame:
     """Return the keys with the most records; long keys are cut."""
     most = topic_keys.orderBy(fn.desc("records"), fn.desc("bytes"), "key").limit(TOP_KEYS)
     return most.select(
@@ -170,7 +170,7 @@ def largest(topic_keys: DataFrame) -> DataFrame:
     )
 
 
-def longest_gaps(records: DataFrame) -> DataFrame:
+def find_longest_gaps(records: DataFrame) -> DataFrame:
     """Return each partition's longest gap of at least a second, by whole seconds."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     second = fn.col("timestamp_ms") - fn.col("timestamp_ms") % _SECOND_MS
@@ -185,7 +185,7 @@ def longest_gaps(records: DataFrame) -> DataFrame:
     return gaps.where(fn.col("gap.length_ms") >= _SECOND_MS).groupBy("partition").agg(fn.max("gap").alias("gap"))
 
 
-def over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFrame:
+def count_over_time(records: DataFrame, start_ms: int, width_ms: int) -> DataFrame:
     """Return the number of records in each non-empty slot, counted from 0."""
     timed = records.where(fn.col("timestamp_ms") >= 0)
     slot = fn.expr(f"(timestamp_ms - {start_ms}) div {width_ms}")
@@ -208,6 +208,6 @@ def timeline_of(records: DataFrame, whole: Counts) -> Timeline | None:
     if whole.first_ms is None or whole.last_ms is None:
         return None
     width_ms = (whole.last_ms - whole.first_ms) // SLOTS + 1
-    records_by_slot = {row.slot: row.records for row in over_time(records, whole.first_ms, width_ms).collect()}
+    records_by_slot = {row.slot: row.records for row in count_over_time(records, whole.first_ms, width_ms).collect()}
     slots = (whole.last_ms - whole.first_ms) // width_ms + 1
     return Timeline(whole.first_ms, width_ms, tuple(records_by_slot.get(slot, 0) for slot in range(slots)))

@@ -38,7 +38,7 @@ class JobProgress:
 Report: TypeAlias = Callable[[JobProgress], None]
 
 
-def unseen(progress: JobProgress) -> None:
+def ignore_progress(progress: JobProgress) -> None:
     """Ignore progress."""
 
 
@@ -56,7 +56,7 @@ def refused(what: str, error: Exception, *, output: str = "") -> ReconcilerError
     return UserError(f"{what}: {why}", hint=hint)
 
 
-def failed(what: str, error: Exception) -> ReconcilerError:
+def job_error(what: str, error: Exception) -> ReconcilerError:
     """Return the error for a failed job, with the hint of our error if one caused it."""
     text = str(error)
     if ours := _OUR_ERROR.findall(text):

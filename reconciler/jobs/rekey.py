@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError
 from reconciler.jobs import stage
-from reconciler.jobs.flows import MIB, Copy, Piece, missing, pieces_of, rounds
-from reconciler.jobs.progress import JobProgress, Report, failed, unseen
-from reconciler.records.hashes import places_of
+from reconciler.jobs.flows import MIB, Copy, Piece, missing_ranges, pieces_of, rounds
+from reconciler.jobs.progress import JobProgress, Report, ignore_progress, job_error
+from reconciler.records.hashes import partitions_by_key
 from reconciler.records.log import OffsetRange, RekeySink, SourceSeen, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 
@@ -51,7 +51,7 @@ def rekey(
     sink: RekeySink,
     *,
     until: Mapping[int, int],
-    progress: Report = unseen,
+    progress: Report = ignore_progress,
 ) -> Copy:
     """Copy what a sink lacks up to `until`, each record once, to the partition of its key.
 
@@ -94,7 +94,7 @@ class _RekeyJob:
         bounds = self.source.bounds()
         self.sink = self.sink.following(SourceSeen(self.source.topic_id, bounds))
         ends = {number: min(through.get(number, 0) for through in reached.values()) for number in bounds}
-        return missing(bounds, ends, self.until)
+        return missing_ranges(bounds, ends, self.until)
 
     def _pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
         """Interleave the pieces of all partitions, so that records of about the same time are together.
@@ -140,12 +140,12 @@ class _RekeyJob:
             used.count(in_process=targets)
             return write_in_threads(self.source, self.sink, pieces, through)
         used.count(spark_tasks=len(pieces) + targets)
-        rows = with_every_target(read_packed(tasks.session, self.source, pieces, targets), targets)
+        rows = add_every_target(read_packed(tasks.session, self.source, pieces, targets), targets)
         with _limit_batch_rows(tasks.session):
             try:
                 outcome_rows = write_partitions(sort_by_target(rows, targets), self.sink, through).collect()
             except Exception as trouble:
-                raise failed("re-keying", trouble) from trouble
+                raise job_error("re-keying", trouble) from trouble
         return stage.outcomes_in(outcome_rows)
 
     def _report_progress(self, pieces: Sequence[Piece], seconds: float) -> None:
@@ -173,7 +173,7 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
     return session.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _COLUMNS)
 
 
-def with_every_target(rows: DataFrame, targets: int) -> DataFrame:
+def add_every_target(rows: DataFrame, targets: int) -> DataFrame:
     """Add an empty row for each target partition, which must learn its position."""
     empty = ["cast(id as int) target", "-1d place", "-1 source", "-1L offset", "cast('' as binary) records"]
     return rows.unionByName(rows.sparkSession.range(targets).selectExpr(*empty))
@@ -246,16 +246,16 @@ def _ranges_of(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
 
 def _rows_of(source: TopicLog, piece: Piece, targets: int, within: Mapping[int, OffsetRange]) -> Iterator[list[Row]]:
     for batch in source.read(piece.partition, piece.offsets):
-        yield list(split(batch, piece.partition, targets, within[piece.partition]))
+        yield list(split_by_target(batch, piece.partition, targets, within[piece.partition]))
 
 
-def split(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[Row]:
+def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within: OffsetRange) -> Iterator[Row]:
     """Yield a batch's records by target partition; records without a key stay together.
 
     `within` is their partition's range in the round.
     """
     keys = batch.column("key")
-    chosen = places_of(keys, targets)
+    chosen = partitions_by_key(keys, targets)
     if keys.null_count:
         chosen[keys.is_null().to_numpy(zero_copy_only=False)] = partition % targets
     order = np.argsort(chosen, kind="stable")

@@ -122,10 +122,10 @@ def ship(session: SparkSession, folder: Path) -> None:
 
     The file in `folder` must outlive the session: executors fetch it when they start.
     """
-    session.addArtifacts(str(packed(folder)), pyfile=True)
+    session.addArtifacts(str(pack_sources(folder)), pyfile=True)
 
 
-def packed(folder: Path, source: Path = _PACKAGE) -> Path:
+def pack_sources(folder: Path, source: Path = _PACKAGE) -> Path:
     """Write the package's sources into an importable zip file, and return its path."""
     target = folder / "reconciler.zip"
     # Some installations, such as Nix, date files to 1970; zip files begin with 1980.

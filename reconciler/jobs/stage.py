@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from reconciler.errors import IncompleteError, MissingSparkError, ReconcilerError, RetryableError
 from reconciler.jobs.flows import Budget, Costly, rounds, tasks_of
-from reconciler.jobs.progress import failed
+from reconciler.jobs.progress import job_error
 from reconciler.resources.workspace import IN_PROCESS_BELOW
 from reconciler.runtime.effects import ms_since, note, now
 from reconciler.runtime.text import bytes_text
@@ -70,7 +70,7 @@ def run_stage(
         rows = ranges.mapInArrow(in_task, OUTCOME).collect()
     except Exception as trouble:
         note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
-        raise failed(what, trouble) from trouble
+        raise job_error(what, trouble) from trouble
     done, error = split_outcomes(outcomes_in(rows))
     note(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
     return done, error
@@ -130,7 +130,7 @@ def _count_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def described(session: SparkSession, words: str) -> Iterator[None]:
+def describe_stages(session: SparkSession, words: str) -> Iterator[None]:
     """Describe the block's stages in Spark's UI."""
     if _is_remote(session):
         yield
@@ -243,7 +243,7 @@ class Tasks:
             self._spark = self.engine.spark(stored_bytes)
             self._cores = Cores(self._spark)
             self.budget = Budget(self._cores.now)
-        with described(self._spark, words):
+        with describe_stages(self._spark, words):
             yield
 
     def run(
@@ -264,12 +264,12 @@ class Tasks:
                 return run_stage(self._spark, tasks, do, what=what)
             except RetryableError:
                 if self.engine.is_stopped():  # a cancelled stage looks like a failed one
-                    return [], left_out(what)
+                    return [], stopped_work_error(what)
                 raise
         used.count(in_process=len(work))
 
         def in_thread(piece: T) -> list[R | TaskError]:
-            return [TaskError(left_out(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
+            return [TaskError(stopped_work_error(what))] if self.engine.is_stopped() else list(attempt(do, (piece,)))
 
         if len(work) == 1:
             return split_outcomes(in_thread(work[0]))
@@ -277,7 +277,7 @@ class Tasks:
             return split_outcomes(outcome for outcomes in threads.map(in_thread, work) for outcome in outcomes)
 
 
-def left_out(what: str) -> IncompleteError:
+def stopped_work_error(what: str) -> IncompleteError:
     """Return the error for work that was stopped."""
     hint = "Run the same command again: it continues."
     return IncompleteError(f"{what} was stopped before its end", hint=hint)
@@ -310,7 +310,7 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
     with tasks.over(sum(piece.bytes for piece in work), "reconciler: maintenance"):
         for taken in rounds(work, tasks.budget):
             if engine.is_stopped():
-                raise stopped()
+                raise stopped_upkeep_error()
             began = engine.clock()
             results, error = tasks.run(taken, do, what="upkeep")
             yield results
@@ -319,6 +319,6 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
             tasks.budget.learn(taken, engine.clock() - began, cores=tasks.cores)
 
 
-def stopped() -> IncompleteError:
+def stopped_upkeep_error() -> IncompleteError:
     """Return the error for stopped upkeep."""
     return IncompleteError("maintenance was stopped; what is published stays", hint="The next run continues it.")

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from reconciler.embedded.maintenance.compaction import hashed
-from reconciler.jobs.comparison import LEFT, RIGHT, Doubt, DoubtResult, RenumberedLog
-from reconciler.jobs.progress import failed
-from reconciler.jobs.stage import described
+from reconciler.jobs.comparison import LEFT, RIGHT, DisputedPartition, DisputeResult, RenumberedLog
+from reconciler.jobs.progress import job_error
+from reconciler.jobs.stage import describe_stages
 from reconciler.records.hashes import hashes_of
 from reconciler.records.log import OffsetRange
 
@@ -45,26 +45,26 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    doubt: Doubt
+    doubt: DisputedPartition
     side: int
     offsets: OffsetRange
 
 
-def explained_in(session: SparkSession, doubts: Sequence[Doubt]) -> dict[int, DoubtResult]:
+def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
     """Compare partitions of any size. Raises `RetryableError` if Spark failed."""
     parts = [_Part(doubt, side, piece.offsets) for doubt in doubts for side, piece in doubt.parts()]
     try:
-        with described(session, "reconciler: compare compacted logs"):
+        with describe_stages(session, "reconciler: compare compacted logs"):
             records = hashed_records(session, parts).persist()
             try:
-                differences = judge_differences(find_differences(records), newest(records))
+                differences = judge_differences(find_differences(records), find_newest(records))
                 rows = sum_by_partition(differences).collect()
             finally:
                 records.unpersist()
     except Exception as trouble:
-        raise failed("comparing records", trouble) from trouble
-    by_partition = {row.partition: DoubtResult(row.superseded, row.first, row.foreign) for row in rows}
-    return {doubt.pair.partition: by_partition.get(doubt.pair.partition, DoubtResult(0, None)) for doubt in doubts}
+        raise job_error("comparing records", trouble) from trouble
+    by_partition = {row.partition: DisputeResult(row.superseded, row.first, row.foreign) for row in rows}
+    return {doubt.pair.partition: by_partition.get(doubt.pair.partition, DisputeResult(0, None)) for doubt in doubts}
 
 
 def hashed_records(session: SparkSession, parts: Sequence[_Part]) -> DataFrame:
@@ -99,7 +99,7 @@ def find_differences(records: DataFrame) -> DataFrame:
     )
 
 
-def newest(records: DataFrame) -> DataFrame:
+def find_newest(records: DataFrame) -> DataFrame:
     """Return each key's last offset in either log."""
     keyed = records.where(fn.col("key").isNotNull())
     return keyed.groupBy("partition", "key").agg(fn.max("offset").alias("newest"))

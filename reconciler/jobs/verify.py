@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.jobs.comparison import (
     Comparison,
-    Doubt,
-    DoubtResult,
+    DisputedPartition,
+    DisputeResult,
     Pair,
     PartitionComparison,
     Tally,
@@ -23,8 +23,8 @@ from reconciler.jobs.comparison import (
     read_digest,
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
-from reconciler.jobs.ordered import bounds_as_compacted, explanations
-from reconciler.jobs.progress import JobProgress, Report, unseen
+from reconciler.jobs.ordered import bounds_as_compacted, explain_differences
+from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.jobs.stage import Engine, Tasks
 from reconciler.records.log import Bounds, Digest, Extent, OffsetRange, TopicLog
 
@@ -42,7 +42,7 @@ class DigestPair:
     right: Digest
 
 
-def kept_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[DigestPair]:
+def stored_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[DigestPair]:
     """Yield the stored digests of both logs by stretch."""
     for pair in both:
         for stretch in pair.stretches:
@@ -174,7 +174,7 @@ def verify(
     *,
     deep: bool = False,
     since: Mapping[int, int] | None = None,
-    progress: Report = unseen,
+    progress: Report = ignore_progress,
 ) -> Comparison:
     """Compare two logs up to their current last stable offsets.
 
@@ -188,11 +188,11 @@ def verify(
     if deep:
         readings = list(DeepReading(left, right, both, progress).readings(engine))
     else:
-        readings = list(kept_readings(left, right, both))
+        readings = list(stored_readings(left, right, both))
     tallies = _sum_digests(both, readings)
     at = _first_differing_ranges(both, readings)
     in_doubt = [pair for pair in both if _is_in_doubt(pair, *tallies[pair.partition])]
-    whys = explanations(engine, [Doubt((left, right), pair, (left, right)) for pair in in_doubt])
+    whys = explain_differences(engine, [DisputedPartition((left, right), pair, (left, right)) for pair in in_doubt])
     results = [_compare_pair(pair, tallies[pair.partition], whys.get(pair.partition)) for pair in both]
     return Comparison(tuple(_locate_differences(left, right, results, at, is_deep=deep)), deep)
 
@@ -201,7 +201,7 @@ def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
     return pair.is_compacted and ours.common != theirs.common
 
 
-def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DoubtResult | None) -> PartitionComparison:
+def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DisputeResult | None) -> PartitionComparison:
     comparison = pair.compared(*tallies)
     if why is None:
         return comparison

@@ -71,7 +71,7 @@ def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple
     def own() -> list[Comment]:
         return forge.own_comments(number, marker.is_of)
 
-    did, written, older = keep(
+    did, written, older = keep_newest(
         own(),
         body,
         again=own,
@@ -90,7 +90,7 @@ def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple
 Item = TypeVar("Item", "Comment", "Issue")
 
 
-def keep(
+def keep_newest(
     items: list[Item],
     body: str,
     *,

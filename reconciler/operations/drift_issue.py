@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import owners_of, repository_of
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fitted, owing_message
-from reconciler.operations.comment import is_same, keep
+from reconciler.operations.comment import is_same, keep_newest
 from reconciler.operations.drift_patch import AcceptResult, patch_for
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _keep_issue(
     issues = own()
     owes = owes_message and not (issues and is_same(issues[-1].body, plain_text))
     body = fitted(owing_message(text), forge.limit, forge.size) if owes else plain_text
-    did, current, older = keep(
+    did, current, older = keep_newest(
         issues,
         body,
         again=own,

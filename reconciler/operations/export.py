@@ -19,10 +19,10 @@ from reconciler.operations.export_layout import (
     AT_LEAST,
     ClusterContents,
     FactoredLayout,
-    LeftOut,
+    OmittedResource,
     factor_layout,
-    saved,
     texts_of,
+    write_files,
     written,
 )
 from reconciler.operations.init import SCHEMA, add_ignores, schema_text, workspace_text
@@ -108,7 +108,7 @@ class LiveCluster:
     factor_layout: FactoredLayout
     inventory: Inventory
     cluster_id: str
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[OmittedResource, ...]
 
 
 def read_cluster(
@@ -126,7 +126,7 @@ def read_cluster(
         address: seen for address, seen in shown.items() if not seen.is_internal and address != cluster_address(name)
     }
     left_out = tuple(
-        LeftOut(address, UserError("it is still being recovered", hint="Export again when that is done."))
+        OmittedResource(address, UserError("it is still being recovered", hint="Export again when that is done."))
         for address, seen in sorted(inventory.items())
         if seen.state == RECOVERING
     )
@@ -150,18 +150,18 @@ def _contents_of(cluster: Cluster, provider: Provider, inventory: Inventory) -> 
     )
 
 
-def _find_hidden(name: str, provider: Provider) -> Iterator[LeftOut]:
+def _find_hidden(name: str, provider: Provider) -> Iterator[OmittedResource]:
     capabilities = provider.capabilities
     address: Address = cluster_address(name)
     if not capabilities.acls and "acls" in capabilities.lacks:
         why = UserError(f"no access rules: {capabilities.lacks['acls']}", hint="Topics are exported without them.")
-        yield LeftOut(address, why)
+        yield OmittedResource(address, why)
     if capabilities.may_hide:
         why = UserError(
             f"topics that the principal may not describe are left out: {capabilities.lacks.get('may_hide', '')}",
             hint="Export with a principal that may describe all topics.",
         )
-        yield LeftOut(address, why)
+        yield OmittedResource(address, why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +189,9 @@ class ExportResult:
     files: tuple[Path, ...]
     addresses: tuple[Address, ...]
     archives: Archives
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedResource, ...] = ()
     is_archived: bool = False
-    unsaid: tuple[LeftOut, ...] = ()
+    unsaid: tuple[OmittedResource, ...] = ()
     """Resources that manifests cannot express."""
     now_ms: int = 0
     """When object storage was read."""
@@ -266,7 +266,7 @@ def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResu
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
     live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)
     texts = texts_of(live.factor_layout.resources.values(), live.inventory)
-    files = saved(texts, options.out, is_forced=options.is_forced) if texts else ()
+    files = write_files(texts, options.out, is_forced=options.is_forced) if texts else ()
     if files:
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     return _build_result(cluster, files, live, live.factor_layout.resources)
@@ -277,7 +277,7 @@ def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> Export
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
     resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factor_layout.resources}
     texts = add_workspace_files(texts_of(resources.values(), live.inventory), options.out)
-    files = saved(texts, options.out, is_forced=options.is_forced)
+    files = write_files(texts, options.out, is_forced=options.is_forced)
     return _build_result(cluster.metadata.name, (*files, *add_ignores(options.out)), live, resources)
 
 

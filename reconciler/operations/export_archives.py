@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from reconciler.errors import UserError
-from reconciler.operations.export_layout import LeftOut
+from reconciler.operations.export_layout import OmittedResource
 from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.resources.address import (
     Address,
@@ -62,8 +62,8 @@ class Archives:
     """Source of each topic's recovery."""
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
     """Locations of earlier topics of the same name and cluster."""
-    left_out: tuple[LeftOut, ...] = ()
-    unsaid: tuple[LeftOut, ...] = ()
+    left_out: tuple[OmittedResource, ...] = ()
+    unsaid: tuple[OmittedResource, ...] = ()
     """Resources and settings that are not declared."""
     metadata: ClusterMetadata | None = None
     """Metadata next to the segments; `None`: none."""
@@ -86,7 +86,7 @@ def archives_in(
     for place, topic in archived:
         match topic:
             case UserError():
-                builder.left_out.append(LeftOut(place, topic))
+                builder.left_out.append(OmittedResource(place, topic))
             case Recoverable():
                 by_name.setdefault(topic.full_name, []).append((place, topic))
     for _, versions in sorted(by_name.items()):
@@ -114,14 +114,16 @@ class _ManifestBuilder:
         is_topic = {address: kind_of(address) == "topic" for address in metadata.inventory}
         self._topics = {address: seen for address, seen in metadata.inventory.items() if is_topic[address]}
         self.inventory = {address: seen for address, seen in metadata.inventory.items() if not is_topic[address]}
-        self.left_out = [LeftOut(place, error) for place, error in metadata.left_out]
+        self.left_out = [OmittedResource(place, error) for place, error in metadata.left_out]
         if metadata.error is not None:
-            self.left_out.append(LeftOut("metadata", metadata.error))
-        self.left_out += [LeftOut(f"metadata: {part.name}", part.error) for part in metadata.parts if part.error]
+            self.left_out.append(OmittedResource("metadata", metadata.error))
+        self.left_out += [
+            OmittedResource(f"metadata: {part.name}", part.error) for part in metadata.parts if part.error
+        ]
         self.taken: dict[Address, Recoverable] = {}
         self._taken_at: set[str] = set()
         self.older: dict[Address, Sequence[str]] = {}
-        self.unsaid: list[LeftOut] = []
+        self.unsaid: list[OmittedResource] = []
         self.empty: list[Address] = []
         self._done: set[str] = set()
 
@@ -136,14 +138,14 @@ class _ManifestBuilder:
         if self._metadata.has("topics") and known is None and _revision_of(newest.location) <= self._metadata.revision:
             hint = f"To recover it: recoverFrom: {newest.location}"
             message = f"topic {newest.full_name} was deleted from the cluster, and its records were kept"
-            self.unsaid += [LeftOut(key, UserError(message, hint=hint)) for key, _ in versions]
+            self.unsaid += [OmittedResource(key, UserError(message, hint=hint)) for key, _ in versions]
             return
         try:
             declared = self._declare(newest, None if known is None else self._topics.get(known))
         except ValueError as error:
             message = f"topic {newest.full_name!r} cannot be declared: {str(error).splitlines()[0]}"
             self.left_out.append(
-                LeftOut(place, UserError(message, hint="Its topic.json was not written by this tool."))
+                OmittedResource(place, UserError(message, hint="Its topic.json was not written by this tool."))
             )
             return
         for made, seen in declared.items():
@@ -166,7 +168,7 @@ class _ManifestBuilder:
                 declared = self._declare(_empty_topic(seen, source), seen)
             except ValueError as error:
                 message = f"it cannot be declared: {str(error).splitlines()[0]}"
-                self.left_out.append(LeftOut(address, UserError(message, hint="Declare it by hand.")))
+                self.left_out.append(OmittedResource(address, UserError(message, hint="Declare it by hand.")))
                 continue
             for made, observed in declared.items():
                 self.inventory.setdefault(made, observed)
@@ -178,7 +180,7 @@ class _ManifestBuilder:
             if name not in self._properties:
                 message = f"the property {name} was {value}, and the manifest of the Cluster does not set it"
                 hint = "Write it under properties of the Cluster, to apply it again."
-                self.unsaid.append(LeftOut(cluster_address(self._cluster), UserError(message, hint=hint)))
+                self.unsaid.append(OmittedResource(cluster_address(self._cluster), UserError(message, hint=hint)))
 
     def groups(self) -> Iterator[GroupReturn]:
         clamped: dict[str, list[tuple[Address, ClampedOffset]]] = {}

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class OmittedResource:
     """Something that is not exported, and why."""
 
     place: str
@@ -127,7 +127,7 @@ class SharedConfigs:
     topics: Mapping[str, Configs]
 
 
-def share(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
+def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
     """Move configs that topics share to their lowest common namespace.
 
     A key moves only if all topics below set it: the namespace gets the most common value, other topics keep theirs.
@@ -567,7 +567,7 @@ class FactoredLayout:
 
     resources: Mapping[Address, Resource]
     """Sorted by address."""
-    unsaid: tuple[LeftOut, ...] = ()
+    unsaid: tuple[OmittedResource, ...] = ()
 
 
 @dataclass(slots=True)
@@ -577,7 +577,7 @@ class _LayoutDraft:
     spaces: Spaces
     shared: SharedConfigs
     made: dict[Address, Resource] = field(default_factory=dict)
-    unsaid: list[LeftOut] = field(default_factory=list)
+    unsaid: list[OmittedResource] = field(default_factory=list)
 
 
 def factor_layout(
@@ -593,9 +593,9 @@ def factor_layout(
     )
     spaces = _find_spaces(contents, topics, at_least)
     placed = {spaces.full_name(spaces.flat(topic.full_name)): topic for topic in topics}
-    refused: list[LeftOut] = []
+    refused: list[OmittedResource] = []
     configs = {name: dict(_declarable_configs(topic, contents.capabilities, refused)) for name, topic in placed.items()}
-    shared = share(configs) if _may_share(contents) else SharedConfigs({}, configs)
+    shared = share_configs(configs) if _may_share(contents) else SharedConfigs({}, configs)
     namespace_configs = [resource.spec.configs for resource in contents.resources if isinstance(resource, Namespace)]
     layers = [*namespace_configs, *shared.namespaces.values(), *shared.topics.values()]
     draft = _LayoutDraft(
@@ -611,7 +611,9 @@ def factor_layout(
     return FactoredLayout(dict(sorted(draft.made.items())), tuple(sorted(draft.unsaid, key=lambda left: left.place)))
 
 
-def _declarable_configs(topic: Topic, capabilities: Capabilities, unsaid: list[LeftOut]) -> Iterator[tuple[str, str]]:
+def _declarable_configs(
+    topic: Topic, capabilities: Capabilities, unsaid: list[OmittedResource]
+) -> Iterator[tuple[str, str]]:
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
         if key in PASSING:
@@ -624,7 +626,7 @@ def _declarable_configs(topic: Topic, capabilities: Capabilities, unsaid: list[L
         if why is None:
             yield key, value
         else:
-            unsaid.append(LeftOut(topic.address, UserError(f"configs.{key}: {why}", hint=STAYS)))
+            unsaid.append(OmittedResource(topic.address, UserError(f"configs.{key}: {why}", hint=STAYS)))
 
 
 def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: int) -> Spaces:
@@ -671,7 +673,7 @@ def _check_expressible(draft: _LayoutDraft, address: Address, rule: TopicAcl) ->
     except ValidationError as error:
         message = f"a rule of {rule.principal!r} cannot be expressed in a manifest: {_reason(error)}"
     if message is not None:
-        draft.unsaid.append(LeftOut(address, UserError(message, hint=STAYS)))
+        draft.unsaid.append(OmittedResource(address, UserError(message, hint=STAYS)))
     return message is None
 
 
@@ -681,7 +683,7 @@ def _add_namespaces(draft: _LayoutDraft) -> None:
         resource.metadata.name: resource for resource in contents.resources if isinstance(resource, Namespace)
     }
     rules = assign_rules(contents.bindings, draft.spaces, contents.capabilities)
-    draft.unsaid += [LeftOut(str(binding), why) for binding, why in rules.unsaid]
+    draft.unsaid += [OmittedResource(str(binding), why) for binding, why in rules.unsaid]
     holding = {split_name(name)[0] for name in draft.shared.topics} - {""}
     for name in sorted({*namespaces, *rules.rules, *draft.shared.namespaces, *holding}):
         namespace = namespaces.get(name) or Namespace(metadata=OfNamespace(name=name, cluster=contents.cluster))
@@ -763,10 +765,12 @@ def written(
         if isinstance(resource, Topic | Namespace | MirrorLink):
             text = above(address) + manifest_text(address, resource, inventory)
             texts.setdefault(_MAX_FILES[kind_of(address)], []).append(text)
-    return saved({name: "---\n".join(manifests) for name, manifests in texts.items()}, folder, is_forced=is_forced)
+    return write_files(
+        {name: "---\n".join(manifests) for name, manifests in texts.items()}, folder, is_forced=is_forced
+    )
 
 
-def saved(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
+def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
     """Write all files below a folder, or none."""
     paths = {folder / name: text for name, text in texts.items()}
     try:

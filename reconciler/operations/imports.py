@@ -32,8 +32,8 @@ from reconciler.operations.export_layout import (
     FactoredLayout,
     document_text,
     factor_layout,
-    saved,
     texts_of,
+    write_files,
 )
 from reconciler.operations.init import add_ignores
 from reconciler.operations.steps.invocation import (
@@ -503,8 +503,8 @@ def _write_files(
     clusters = composed.clusters.values() if is_workspace else ()
     texts = texts_of([*clusters, *gathered.resources.values()], {})
     if not is_workspace:
-        return saved(texts, out, is_forced=is_forced)
-    files = saved(add_workspace_files(texts, out), out, is_forced=is_forced)
+        return write_files(texts, out, is_forced=is_forced)
+    files = write_files(add_workspace_files(texts, out), out, is_forced=is_forced)
     return (*files, *add_ignores(out))
 
 

@@ -212,7 +212,7 @@ _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
 """No apply carries out such a plan."""
 
 
-def failing(words: Sequence[str]) -> frozenset[Fails]:
+def parse_failing(words: Sequence[str]) -> frozenset[Fails]:
     """Parse comma-separated values of `--fail-on`; empty: the default."""
     named = [word.strip() for text in words for word in text.split(",")]
     for word in named:

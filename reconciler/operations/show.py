@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ResourceView:
     """One address in files, state and clusters."""
 
     address: Address
@@ -79,7 +79,7 @@ class Shown:
         return (self.desired, self.recorded, self.observed, self.hidden) != (None, None, None, None)
 
 
-def show(invocation: Invocation, select: Select, address: str | None) -> tuple[Shown, ...]:
+def show(invocation: Invocation, select: Select, address: str | None) -> tuple[ResourceView, ...]:
     """Return one address, or all known ones."""
     work = open_work(invocation, select, is_reader=True)
     rows = _build_rows(work, Address(address) if address else None)
@@ -89,7 +89,7 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[S
     return rows
 
 
-def _warn_of_sealed(invocation: Invocation, rows: Iterable[Shown]) -> None:
+def _warn_of_sealed(invocation: Invocation, rows: Iterable[ResourceView]) -> None:
     for sealed_topic in sealed({row.address: row.observed for row in rows if row.observed is not None}):
         invocation.warn(f"{sealed_topic.address}: {sealed_topic.message}. {sealed_topic.hint}")
 
@@ -125,7 +125,7 @@ def collect_sides(
     seen: ObservedClusters,
     unmounted: Mapping[Address, UnmountedTopic],
     me: ResourceOwner,
-) -> Shown:
+) -> ResourceView:
     """Return one address in files, state and clusters."""
     item = desired.get(address)
     observed, last, away = seen.inventory.get(address), recorded.get(address), unmounted.get(address)
@@ -134,7 +134,7 @@ def collect_sides(
         away = None
     owner = _owner_of(address, item.resource if item else None, recorded, seen)
     platform = seen.capabilities.get(cluster_of(address) or "")
-    return Shown(
+    return ResourceView(
         address,
         item.resource if item else None,
         last,
@@ -167,7 +167,7 @@ def _owner_of(
     return None if key is None else cluster.cluster.owners.of(key)
 
 
-def _build_rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
+def _build_rows(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
     remembered = read_recorded(work)
     names = work.to_read if only is None else tuple(name for name in work.to_read if name == cluster_of(only))
     seen = observe(work.providers, names, remembered.record)
@@ -190,7 +190,7 @@ def _build_rows(work: Work, only: Address | None) -> tuple[Shown, ...]:
 class ExplainedResource:
     """Explanation of one address."""
 
-    shown: Shown
+    shown: ResourceView
     origins: Mapping[str, str]
     """Field path to `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
@@ -250,13 +250,13 @@ def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[Tierin
     return now, tuple(row for row in then if row not in now)
 
 
-def _find_origins(work: Work, shown: Shown) -> Mapping[str, str]:
+def _find_origins(work: Work, shown: ResourceView) -> Mapping[str, str]:
     recorded = dict(shown.recorded.origins) if shown.recorded else {}
     written = explain_origin(work.loaded, shown.address) if shown.desired is not None else {}
     return dict(sorted({**recorded, **written, **dict(_rule_origins(shown, written))}.items()))
 
 
-def _rule_origins(shown: Shown, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _rule_origins(shown: ResourceView, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Of equal rules the last one counts."""
     if isinstance(shown.desired, Topic | Namespace):
         for index, rule in enumerate(shown.desired.spec.acls):

@@ -28,7 +28,7 @@ from reconciler.runtime.text import short_run
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.diagnosis import read_remains
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.repair import Choice, Repair, UnlockRequest, UnlockResult, judge, mend, unlock
+from reconciler.state.repair import Repair, RepairChoice, UnlockRequest, UnlockResult, judge, mend, unlock
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
@@ -142,7 +142,7 @@ class StateRepair:
 
 
 def state_repair(
-    invocation: Invocation, select: Select, choice: Choice, *, confirm: Callable[[Repair], bool]
+    invocation: Invocation, select: Select, choice: RepairChoice, *, confirm: Callable[[Repair], bool]
 ) -> StateRepair:
     """Rebuild the lockfile from snapshots and runs; `confirm` receives the repair."""
     site = open_state(invocation, select)

@@ -9,7 +9,7 @@ from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import read_manifest, remote_partition
 from reconciler.archives.ownership import Ownership, check_owner, ownerships, read_ownership, sound_ownerships
-from reconciler.archives.recoverable import located
+from reconciler.archives.recoverable import find_topic_at
 from reconciler.errors import UserError
 from reconciler.resources.mount import Direction, Mountable
 from reconciler.runtime.threads import side_by_side
@@ -73,7 +73,7 @@ def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
     Raises:
         UserError: The topic does not exist or has another owner or none.
     """
-    topic = located(storage, TopicLocation.parse(location))
+    topic = find_topic_at(storage, TopicLocation.parse(location))
     ownership = read_ownership(storage, topic.location)
     check_owner(topic.location, ownership, owner, topic.owner)
     manifests = [

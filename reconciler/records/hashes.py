@@ -39,7 +39,7 @@ class Spread:
 
 def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array:
     """Return the partition (int32) of each key; runs of 1,000 rows without a key rotate from partition 0."""
-    chosen = places_of(keys, partitions)
+    chosen = partitions_by_key(keys, partitions)
     if keys.null_count:
         absent = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
         turns = (state.keyless + np.arange(len(absent))) // RUN
@@ -48,7 +48,7 @@ def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array
     return pa.array(chosen)
 
 
-def places_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
+def partitions_by_key(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
     """Return the partition that producers choose for each key; undefined for absent keys."""
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
 
@@ -134,7 +134,7 @@ def split_by_partition(
             yield partition, pa.RecordBatch.from_arrays(numbered + columns, schema=RECORD_SCHEMA)
 
 
-def check_there(named: pa.Array, partitions: int) -> None:
+def check_partitions(named: pa.Array, partitions: int) -> None:
     """Reject partitions that the topic does not have."""
     ends = pc.min_max(named).as_py()
     for number in (ends["max"], ends["min"]):
@@ -148,7 +148,7 @@ def check_there(named: pa.Array, partitions: int) -> None:
 
 def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     named = batch.column("partition")
-    check_there(named, partitions)
+    check_partitions(named, partitions)
     if partitions == 1:
         return np.zeros(len(named), np.int32)
     if named.null_count == 0:

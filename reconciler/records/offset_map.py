@@ -82,7 +82,7 @@ def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) ->
     return tuple(Piece(*piece) for piece in zip(*columns, strict=True))
 
 
-def appended(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
+def append_pieces(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
     """Return the chunks to write when pieces are added to a map's last chunk; empty if none is added.
 
     Adjacent pieces are joined.

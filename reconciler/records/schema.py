@@ -66,7 +66,7 @@ def name_of(text: str) -> bytes:
     return text.encode() if text.isascii() else text.translate(_TO_BYTES).encode("utf-8", "surrogateescape")
 
 
-def decoded(text: str) -> str:
+def decode_name(text: str) -> str:
     """Return the header name as a `surrogateescape` string."""
     return text if text.isascii() else name_of(text).decode("utf-8", "surrogateescape")
 
@@ -97,7 +97,7 @@ def _is_in(part: bytes, texts: pa.Array[Any]) -> bool:
 LONGEST_PATTERN: Final = 10_000
 
 
-def matching(pattern: str, full_names: Sequence[str]) -> list[str]:
+def match_names(pattern: str, full_names: Sequence[str]) -> list[str]:
     """Return the names that a pattern matches as a whole, as Java's `Pattern.matches`."""
     if len(pattern) > LONGEST_PATTERN:
         message = f"a regular expression of {len(pattern):,} characters"

@@ -72,7 +72,7 @@ class LastSerial:
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class RepairBase:
     """A state to continue from, and the problems of newer ones."""
 
     snapshot: Snapshot
@@ -107,7 +107,9 @@ def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastS
     return max(candidates, key=lambda candidate: candidate.serial)
 
 
-def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str) -> Base:
+def newest_base(
+    store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str
+) -> RepairBase:
     """Return the newest readable state; the empty one if none was written.
 
     Raises:
@@ -125,14 +127,14 @@ def newest_base(store: ObjectStore, remains: Remains, last: LastRun | None, far:
                 except UserError as error:
                     damaged.append(error.message)
         if good:
-            return Base(_pick_committed(good, last), tuple(damaged))
+            return RepairBase(_pick_committed(good, last), tuple(damaged))
     if damaged and remains.snapshots:
         hint = f"{RESTORE}. To own nothing and adopt what the files name: reconciler state repair --snapshot 0"
         raise UserError(f"no state can be read: {damaged[0]}", hint=hint)
-    return Base(Snapshot(lineage, 0), tuple(damaged))
+    return RepairBase(Snapshot(lineage, 0), tuple(damaged))
 
 
-def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSerial, *, lineage: str) -> Base:
+def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSerial, *, lineage: str) -> RepairBase:
     """Return the state that the user chose, by serial or key.
 
     Raises:
@@ -149,7 +151,7 @@ def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSeri
     return _check_newer(store, remains, read_row(store, rows[0]), far)
 
 
-def _check_newer(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSerial) -> Base:
+def _check_newer(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSerial) -> RepairBase:
     newer = [row for row in remains.snapshots if row.serial > snapshot.serial]
     damaged: list[str] = []
     for row in newer:
@@ -160,8 +162,8 @@ def _check_newer(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: 
         except UserError as error:
             damaged.append(error.message)
         else:
-            return Base(snapshot, is_older=True)
-    return Base(snapshot, _find_missing(store, remains, far) + tuple(damaged))
+            return RepairBase(snapshot, is_older=True)
+    return RepairBase(snapshot, _find_missing(store, remains, far) + tuple(damaged))
 
 
 def _find_missing(store: ObjectStore, remains: Remains, far: LastSerial) -> tuple[str, ...]:
@@ -236,7 +238,7 @@ def _runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], serial:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class UnsettledWork:
     """Work that the open run left, which the next apply settles. `unreadable`: why it is unknown."""
 
     run: str
@@ -254,7 +256,7 @@ class UnlockResult:
     who: str | None = None
     epoch: int = 0
     open_run: OpenRun | None = None
-    doubt: Doubt | None = None
+    doubt: UnsettledWork | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,18 +353,20 @@ async def _free(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResul
     )
 
 
-def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> Doubt | None:
+def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
     if lockfile.open_run is None:
         return None
     run = lockfile.open_run.run
     try:
         opened = read_open_run(store, lockfile)
     except UserError as error:
-        return Doubt(run, unreadable=error)
+        return UnsettledWork(run, unreadable=error)
     if opened is None:
         return None
     progress = opened.folded()
-    return Doubt(run, tuple(action.id for action in progress.in_doubt), tuple(action.id for action in progress.left))
+    return UnsettledWork(
+        run, tuple(action.id for action in progress.in_doubt), tuple(action.id for action in progress.left)
+    )
 
 
 def _alive_error(lockfile: Lockfile) -> LeaseError:
@@ -381,7 +385,7 @@ _MOVE_AWAY_HINT: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class RepairChoice:
     """Decisions of the user."""
 
     snapshot: str | None = None
@@ -411,7 +415,7 @@ class Repair:
     """The lockfile's lineage, if all snapshots have another."""
 
 
-def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: Choice, *, lineage: str) -> Repair | None:
+def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: RepairChoice, *, lineage: str) -> Repair | None:
     """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
 
     Raises:
@@ -464,7 +468,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
 
 class _RepairPlanner:
     def __init__(
-        self, store: ObjectStore, remains: Remains, choice: Choice, lineage: str, current: Lockfile | None
+        self, store: ObjectStore, remains: Remains, choice: RepairChoice, lineage: str, current: Lockfile | None
     ) -> None:
         self._store = store
         self._remains = remains
@@ -479,13 +483,13 @@ class _RepairPlanner:
         if file is not None:
             check_owner(Owner(file.workspace, file.environment), owner, self._store.url)
 
-    def base(self) -> Base:
+    def base(self) -> RepairBase:
         if self._choice.snapshot is not None:
             chosen = self._choice.snapshot
             return chosen_base(self._store, self._remains, chosen, self._last_serial, lineage=self._lineage)
         return newest_base(self._store, self._remains, self._last, self._last_serial, lineage=self._lineage)
 
-    def repair(self, problems: tuple[str, ...], owner: Owner, base: Base) -> Repair:
+    def repair(self, problems: tuple[str, ...], owner: Owner, base: RepairBase) -> Repair:
         given_up, opened = self._find_abandoned_run(base), None
         if given_up is None and self._last is not None:
             try:
@@ -522,7 +526,7 @@ class _RepairPlanner:
             stored=self._remains.stored,
         )
 
-    def _find_abandoned_run(self, base: Base) -> LastRun | None:
+    def _find_abandoned_run(self, base: RepairBase) -> LastRun | None:
         """Return the last run if the user gave it up, by name or by choosing an older state."""
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
         if named is not None and (last is None or not is_run(named, last.run)):
@@ -537,7 +541,7 @@ class _RepairPlanner:
             raise self._ask_for_snapshot(base)
         return last if named is not None or begun > base.snapshot.serial else None
 
-    def _find_run_to_resume(self, last: LastRun, base: Base) -> UnfinishedRun | None:
+    def _find_run_to_resume(self, last: LastRun, base: RepairBase) -> UnfinishedRun | None:
         """Return the last run, unless the base contains all of it."""
         if last.file is None:
             message = (
@@ -562,7 +566,7 @@ class _RepairPlanner:
             raise self._ask_for_snapshot(base)
         return unfinished
 
-    def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: Base) -> bool:
+    def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: RepairBase) -> bool:
         """Files of a later run may be lost: return whether the last run surely wrote the lost newest state."""
         if last.end is not None:
             return last.end.serial == self._last_serial.serial
@@ -571,7 +575,7 @@ class _RepairPlanner:
         is_next = self._last_serial.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
         return is_next and closed.folded().record != base.snapshot.record
 
-    def _ask(self, last: LastRun, base: Base, error: UserError) -> UserError:
+    def _ask(self, last: LastRun, base: RepairBase, error: UserError) -> UserError:
         if base.damaged:
             return self._ask_for_snapshot(base)
         return UserError(
@@ -599,7 +603,7 @@ class _RepairPlanner:
         later = runs_after(self._store, self._remains, base.serial)
         return tuple(run for run in later if run.run != resumed_run) or own
 
-    def _ask_for_snapshot(self, base: Base) -> UserError:
+    def _ask_for_snapshot(self, base: RepairBase) -> UserError:
         why = (
             base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._last_serial.serial} any more"
         )
@@ -612,11 +616,11 @@ class _RepairPlanner:
         )
 
 
-def _is_of(file: RunFile, base: Base) -> bool:
+def _is_of(file: RunFile, base: RepairBase) -> bool:
     return base.snapshot.run == file.run or base.snapshot.serial == file.base_serial
 
 
-def _adds_to_base(closed: UnfinishedRun, base: Base) -> bool:
+def _adds_to_base(closed: UnfinishedRun, base: RepairBase) -> bool:
     is_its_own = bool(base.damaged) or _is_of(closed.file, base)
     return is_its_own and closed.folded().record != base.snapshot.record
 

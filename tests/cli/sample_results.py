@@ -48,7 +48,7 @@ from reconciler.resources.topic_profile import (
     Timeline,
 )
 from reconciler.state.lockfile import LeaseEntry, Lockfile, OpenRun, StatePointer
-from reconciler.state.repair import Doubt, ForgottenRun, Repair, UnlockResult
+from reconciler.state.repair import ForgottenRun, Repair, UnlockResult, UnsettledWork
 from reconciler.state.snapshots import Snapshot
 
 GIB = 2**30
@@ -665,7 +665,9 @@ def differing() -> StateDiff:
 def unlocked() -> UnlockResult:
     """A lease taken from a run that had begun two actions."""
     opened = OpenRun(run=_RUN, plan_digest="d" * 64)
-    doubt = Doubt(_RUN, ("create:topic/west/shop:eu:orders", "delete:topic/west/shop:eu:logs"), ("update:link/west/a",))
+    doubt = UnsettledWork(
+        _RUN, ("create:topic/west/shop:eu:orders", "delete:topic/west/shop:eu:logs"), ("update:link/west/a",)
+    )
     return UnlockResult(was_free=False, run=_RUN, who="anna@build-7", epoch=42, open_run=opened, doubt=doubt)
 
 
@@ -673,7 +675,7 @@ def unreadable() -> UnlockResult:
     """A lease that was free, beside an open run whose journal has a hole."""
     error = UserError(f"s3://ops/shop/runs/{_RUN}/journal/000001.json is missing", hint="Restore it.")
     opened = OpenRun(run=_RUN, plan_digest="d" * 64)
-    return UnlockResult(was_free=True, epoch=42, open_run=opened, doubt=Doubt(_RUN, unreadable=error))
+    return UnlockResult(was_free=True, epoch=42, open_run=opened, doubt=UnsettledWork(_RUN, unreadable=error))
 
 
 def repair() -> Repair:

@@ -56,7 +56,7 @@ from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import ActionSkipped, StateAdvance
-from reconciler.state.repair import Doubt, UnlockResult
+from reconciler.state.repair import UnlockResult, UnsettledWork
 from tests.cli.sample_results import empty
 from tests.cli.sample_results import mount_actions as actions
 from tests.cli.sample_workspaces import SCHEMAS
@@ -210,7 +210,7 @@ def test_how_a_run_came_to_be_open_is_told_without_a_doubt_that_is_none(event: R
 
 
 def test_a_lease_that_was_freed_with_nothing_in_doubt_says_only_what_is_left() -> None:
-    doubt = Doubt("r0", left=("update:link/west/a",))
+    doubt = UnsettledWork("r0", left=("update:link/west/a",))
     told = text_of(unlocked_text(UnlockResult(was_free=True, doubt=doubt))).splitlines()
     assert told[1:] == ["Run r0 is open; 1 action not begun"]
 

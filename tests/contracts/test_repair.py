@@ -11,7 +11,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.state.diagnosis import read_remains
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY
-from reconciler.state.repair import Choice, Repair, judge, mend
+from reconciler.state.repair import Repair, RepairChoice, judge, mend
 from reconciler.state.snapshots import read_snapshot
 from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 from tests.state.leftovers import body, left
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def look(store: ObjectStore) -> Repair:
-    found = judge(store, read_remains(store), SHOP, Choice(), lineage="lineage-new")
+    found = judge(store, read_remains(store), SHOP, RepairChoice(), lineage="lineage-new")
     assert found is not None
     return found
 

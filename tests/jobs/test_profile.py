@@ -112,7 +112,7 @@ def test_only_gaps_make_no_record(spark: SparkSession, west: EmbeddedCluster) ->
 def test_the_longest_gap_is_found_in_whatever_order_records_came(spark: SparkSession) -> None:
     times = [(0, 5_000), (0, 1_000), (0, 5_900), (0, 90_000), (0, 60_500), (0, -1), (1, 7), (1, 999), (2, 3)]
     records = frame(spark, [(number, at, ms, b"k", 1) for at, (number, ms) in enumerate(times)])
-    gaps = {row.partition: Gap(row.gap.start_ms, row.gap.end_ms) for row in steps.longest_gaps(records).collect()}
+    gaps = {row.partition: Gap(row.gap.start_ms, row.gap.end_ms) for row in steps.find_longest_gaps(records).collect()}
     assert gaps == {0: Gap(5_900, 60_500)}
 
 
@@ -122,7 +122,7 @@ def test_times_of_any_size_are_counted(spark: SparkSession) -> None:
     timeline = steps.timeline_of(records, Counts(first_ms=0, last_ms=most))
     assert timeline is not None
     assert (timeline.records[0], timeline.records[-1], sum(timeline.records)) == (1, 1, 2)
-    (row,) = steps.longest_gaps(records).collect()
+    (row,) = steps.find_longest_gaps(records).collect()
     assert row.gap.end_ms == most
 
 

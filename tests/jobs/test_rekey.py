@@ -12,7 +12,7 @@ import pytest
 from reconciler.jobs import flows
 from reconciler.jobs import rekey as steps
 from reconciler.jobs.flows import PIECE_COST, Piece, pieces_of
-from reconciler.jobs.rekey import read_packed, rekey, sort_by_target, split, with_every_target
+from reconciler.jobs.rekey import add_every_target, read_packed, rekey, sort_by_target, split_by_target
 from reconciler.records.hashes import murmur2
 from reconciler.records.log import Digest, OffsetRange, SourceSeen, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
@@ -73,7 +73,7 @@ def test_records_are_split_by_their_keys_and_keep_their_order(
     monkeypatch.setattr(steps, "_ROW_BYTES", 500)
     fill(west)
     (batch,) = list(west.log(TOPIC).read(1, OffsetRange(0, 40)))
-    rows = list(split(batch, 1, TARGETS, OffsetRange(0, 80)))
+    rows = list(split_by_target(batch, 1, TARGETS, OffsetRange(0, 80)))
     assert [(target, offset) for target, _, _, offset, _ in rows] == sorted((row[0], row[3]) for row in rows)
     assert all(place == (records.column("offset")[-1].as_py() + 1) / 80 for _, place, _, _, records in rows)
     assert len(rows) > TARGETS
@@ -84,7 +84,7 @@ def test_records_are_split_by_their_keys_and_keep_their_order(
 
 
 def test_an_empty_batch_has_no_rows() -> None:
-    assert list(split(pa.RecordBatch.from_pylist([], RECORD_SCHEMA), 0, TARGETS, OffsetRange(0, 1))) == []
+    assert list(split_by_target(pa.RecordBatch.from_pylist([], RECORD_SCHEMA), 0, TARGETS, OffsetRange(0, 1))) == []
 
 
 def test_a_group_that_lags_in_one_partition_reads_little_of_the_others_again(
@@ -115,7 +115,7 @@ def test_each_partition_is_one_task_that_gets_its_records_in_the_order_of_their_
 ) -> None:
     fill(west)
     log = west.log(TOPIC)
-    frame = sort_by_target(with_every_target(read_packed(spark, log, pieces_in(log), TARGETS), TARGETS), TARGETS)
+    frame = sort_by_target(add_every_target(read_packed(spark, log, pieces_in(log), TARGETS), TARGETS), TARGETS)
     rows = frame.selectExpr("spark_partition_id() task", "target", "place", "source", "offset", "records").collect()
     assert all(len({row.task for row in rows if row.target == target}) == 1 for target in range(TARGETS))
     assert [row[:5] for row in rows] == sorted(row[:5] for row in rows)

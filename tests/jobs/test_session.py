@@ -18,7 +18,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.jobs.progress import refused
-from reconciler.jobs.session import check_java, check_ready, packed, start_session
+from reconciler.jobs.session import check_java, check_ready, pack_sources, start_session
 from reconciler.resources.workspace import SparkSpec
 
 pytestmark = pytest.mark.thorough
@@ -237,7 +237,7 @@ def test_a_package_whose_files_are_of_1970_is_sent_too(tmp_path: Path) -> None:
     module.parent.mkdir()
     module.write_text("IT = 1\n")
     os.utime(module, (1, 1))
-    assert zipfile.ZipFile(packed(tmp_path, module.parent)).namelist() == ["reconciler/jobs.py"]
+    assert zipfile.ZipFile(pack_sources(tmp_path, module.parent)).namelist() == ["reconciler/jobs.py"]
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:

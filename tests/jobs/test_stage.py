@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.segments.head import Partition
 from reconciler.errors import IncompleteError, MissingSparkError, RetryableError, UserError
-from reconciler.jobs.flows import MIB, PIECE_BYTES, Budget, Piece, joined, missing, pieces_of, rounds, tasks_of
+from reconciler.jobs.flows import (
+    MIB,
+    PIECE_BYTES,
+    Budget,
+    Piece,
+    join_pieces,
+    missing_ranges,
+    pieces_of,
+    rounds,
+    tasks_of,
+)
 from reconciler.jobs.ordered import verify_renumbered
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.stage import Engine, Tasks, spread
@@ -68,25 +78,25 @@ some_pieces = st.lists(
 
 def test_only_partitions_that_lack_something_are_copied_up_to_what_is_stable() -> None:
     bounds = {0: Bounds(0, 0, 10, 12), 1: Bounds(3, 3, 5, 5), 2: EMPTY}
-    assert missing(bounds, {0: 4, 1: 5, 2: 0}) == {0: OffsetRange(4, 10)}
+    assert missing_ranges(bounds, {0: 4, 1: 5, 2: 0}) == {0: OffsetRange(4, 10)}
 
 
 def test_what_the_source_no_longer_has_is_a_gap_at_the_beginning() -> None:
-    assert missing({0: Bounds(7, 7, 9, 9)}, {0: 0}) == {0: OffsetRange(0, 9)}
+    assert missing_ranges({0: Bounds(7, 7, 9, 9)}, {0: 0}) == {0: OffsetRange(0, 9)}
 
 
 def test_a_sink_that_goes_on_where_its_source_ends_is_no_copy_of_it() -> None:
     with pytest.raises(UserError, match="partition 0 ends at 11, its source at 10"):
-        missing({0: Bounds(0, 0, 10, 10)}, {0: 11})
+        missing_ranges({0: Bounds(0, 0, 10, 10)}, {0: 11})
 
 
 def test_a_sink_that_is_within_an_open_transaction_of_its_source_lacks_nothing() -> None:
-    assert missing({0: Bounds(0, 0, 10, 14)}, {0: 12}) == {}
+    assert missing_ranges({0: Bounds(0, 0, 10, 14)}, {0: 12}) == {}
 
 
 def test_a_partition_the_sink_does_not_have_is_refused() -> None:
     with pytest.raises(UserError, match="partition 1 is on the source only"):
-        missing({0: EMPTY, 1: EMPTY}, {0: 0})
+        missing_ranges({0: EMPTY, 1: EMPTY}, {0: 0})
 
 
 @given(stretches, st.integers(0, 10), st.integers(0, 5))
@@ -146,14 +156,14 @@ def test_logs_without_a_record_do_not_differ() -> None:
 
 def test_neighbours_of_one_partition_are_joined_and_others_are_not() -> None:
     cuts = [(0, 0, 5), (0, 5, 9), (1, 9, 10), (1, 11, 12), (0, 12, 13)]
-    found = joined(Piece(partition, OffsetRange(start, stop), 1, 2) for partition, start, stop in cuts)
+    found = join_pieces(Piece(partition, OffsetRange(start, stop), 1, 2) for partition, start, stop in cuts)
     assert list(found) == [
         Piece(0, OffsetRange(0, 9), 2, 4),
         Piece(1, OffsetRange(9, 10), 1, 2),
         Piece(1, OffsetRange(11, 12), 1, 2),
         Piece(0, OffsetRange(12, 13), 1, 2),
     ]
-    assert list(joined([])) == []
+    assert list(join_pieces([])) == []
 
 
 def test_a_budget_learns_from_how_long_a_round_took() -> None:

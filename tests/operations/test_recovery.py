@@ -10,7 +10,7 @@ import pytest
 from reconciler.archives.keys import mountable_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import Ownership, OwnershipState
-from reconciler.archives.recoverable import recoverable
+from reconciler.archives.recoverable import check_recoverable
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
@@ -151,7 +151,7 @@ def half_way(bench: Bench, location: str) -> EmbeddedCluster:
     bench.apply()
     east = opened(bench, "east")
     assert east.storage is not None
-    found = recoverable(east.storage, TopicLocation.parse(location), east.cluster_id)
+    found = check_recoverable(east.storage, TopicLocation.parse(location), east.cluster_id)
     shape = TopicShape(partitions=found.partitions)
     east.catalog.commit(
         lambda draft: recover_topic(

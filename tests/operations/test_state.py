@@ -10,7 +10,7 @@ from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.state_edit import state_repair
 from reconciler.operations.state_views import state_history, state_list, state_show
 from reconciler.operations.steps.invocation import Select
-from reconciler.state.repair import Choice, Repair
+from reconciler.state.repair import Repair, RepairChoice
 from tests.embedded.deaths import opened
 from tests.operations.test_crash import (
     CLUSTER,
@@ -84,8 +84,8 @@ def test_the_state_answers_while_manifests_are_not_there_or_broken(applied: Benc
 OWNED = {"cluster/west", "namespace/west/shop", "topic/west/shop:orders"}
 
 
-def repair(bench: Bench, choice: Choice | None = None) -> Repair:
-    repaired = state_repair(bench.invocation, Select(), choice or Choice(), confirm=lambda _repair: True)
+def repair(bench: Bench, choice: RepairChoice | None = None) -> Repair:
+    repaired = state_repair(bench.invocation, Select(), choice or RepairChoice(), confirm=lambda _repair: True)
     assert repaired.repair is not None
     return repaired.repair
 
@@ -129,7 +129,7 @@ def test_a_hole_in_the_journal_stops_the_next_apply_until_the_run_is_given_up(be
     lockfile(bench).unlink()
     with pytest.raises(UserError, match=r"000001\.json is missing.*state repair --without-run dead-run"):
         repair(bench)
-    found = repair(bench, Choice(without_run="the-dead-run"))
+    found = repair(bench, RepairChoice(without_run="the-dead-run"))
     assert [file.run for file in found.forgotten] == ["the-dead-run"]
     assert bench.apply().verdict is None
     assert bench.plan().plan.is_empty

@@ -24,7 +24,7 @@ from reconciler.records.schema import (
     INPUT_SCHEMA,
     RECORD_SCHEMA,
     BadTimeError,
-    decoded,
+    decode_name,
     name_of,
     text_of,
     texts_of,
@@ -822,7 +822,7 @@ def test_a_column_has_names_as_text_whether_they_came_decoded_or_not(names: list
 
 
 def test_python_gets_a_name_as_it_does_those_of_files() -> None:
-    assert decoded(text_of(b"a\xff\xc3\xb8")) == "a\udcffø"
+    assert decode_name(text_of(b"a\xff\xc3\xb8")) == "a\udcffø"
 
 
 @pytest.mark.parametrize("other", [b"\xfe", b"\\xff", "\U0010f7ff".encode(), "�".encode(), "ÿ".encode(), b""])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.records.offset_map import CHUNK_PIECES, Chunk, OffsetMap, Piece, appended, chunk_of, pieces_of
+from reconciler.records.offset_map import CHUNK_PIECES, Chunk, OffsetMap, Piece, append_pieces, chunk_of, pieces_of
 
 Records = list[tuple[int, int]]
 """Offsets of records in a source and in its copy."""
@@ -37,7 +37,7 @@ def mapped(batches: list[Records]) -> dict[int, Chunk]:
     last = Chunk()
     for batch in batches:
         sources, targets = (np.array([pair[side] for pair in batch], np.int64) for side in (0, 1))
-        for chunk in appended(last, pieces_of(sources, targets)):
+        for chunk in append_pieces(last, pieces_of(sources, targets)):
             ledger[chunk.number] = last = chunk_of(chunk.number, json.loads(json.dumps(chunk.document())))
     return ledger
 
@@ -94,7 +94,7 @@ def test_pieces_cover_the_records_and_no_two_could_be_one(copy: tuple[list[Recor
 def test_a_chunk_that_is_full_is_written_once_more_and_then_left_alone() -> None:
     last, rewritten = Chunk(), []
     for nth in range(3 * CHUNK_PIECES):
-        chunks = appended(last, [Piece(2 * nth, 3 * nth, 1)])
+        chunks = append_pieces(last, [Piece(2 * nth, 3 * nth, 1)])
         rewritten.append([chunk.number for chunk in chunks])
         last = chunks[-1]
     assert all(len(numbers) <= 2 for numbers in rewritten)
@@ -105,9 +105,9 @@ def test_a_chunk_that_is_full_is_written_once_more_and_then_left_alone() -> None
 
 def test_many_pieces_at_once_become_many_chunks() -> None:
     pieces = [Piece(2 * nth, 3 * nth, 1) for nth in range(2 * CHUNK_PIECES + 1)]
-    chunks = appended(Chunk(4), pieces)
+    chunks = append_pieces(Chunk(4), pieces)
     assert [(chunk.number, len(chunk.pieces)) for chunk in chunks] == [(4, CHUNK_PIECES), (5, CHUNK_PIECES), (6, 1)]
-    assert appended(chunks[-1], []) == []
+    assert append_pieces(chunks[-1], []) == []
 
 
 def test_a_chunk_of_the_longest_numbers_fits_into_a_record() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.diagnosis import read_remains
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
-from reconciler.state.repair import Choice, Repair, judge, mend
+from reconciler.state.repair import Repair, RepairChoice, judge, mend
 from reconciler.state.snapshots import read_snapshot
 from tests.state.leftovers import body, everything
 from tests.state.samples import SHOP
@@ -15,7 +15,7 @@ def look(
     store: MemoryStore, *, owner: Owner = SHOP, snapshot: str | None = None, without: str | None = None
 ) -> Repair | None:
     before = everything(store)
-    choice = Choice(snapshot=snapshot, without_run=without)
+    choice = RepairChoice(snapshot=snapshot, without_run=without)
     found = judge(store, read_remains(store), owner, choice, lineage="lineage-new")
     assert everything(store) == before
     return found

@@ -56,7 +56,7 @@ def plan_command(
     invocation = place.invocation()
     from reconciler.cli.reports import plan_outcome, reports
     from reconciler.cli.show import phases, say_saved, show_planned, warn_about
-    from reconciler.operations.plan import failing, plan
+    from reconciler.operations.plan import parse_failing, plan
 
     def found() -> PlanResult:
         with phases() as line_of_phases:
@@ -65,7 +65,7 @@ def plan_command(
     wanted_reports = reports(report, form, "plan", invocation, chosen.environment)
     with wanted_reports.errors():
         file = None if out is None else checked_output("--out", out, "a saved plan")
-        fails = failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
+        fails = parse_failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
         planned = found()
     verdict = planned.verdict(fails)
     wanted_reports.write(

@@ -122,12 +122,12 @@ def repair_command(
     from reconciler.cli.json.states_json import STATE_REPAIR
     from reconciler.cli.text.states_text import repair_text, repaired_text
     from reconciler.operations.state_edit import state_repair
-    from reconciler.state.repair import Choice
+    from reconciler.state.repair import RepairChoice
 
     def confirm(repair: Repair) -> bool:
         return approved(repair_text(repair), "Repair it like that?", yes=yes, form=form)
 
-    choice = Choice(snapshot=snapshot, without_run=without_run)
+    choice = RepairChoice(snapshot=snapshot, without_run=without_run)
     repaired = state_repair(place.invocation(), files.select(), choice, confirm=confirm)
     present(form, lambda: repaired_text(repaired), lambda: STATE_REPAIR.row(repaired))
 

@@ -10,7 +10,7 @@ from reconciler.cli.json.base import Form, document
 from reconciler.importers.base import NotImported
 from reconciler.operations.export import ExportResult
 from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
-from reconciler.operations.export_layout import LeftOut
+from reconciler.operations.export_layout import OmittedResource
 from reconciler.operations.imports import ImportResult
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart
 from reconciler.resources.mount import Recoverable
@@ -153,7 +153,7 @@ _RECOVERY: Final = Form(
 _PART: Final = Form(
     PartAge, (("name", _part_name), "part.entries", "part.bytes", "part.written_ms", "age_ms", "message=part.error")
 )
-_LEFT_OUT: Final = Form(LeftOut, ("place", "message=error", "error.hint"))
+_LEFT_OUT: Final = Form(OmittedResource, ("place", "message=error", "error.hint"))
 EXPORT: Final = document(
     "reconciler.export/1",
     ExportResult,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from reconciler.cli.json.base import Form, document
 from reconciler.cli.json.clusters_json import QUOTA, ActingAcl, acting
-from reconciler.operations.show import Arrow, ExplainedResource, Picture, Shown
+from reconciler.operations.show import Arrow, ExplainedResource, Picture, ResourceView
 from reconciler.planning.actions import Change
 from reconciler.planning.plan_rows import changes_of
 from reconciler.resources.inventory import Observed, Recorded
@@ -46,7 +46,7 @@ def _after(change: Change) -> Any:
     return change.after
 
 
-def _owner(shown: Shown) -> OwnerShown | None:
+def _owner(shown: ResourceView) -> OwnerShown | None:
     """Null: no workspace owns it, or such resources are shared."""
     return OwnerShown(**shown.owner.to_json(), ours=shown.is_ours) if shown.owner else None
 
@@ -74,7 +74,7 @@ MOVED: Final = Form(Change, ("path", ("before", _before), ("after", _after)))
 """A value that differs; null if it is unset."""
 RECORDED: Final = Form(Recorded, ("resource", "incarnation", "physical_name", "ownership", "protect", "run", "origins"))
 SHOWN: Final = Form(
-    Shown,
+    ResourceView,
     (
         "address",
         "source",
@@ -88,7 +88,7 @@ SHOWN: Final = Form(
 )
 SHOW: Final = document(
     "reconciler.show/1",
-    tuple[Shown, ...],
+    tuple[ResourceView, ...],
     ("resources=.", SHOWN),
     about="What is desired, recorded and observed.",
 )

@@ -20,7 +20,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.runtime.text import short_run, visible
 
 if TYPE_CHECKING:
-    from reconciler.operations.show import Arrow, ExplainedResource, Node, Picture, Shown
+    from reconciler.operations.show import Arrow, ExplainedResource, Node, Picture, ResourceView
     from reconciler.resources.inventory import Recorded, Resource
 
 
@@ -32,7 +32,7 @@ _MIRRORS: Final = "mirrorTopics"
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
-def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
+def show_text(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
     """Return one resource field by field, or a table of several."""
     if one:
         return [part for row in rows for part in shown_lines(row)]
@@ -54,7 +54,7 @@ def show_text(rows: Sequence[Shown], *, one: bool) -> list[Line]:
     return table(("address", "files", "state", "cluster", "declared in", "owner"), owned)
 
 
-def shown_lines(shown: Shown, origins: Mapping[str, str] | None = None) -> list[Line]:
+def shown_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
     """Return one resource; `origins` adds the source of each value."""
     sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
@@ -142,7 +142,7 @@ def _flatten(prefix: str, value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]
             yield path, inside
 
 
-def _is_different(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -> bool:
+def _is_different(path: str, shown: ResourceView, sides: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the cluster differs from files and state, or lacks a config or access rule.
 
     `sides`: files, state, cluster. A cluster need not report other fields.
@@ -157,7 +157,7 @@ def _is_different(path: str, shown: Shown, sides: Sequence[Mapping[str, Any]]) -
 
 
 def _field_cells(
-    path: str, shown: Shown, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None
+    path: str, shown: ResourceView, sides: Sequence[Mapping[str, Any]], origins: Mapping[str, str] | None
 ) -> list[str | Span]:
     differs = _is_different(path, shown, sides)
     cells: list[str | Span] = [path, *(_value_cell(path, side) for side in sides[:2])]
@@ -173,7 +173,7 @@ def _value_cell(path: str, side: Mapping[str, Any]) -> str:
     return value_text(path, side[path])
 
 
-def _fact_lines(shown: Shown) -> list[Line]:
+def _fact_lines(shown: ResourceView) -> list[Line]:
     facts = {
         "declared in": shown.source or "no file",
         "recorded": _recorded_text(shown.recorded) if shown.recorded else "not ours",
@@ -185,11 +185,11 @@ def _fact_lines(shown: Shown) -> list[Line]:
     return [line(Span(f"  {word:<13}", Tone.QUIET), text) for word, text in facts.items() if text]
 
 
-def _owner_name(shown: Shown) -> str:
+def _owner_name(shown: ResourceView) -> str:
     return "" if shown.owner is None else "this workspace" if shown.is_ours else str(shown.owner)
 
 
-def _observed_text(shown: Shown) -> str:
+def _observed_text(shown: ResourceView) -> str:
     if shown.hidden is not None:
         return f"there, but hidden: {shown.hidden.message}"
     if shown.unmounted is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.planning.orders import ReaddressOrder
     from reconciler.resources.address import Address
     from reconciler.resources.inventory import Recorded
-    from reconciler.state.repair import Doubt, ForgottenRun, Repair, UnlockResult
+    from reconciler.state.repair import ForgottenRun, Repair, UnlockResult, UnsettledWork
 
 
 _ORDINARY_AT_MOST: Final = 200
@@ -281,7 +281,7 @@ def unlocked_text(unlocked: UnlockResult) -> list[Line]:
     return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
 
 
-def _doubt_lines(doubt: Doubt) -> Iterator[Line]:
+def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
     if doubt.unreadable is not None:
         yield line(Span("In doubt: ", Tone.CHANGE), f"what run {short_run(doubt.run)} did. {doubt.unreadable.message}")
         yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")

@@ -15,7 +15,14 @@ from typing import Any, Final
 
 import orjson
 
-from reconciler.archives.objects import RESTORE_HINT, damaged, decoded, get_gzipped, put_gzipped, retry_missing
+from reconciler.archives.objects import (
+    RESTORE_HINT,
+    damaged_error,
+    decode_object,
+    get_gzipped,
+    put_gzipped,
+    retry_missing,
+)
 from reconciler.embedded.catalog.model import COMMIT, HEAD
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS, catalog_key, serial_of_catalog_key
@@ -92,7 +99,7 @@ def named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
     try:
         check_shape(held.value["tail"], [COMMIT])
     except TypeError as error:
-        raise damaged(store, CATALOG, str(error)) from error
+        raise damaged_error(store, CATALOG, str(error)) from error
     pieces = [held.value["snapshot"], *held.value["tail"]]
     return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
 
@@ -181,7 +188,7 @@ class CatalogRegister:
         catalog = held or self._read_again()
         if catalog is None:
             return Catalog()
-        return self._remember(decoded(self._store, CATALOG, catalog.value, self._fold))
+        return self._remember(decode_object(self._store, CATALOG, catalog.value, self._fold))
 
     def _read_again(self) -> RegisterSnapshot | None:
         """Read again if the register is missing; `None`: the cluster is new."""

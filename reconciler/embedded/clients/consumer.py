@@ -15,7 +15,7 @@ from reconciler.embedded.clients.topic_log import EmbeddedLog
 from reconciler.embedded.segments.groups import Place
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange
-from reconciler.records.schema import decoded, matching
+from reconciler.records.schema import decode_name, match_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +132,7 @@ def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record
 
 
 def _record(row: dict[str, Any]) -> Record:
-    headers = tuple((decoded(header["key"]), header["value"]) for header in row["headers"])
+    headers = tuple((decode_name(header["key"]), header["value"]) for header in row["headers"])
     return Record(row["partition"], row["offset"], row["timestamp_ms"], row["key"], row["value"], headers)
 
 
@@ -387,7 +387,7 @@ class Subscription:
                 "topics and pattern are both missing, or both set", hint="Give topics, or a pattern over full names."
             )
         if pattern is not None:
-            matching(pattern, [])
+            match_names(pattern, [])
         return cls(names, pattern)
 
     def topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
@@ -399,4 +399,4 @@ class Subscription:
         """
         if self.pattern is None:
             return {name: topic_named(catalog, name) for name in sorted(self.names)}
-        return {name: catalog.topics[name] for name in matching(self.pattern, sorted(catalog.topics))}
+        return {name: catalog.topics[name] for name in match_names(self.pattern, sorted(catalog.topics))}

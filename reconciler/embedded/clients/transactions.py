@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from reconciler.archives.objects import decoded
+from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import topic_with_id
 from reconciler.embedded.clients.sequences import Delivery, Identity, remembering
@@ -208,7 +208,7 @@ def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transac
 
 def transaction_of(register: Register, held: RegisterSnapshot) -> Transaction:
     """Parse a transaction."""
-    return decoded(register.store, register.key, held.value, Transaction.from_json)
+    return decode_object(register.store, register.key, held.value, Transaction.from_json)
 
 
 def finish_transactions(store: ObjectStore, catalog: CatalogRegister, now_ms: int) -> int:

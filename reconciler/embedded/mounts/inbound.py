@@ -24,7 +24,7 @@ from reconciler.archives.ownership import (
     settle_topic,
     unclaim_topic,
 )
-from reconciler.archives.recoverable import located, whole_partitions_of
+from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
 from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over
 from reconciler.embedded.catalog.migration_tables import LOGGER, MountedTopic, ask, create_mounted, drop_topics, follow
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
@@ -152,7 +152,7 @@ class Inbound:
         return is_ours
 
     def _read_source(self, topic: MigrantEntry) -> TopicManifest:
-        return located(self.means.storage, TopicLocation.parse(topic.location))
+        return find_topic_at(self.means.storage, TopicLocation.parse(topic.location))
 
     def _make(self, topic: MigrantEntry) -> MountedTopic:
         source, means = self._read_source(topic), self.means

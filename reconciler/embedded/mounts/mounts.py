@@ -22,7 +22,7 @@ from reconciler.archives.ownership import (
     read_ownership,
     sound_ownerships,
 )
-from reconciler.archives.recoverable import located
+from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.commits import GroupedCatalog
@@ -138,7 +138,7 @@ class Mounts:
             OwnershipLostError: It is not detached; the message names its owner.
         """
         storage = self._storage()
-        location = located(storage, TopicLocation.parse(mount.location)).location
+        location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
         check_claimable(location, read_ownership(storage, location), None)
         return MigrantEntry(mount.name, self.cluster.fresh_id(), str(location), mount.mounting)
 

@@ -16,7 +16,7 @@ from reconciler.archives.keys import copied_segment_key, index_key, location_pre
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import all_entries
-from reconciler.archives.recoverable import check_named, located, location_named, recoverable
+from reconciler.archives.recoverable import check_named, check_recoverable, find_topic_at, location_named
 from reconciler.archives.topic_manifest import CommittedOffset, write_topic_manifest
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
@@ -291,7 +291,7 @@ class Recoveries:
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
         if tiering is None:
             raise UserError(f"topic {full_name} recovers and is not tiered", hint="Delete it, and recover it again.")
-        source = located(remote.storage, TopicLocation.parse(location))
+        source = find_topic_at(remote.storage, TopicLocation.parse(location))
         partitions = min(source.partitions, topic.partitions)  # The source may have grown since.
         recovery = Recovery(
             self.store,
@@ -391,7 +391,7 @@ def recover_topic(
         message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
         raise UserError(message, hint="Open the cluster with its object storage.")
     where = location_named(storage, full_name) if location is None else TopicLocation.parse(location)
-    source = recoverable(storage, where, cluster.cluster_id)
+    source = check_recoverable(storage, where, cluster.cluster_id)
     shape = TopicShape(partitions=source.partitions, replication_factor=source.replication_factor, configs=configs)
 
     def decide(draft: Draft) -> None:

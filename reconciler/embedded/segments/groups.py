@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from reconciler.archives.objects import decoded
+from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, check_served, is_closed
 from reconciler.embedded.catalog.tiering_state import hides_remote
@@ -299,7 +299,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
 
 def group_of(register: Register, held: RegisterSnapshot | None) -> Group:
     """Parse a group's register; an unwritten one is an empty group."""
-    return Group() if held is None else decoded(register.store, register.key, held.value, Group.from_json)
+    return Group() if held is None else decode_object(register.store, register.key, held.value, Group.from_json)
 
 
 def bounds_at(store: ObjectStore, place: Place) -> Bounds:

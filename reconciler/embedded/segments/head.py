@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged, decoded, retry_missing
+from reconciler.archives.objects import damaged_error, decode_object, retry_missing
 from reconciler.archives.pages import entries_page, pages_page
 from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, partition_of_head
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
@@ -202,7 +202,7 @@ def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
     wrong = next(_contradictions(head), None)
     if wrong is not None:
         topic_id, partition = partition_of_head(key)
-        raise damaged(
+        raise damaged_error(
             store, key, f"the head of partition {partition} of topic id {topic_id} contradicts itself: {wrong}"
         )
     return head
@@ -210,7 +210,7 @@ def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
 
 def head_as_kept(store: ObjectStore, key: str, document: Json) -> Head:
     """Parse a head without checks, for repair and deletion."""
-    return decoded(store, key, document, Head.from_json)
+    return decode_object(store, key, document, Head.from_json)
 
 
 def _contradictions(head: Head) -> Iterator[str]:

@@ -27,7 +27,7 @@ from reconciler.archives.keys import (
     cluster_metadata_prefix,
     metadata_part_key,
 )
-from reconciler.archives.objects import MALFORMED, damaged, gzipped
+from reconciler.archives.objects import MALFORMED, damaged_error, gzip_value
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.model import COMMIT, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
@@ -80,7 +80,7 @@ def read_cluster_metadata(storage: ObjectStore, cluster_id: str) -> EmbeddedMeta
         try:
             catalog = catalog.after({**commit, "tables": {TABLES[name]: table}})
         except MALFORMED as error:
-            lost[name] = damaged(storage, stored.parts[name].key, f"{type(error).__name__}: {error}")
+            lost[name] = damaged_error(storage, stored.parts[name].key, f"{type(error).__name__}: {error}")
         except UserError as error:
             lost[name] = error
     rest = stored.cluster_id, stored.serial, stored.revision, stored.parts, stored.tables, stored.groups
@@ -154,7 +154,7 @@ class MetadataKeeper:
     def _write_changed(self, contents: Mapping[str, Json], before: Mapping[str, KeptPart]) -> dict[str, KeptPart]:
         written: dict[str, KeptPart] = {}
         for name, content in contents.items():
-            body, sha256 = gzipped({"format": PART_FORMAT, "part": name, "content": content})
+            body, sha256 = gzip_value({"format": PART_FORMAT, "part": name, "content": content})
             if name not in before or before[name].sha256 != sha256:
                 self.may_go_on()
                 key = metadata_part_key(self.cluster_id, name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.recoverable import located
+from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import entries_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def followable(storage: ObjectStore, location: TopicLocation) -> Recoverable:
     """Return the topic at a location, for a replica; one GET."""
-    topic = located(storage, location)
+    topic = find_topic_at(storage, location)
     return Recoverable(str(topic.location), topic.name, topic.partitions)
 
 

@@ -31,7 +31,7 @@ from reconciler.records.files import (
 )
 from reconciler.records.json_lines import Fields
 from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange, TopicLog, isolation_of
-from reconciler.records.schema import BadTimeError, matching, to_milliseconds
+from reconciler.records.schema import BadTimeError, match_names, to_milliseconds
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 @contextmanager
-def opened(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[BinaryIO]:
+def open_output(cwd: Path, options: ConsumeOptions, stdout: BinaryIO) -> Iterator[BinaryIO]:
     """Open the output, exclusively if it is a file."""
     if options.output is None:
         yield stdout
@@ -182,7 +182,7 @@ class MatchingTopics:
             for address, topic in observed.items()
             if kind_of(address) in {"topic", "mirror"} and not topic.is_internal and topic.hidden is None
         }
-        return {name: self._log(name, incarnations[name]) for name in matching(self.regex, sorted(incarnations))}
+        return {name: self._log(name, incarnations[name]) for name in match_names(self.regex, sorted(incarnations))}
 
     def _log(self, full_name: str, incarnation: str | None) -> TopicLog:
         which = (full_name, incarnation)
@@ -412,7 +412,7 @@ def consume(
     site = reach.site()
     source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
-    with named, opened(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
+    with named, open_output(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
         progress = _open_progress(reach, site, source, options, stream)
         reading = TopicReader(source, options, progress, stop, site.invocation.warn)
         records = write_output(reading.batches(), stream, form=form)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Workspace
 
 
-class Base(NamedTuple):
+class PullRequestBase(NamedTuple):
     """The base of a pull request, checked out separately."""
 
     root: Path
@@ -50,7 +50,7 @@ def no_changes(_folder: Path, _beside: Sequence[Path], _revision: str) -> tuple[
     return ()
 
 
-def no_base(_folder: Path) -> Base | None:
+def no_base(_folder: Path) -> PullRequestBase | None:
     """Return `None`: no pull request."""
     return None
 
@@ -88,7 +88,7 @@ class Invocation:
     """Whether a commit is an ancestor of another; `None`: git cannot tell."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes
     """Files below a folder, and files next to it, changed since a revision."""
-    base_files: Callable[[Path], Base | None] = no_base
+    base_files: Callable[[Path], PullRequestBase | None] = no_base
     """A pull request's base for a folder; `None`: no pull request."""
     read_limit: Callable[[Path], Path | None] = no_limit
     """In a pull request, the folder that files may not refer out of."""

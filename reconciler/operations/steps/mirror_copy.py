@@ -104,7 +104,7 @@ class Copier:
 
     def _open_flow(self, wanted: MirrorToCopy) -> Flow:
         from reconciler.jobs.flows import Flow
-        from reconciler.jobs.progress import unseen
+        from reconciler.jobs.progress import ignore_progress
 
         mirror = wanted.mirror
         above = provider_named(self.providers, mirror.source_cluster)
@@ -124,7 +124,7 @@ class Copier:
             wanted.only,
             wanted.until,
             lambda: is_still(below, mirror),
-            wanted.progress or unseen,
+            wanted.progress or ignore_progress,
         )
 
     def _begin(self, provider: Provider, mirror: MirrorSeen, log: TopicLog) -> None:

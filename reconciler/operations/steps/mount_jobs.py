@@ -457,14 +457,14 @@ class Mount(_MountRun):
 
     def _set_group_offsets(self, move: MountJob, manifest: TopicManifest) -> None:
         """Offsets are translated by the offset map."""
-        from reconciler.jobs.archive import translated
+        from reconciler.jobs.archive import map_group_offsets
 
         maps, groups = self.means.by_jobs.maps(move), groups_of(self.means.provider)
         offsets_by_group = {
             group: {number: committed.offset for number, committed in offsets.items()}
             for group, offsets in manifest.groups.items()
         }
-        wanted = translated(
+        wanted = map_group_offsets(
             offsets_by_group, lambda number, offset: maps[number].target_of(offset) if number in maps else None
         )
         for group, offsets in wanted.items():

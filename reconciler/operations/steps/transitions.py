@@ -207,7 +207,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     theirs, maps = links_of(other).positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
     if maps is None:
         return agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
-    from reconciler.jobs.ordered import agreed_by_maps  # noqa: PLC0415 - imports Arrow
+    from reconciler.jobs.ordered import find_agreed_ends_by_map  # noqa: PLC0415 - imports Arrow
 
     logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
     bounds = logs[0].bounds(), logs[1].bounds()
@@ -218,7 +218,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
             ends[foreign_range.partition] = min(
                 ends[foreign_range.partition], maps[foreign_range.partition].source_of(foreign_range.start)
             )
-    return {**ends, **agreed_by_maps(logs, bounds, maps, {number: at for number, at in ends.items() if at})}
+    return {**ends, **find_agreed_ends_by_map(logs, bounds, maps, {number: at for number, at in ends.items() if at})}
 
 
 def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:

@@ -27,7 +27,7 @@ from reconciler.resources.configs import SECRET_REFERENCE
 
 if TYPE_CHECKING:
     from reconciler.manifests.overlays import Variables
-    from reconciler.operations.steps.invocation import Base, Invocation, Select
+    from reconciler.operations.steps.invocation import Invocation, PullRequestBase, Select
     from reconciler.resources.workspace import Guards
 
 
@@ -80,7 +80,7 @@ class Trust:
         self._check_location("reconciler.yaml: spec.state", "state", self.loaded.workspace.spec.state)
 
     @cached_property
-    def _base(self) -> Base | None:
+    def _base(self) -> PullRequestBase | None:
         return self.invocation.base_files(self.loaded.folder)
 
     @property

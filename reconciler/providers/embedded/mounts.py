@@ -20,7 +20,7 @@ from reconciler.archives.ownership import (
     ownerships,
     read_ownership,
 )
-from reconciler.archives.recoverable import located, whole_partitions_of
+from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.migration_tables import INBOUND, ask, begin_mount, begin_unmount
@@ -404,7 +404,7 @@ class Migrations:
     def _check_mountable(
         storage: ObjectStore, cluster_id: str, claim: str, topic: MigrantEntry, state: MigrationState
     ) -> None:
-        remote_topic = located(storage, TopicLocation.parse(topic.location))
+        remote_topic = find_topic_at(storage, TopicLocation.parse(topic.location))
         check_claimable(remote_topic.location, read_ownership(storage, remote_topic.location), cluster_id, claim)
         if state is _S.EXECUTING:
             whole_partitions_of(storage, remote_topic)

@@ -10,7 +10,7 @@ from reconciler.archives.cluster_metadata import GroupOffsets, kept_clusters, ke
 from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState, ownerships
-from reconciler.archives.recoverable import location_named, manifests_in, recoverable
+from reconciler.archives.recoverable import check_recoverable, location_named, manifests_in
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import Permissions, entries_of
 from reconciler.embedded.catalog.tiering_state import location_of
@@ -100,7 +100,7 @@ def look_up_sources(
                 return no_storage()
             name = full_name_of(address)
             where = location_named(storage, name) if location is None else TopicLocation.parse(location)
-            source = recoverable(storage, where, cluster_id)
+            source = check_recoverable(storage, where, cluster_id)
             return source if kind_of(address) == "mounting" else _with_groups(source, storage)
         except UserError as error:
             return error
@@ -146,7 +146,7 @@ def list_archived(
             if manifest is None and count:
                 raise _missing_description(storage, place, count)
             if manifest is not None:
-                yield place, recoverable(storage, manifest.location, None)
+                yield place, check_recoverable(storage, manifest.location, None)
         except UserError as error:
             yield place, error
     yield from mounted.items()

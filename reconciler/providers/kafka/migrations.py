@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.archive import Archive, give_back
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.recoverable import location_named, recoverable
+from reconciler.archives.recoverable import check_recoverable, location_named
 from reconciler.errors import NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
@@ -298,7 +298,7 @@ class Mountings:
                     return no_storage()
                 name = full_name_of(address)
                 where = location_named(self.storage, name) if location is None else TopicLocation.parse(location)
-                return recoverable(self.storage, where, own_id)
+                return check_recoverable(self.storage, where, own_id)
             except UserError as error:
                 return error
 

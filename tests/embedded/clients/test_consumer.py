@@ -14,7 +14,7 @@ from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import cleanup_policy, raise_start
 from reconciler.errors import InvalidNamespaceError, MissingObjectError, NotAuthorizedError, UserError
-from reconciler.records.schema import matching
+from reconciler.records.schema import match_names
 from tests.embedded.links.linked import archived, cut, joined, mirror_more, truncate
 from tests.embedded.maintenance.tiny_segments import TOPIC, held
 from tests.embedded.samples import cluster_in, values
@@ -295,7 +295,7 @@ def test_a_pattern_made_before_namespaces_can_match_a_later_one(cluster: Embedde
     ],
 )
 def test_a_pattern_must_match_the_whole_name(pattern: str, found: list[str]) -> None:
-    assert matching(pattern, ["a.b:orders", "orders", "x-orders"]) == found
+    assert match_names(pattern, ["a.b:orders", "orders", "x-orders"]) == found
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from reconciler.embedded.restore_cut import truncate_topic
 from reconciler.embedded.segments.head import Partition
 from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
 from reconciler.embedded.tiered.remote_retention import evict
-from reconciler.jobs.flows import missing
+from reconciler.jobs.flows import missing_ranges
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.transitions import Driver
@@ -132,7 +132,7 @@ class Linked:
         source = self.cluster(mirror.source_cluster).log(mirror.source)
         bounds = source.bounds()
         sink = self.cluster(mirror.cluster).sink(mirror.name).following(SourceSeen(source.topic_id, bounds))
-        for partition, offsets in missing(bounds, sink.ends(), ends).items():
+        for partition, offsets in missing_ranges(bounds, sink.ends(), ends).items():
             sink.publish([sink.stage_copy(partition, source, offsets)])
         sink.complete()
 

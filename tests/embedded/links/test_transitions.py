@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from reconciler.errors import IncompleteError, RetryableError, UserError
-from reconciler.jobs.flows import missing
+from reconciler.jobs.flows import missing_ranges
 from reconciler.providers.embedded.links import EmbeddedLinks
 from reconciler.records.log import SourceSeen
 from reconciler.resources.mirrors import Operation, Position
@@ -580,7 +580,9 @@ def test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the
     source = linked.west.log(ORDERS)
     bounds = source.bounds()
     sink = linked.east.sink(ORDERS).following(SourceSeen(source.topic_id, bounds))
-    staged = [sink.stage_copy(number, source, offsets) for number, offsets in missing(bounds, sink.ends()).items()]
+    staged = [
+        sink.stage_copy(number, source, offsets) for number, offsets in missing_ranges(bounds, sink.ends()).items()
+    ]
 
     fail_over(linked, "east")
     linked.driver().restore("west", ORDERS)

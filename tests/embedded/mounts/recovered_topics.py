@@ -11,7 +11,7 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
 from reconciler.archives.pages import all_entries
-from reconciler.archives.recoverable import recoverable
+from reconciler.archives.recoverable import check_recoverable
 from reconciler.archives.topic_manifest import write_topic_manifest
 from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
@@ -81,7 +81,7 @@ def another(
 def begun(storage: ObjectStore, location: str, store: ObjectStore | None = None, **configs: str) -> EmbeddedCluster:
     """Return another cluster that has said it recovers the topic, and done no more."""
     cluster = another(storage, store)
-    found = recoverable(storage, TopicLocation.parse(location), cluster.cluster_id)
+    found = check_recoverable(storage, TopicLocation.parse(location), cluster.cluster_id)
     shape = TopicShape(partitions=found.partitions, configs=configs)
     cluster.catalog.commit(
         lambda draft: recover_topic(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.recoverable import located
+from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.topic_manifest import CommittedOffset, hand_over
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
@@ -330,7 +330,7 @@ def test_a_group_of_another_platform_whose_name_none_can_have_here_stays_with_th
     assert bucket.east.groups.names() == ["billing"]
     assert "a name that none can have here" in caplog.text
     bucket.unmounted(cluster="east")
-    kept = located(bucket.storage, place).groups
+    kept = find_topic_at(bucket.storage, place).groups
     assert {group: offsets[0].offset for group, offsets in kept.items()} == {"": 1, "読" * 28: 2, "billing": 3}
 
 
@@ -445,7 +445,7 @@ def test_an_alias_is_forgotten_at_the_next_unmount_also_in_another_namespace(buc
     assert bucket.unmounted("archive:clicks-2025", "east") == location
     (found,) = bucket.west.mounts.mountable()
     assert str(found.location) == location
-    assert located(bucket.storage, found.location).name == CLICKS
+    assert find_topic_at(bucket.storage, found.location).name == CLICKS
     bucket.mounted(location, cluster="west")
     assert len(bucket.values()) == 3
 

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.recoverable import recoverable
+from reconciler.archives.recoverable import check_recoverable
 from reconciler.embedded.catalog.model import QuotaEntry
 from reconciler.embedded.mounts.mounts import Mount, Mounts, drive_or_undo
 from reconciler.errors import (
@@ -694,7 +694,7 @@ def test_a_topic_manifest_with_impossible_partitions_is_refused(bucket: Bucket, 
     changed(bucket, lambda kept: kept.update(partitions=partitions))
     assert mount_and_cancel(bucket, location).hint
     with pytest.raises(UserError, match="cannot be read: it says that the topic has"):
-        recoverable(bucket.storage, TopicLocation.parse(location), None)  # It would look for each of them.
+        check_recoverable(bucket.storage, TopicLocation.parse(location), None)  # It would look for each of them.
 
 
 def changed(bucket: Bucket, change: Callable[[dict[str, Any]], object]) -> None:

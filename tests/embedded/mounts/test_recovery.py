@@ -14,7 +14,7 @@ import pytest
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestSwap, RemotePartition
 from reconciler.archives.pages import all_entries
-from reconciler.archives.recoverable import recoverable
+from reconciler.archives.recoverable import check_recoverable
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.mounts.mounts import Mount
@@ -565,6 +565,6 @@ def test_what_retention_of_the_source_takes_meanwhile_is_not_lost() -> None:
                 drop_first(west, 1)
             return super().list(prefix)
 
-    found = recoverable(Expiring(storage), TopicLocation.parse(location_in(west)), OTHER_ID)
+    found = check_recoverable(Expiring(storage), TopicLocation.parse(location_in(west)), OTHER_ID)
     assert gone
     assert found.ends == {0: (4, 12)}

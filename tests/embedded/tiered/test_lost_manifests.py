@@ -12,7 +12,7 @@ from reconciler.archives.archive import release
 from reconciler.archives.keys import mountable_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState
-from reconciler.archives.recoverable import located
+from reconciler.archives.recoverable import find_topic_at
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.maintenance.passes import scrub
@@ -259,6 +259,6 @@ def test_a_detached_topic_without_topic_json_says_which_object_is_missing(bucket
     lost = topic_manifest_key(place.cluster_id, place.revision)
     bucket.storage.delete([lost])
     with pytest.raises(UserError, match="there is no topic at") as refused:
-        located(bucket.storage, place)
+        find_topic_at(bucket.storage, place)
     assert refused.value.message.endswith(f": {lost} is not there")
     assert "restore that object" in refused.value.hint

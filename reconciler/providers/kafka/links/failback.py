@@ -28,7 +28,7 @@ from reconciler.providers.kafka.links.link_groups import protect
 from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.providers.kafka.translate import own_values
-from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended
+from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces
 from reconciler.resources.measures import UndeletableError, check_approved, diverged_error
 from reconciler.resources.mirrors import (
     REVERSALS,
@@ -330,7 +330,7 @@ def _partition_entries(
     place: tuple[str, str, int], pieces: tuple[Piece, ...], source_topic_id: str, bounds: Bounds
 ) -> dict[Key, Mapping[str, Any]]:
     topic, topic_id, number = place
-    chunks = appended(Chunk(), pieces)
+    chunks = append_pieces(Chunk(), pieces)
     through = pieces[-1].source_end if pieces else bounds.start
     progress = {
         "through": through,

@@ -19,7 +19,7 @@ from reconciler.providers.kafka.ledger import (
     progress_key,
 )
 from reconciler.records.log import Bounds, SinkPosition
-from reconciler.records.offset_map import Chunk, OffsetMap, Piece, appended, chunk_of
+from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces, chunk_of
 
 _NOTHING: Final = Chunk()
 _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
@@ -81,7 +81,7 @@ def advanced(
     before: Progress, through: int, pieces: Iterable[Piece], source: SourceSnapshot
 ) -> tuple[Progress, Sequence[Chunk]]:
     """Return the progress after a transaction, and the chunks of the map to write."""
-    chunks = appended(before.last, pieces)
+    chunks = append_pieces(before.last, pieces)
     last = chunks[-1] if chunks else before.last
     epochs = source.epochs_below(through)
     commits = None if before.commits is None else before.commits + bool(chunks)

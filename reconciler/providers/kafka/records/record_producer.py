@@ -16,7 +16,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.faults import translate_error
 from reconciler.providers.kafka.records.columns import contents_of, headers_of
 from reconciler.providers.kafka.security import reveal_secrets
-from reconciler.records.hashes import Spread, check_there, partitions_of
+from reconciler.records.hashes import Spread, check_partitions, partitions_of
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import has_marks, has_nul
 
@@ -225,10 +225,10 @@ class KafkaProducer:
         if partitions.null_count == len(partitions):
             return
         try:
-            check_there(partitions, self._count())
+            check_partitions(partitions, self._count())
         except UserError:
             self._partitions = 0
-            check_there(partitions, self._count())
+            check_partitions(partitions, self._count())
 
     def _count(self) -> int:
         if not self._partitions:
