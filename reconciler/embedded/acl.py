@@ -1,4 +1,4 @@
-"""Access control of embedded clusters: rules, decisions and refusals (KIP-37)."""
+"""Access control of embedded clusters (KIP-37)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources. A namespace is covered by topic rules that cover everything in it."""
+    """Kinds of resources; topic rules for everything in a namespace cover the namespace."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -65,7 +65,7 @@ _KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
     Kind.TRANSACTIONAL_ID: "TransactionalIdAuthorizationException",
     Kind.NAMESPACE: "TopicAuthorizationException",
 }
-"""Kafka's exception names."""
+"""Kafka's exceptions."""
 
 _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "",
@@ -78,7 +78,7 @@ _RULE_RESOURCES: Final[Mapping[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A tier or a topic that may have rules; `name` is the resource relative to it."""
+    """A tier or topic that may have rules; `name` is the resource relative to it."""
 
     label: str
     rules: tuple[AclEntry, ...]
@@ -97,16 +97,15 @@ class Verdict:
     rule: AclEntry | None = None
     position: int = 0
     nearest: Level | None = None
-    """Where a rule for this resource would go: the topic, else the nearest existing tier."""
+    """Where a rule for this resource belongs: the topic, else the nearest existing tier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Permissions of one principal from one host; without a principal, the super user with all rights.
+    """Permissions of one principal from one host; without a principal, the super user.
 
-    Rules of tiers apply first, outermost first, then the topic's. On each level a matching denial ends the check;
-    allow
-    rules add up. Without any rule on these levels everyone may; otherwise only allowed principals (KIP-37).
+    Rules of tiers apply first, outermost first, then the topic's. A matching denial ends the check; allow rules add up.
+    Without any rule on these levels everyone may; otherwise only allowed principals (KIP-37).
     """
 
     principal: str | None = None
@@ -138,7 +137,7 @@ class Permissions:
         return self.principal is None or self.verdict(catalog, operation, kind, name).is_allowed
 
     def check(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> None:
-        """Reject an operation that is not allowed; the error does not reveal whether the resource exists.
+        """Reject an operation that is not allowed, without revealing whether the resource exists.
 
         Raises:
             NotAuthorizedError: Names principal, operation, resource, and the denying rule.
@@ -153,11 +152,7 @@ class Permissions:
         raise refused(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
-        """Reject operations on the whole cluster for principals; `what` completes "may not".
-
-        Raises:
-            NotAuthorizedError: A principal acts.
-        """
+        """Reject operations on the whole cluster for principals; `what` completes "may not"."""
         if self.principal is not None:
             raise not_the_super_user(self, what)
 
@@ -200,11 +195,7 @@ SUPER_USER: Final = Permissions()
 
 
 def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
-    """Reject the deletion of a namespace if anything in it may not be deleted.
-
-    Raises:
-        NotAuthorizedError: Names the first, outermost first.
-    """
+    """Reject the deletion of a namespace if anything in it may not be deleted; names the first, outermost first."""
     if who.is_super_user:
         return
     below = f"{namespace}:"
@@ -216,11 +207,7 @@ def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
 
 
 def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Reject a principal that may not append to a topic; mirrors are written by their link, as super user.
-
-    Raises:
-        NotAuthorizedError: It may not.
-    """
+    """Reject a principal that may not append to a topic; only its link, as super user, writes to a mirror."""
     who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
     if topic is not None:
@@ -232,8 +219,8 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
 
 
 def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
-    """Yield the levels with rules, in order: existing tiers, outermost first, then the topic."""
-    # Everything in a namespace is named below `<namespace>:`, so a rule that matches that covers all of it.
+    """Yield the levels with rules: existing tiers, outermost first, then the topic."""
+    # A namespace's contents are named below `<namespace>:`, so a rule that matches that covers all.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
     for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)
@@ -270,7 +257,7 @@ def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: V
 
 
 def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level | None) -> str:
-    """Return a hint with the narrowest rule that allows the operation, and its place."""
+    """Suggest the narrowest rule that allows the operation, and its place."""
     if nearest is None:
         return ""
     is_tier = kind is not Kind.NAMESPACE and nearest.label.startswith("namespace ")
@@ -288,7 +275,7 @@ def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
 
 
 def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
-    """Return the error for an operation on all topics of a group, some of them hidden; it names none."""
+    """Return the error for an operation on all topics of a group; it names none, since some are hidden."""
     return NotAuthorizedError(
         f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
         hint="Name one topic that may be read (--topic), or use a principal that may read all of them.",
@@ -315,7 +302,7 @@ _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 
 def entries_of(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
-    """Return the catalog's form of rules: rules that differ only in operations merged, sorted by path."""
+    """Return rules in catalog form, sorted by path; those that differ only in operations are merged."""
     return _to_entries(rule_fields(rules))
 
 
@@ -332,7 +319,7 @@ def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
 
 
 def changed_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
-    """Return rules with some set, by path, and some (`None`) removed."""
+    """Return rules with some set and some (`None`) removed, by path."""
     merged: dict[str, tuple[str, ...] | None] = {**rule_fields(namespace_rules(entries)), **changes}
     return _to_entries({path: operations for path, operations in merged.items() if operations is not None})
 

@@ -68,7 +68,7 @@ class Admin:
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> None:
-        """Create with `open` or `create`. `storage` is the object storage of its remote tier."""
+        """Create with `open` or `create`; `storage` is its object storage."""
         self.store = store
         self.storage = storage
         self.cluster_id = cluster_id
@@ -77,9 +77,9 @@ class Admin:
         self.catalog = CatalogRegister(store)
         self._heads = RecentHeads()
         self.cache_folder: str | None = None
-        """Default cache folder for remote reads; an absolute path."""
+        """Absolute path of the default cache folder for remote reads."""
         self.permissions = SUPER_USER
-        """Permissions of the caller: `cluster.permissions.check(catalog, operation, kind, full name)`."""
+        """Of the caller: `cluster.permissions.check(catalog, operation, kind, full name)`."""
 
     @property
     def context(self) -> ClusterContext:
@@ -105,11 +105,7 @@ class Admin:
         return self._new_id()
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
-        """Set cluster properties (`None`: default), and bind the cluster to its object storage.
-
-        Raises:
-            remote tier.
-        """
+        """Set cluster properties (`None`: default), and bind the cluster to its object storage."""
         self.permissions.check_super_user("change the cluster")
         storage_id = None if self.storage is None else create_storage(self.storage, self._new_id)
 
@@ -128,28 +124,28 @@ class Admin:
         quotas: QuotaEntry | None = None,
         kms_key_id: str | None = None,
     ) -> None:
-        """Create a namespace and its missing tiers; everything below inherits `configs` and the KMS key."""
+        """Create a namespace with missing tiers; everything below inherits `configs` and the KMS key."""
         self._check_key(kms_key_id)
         entry = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
         self._commit(lambda draft: create_namespace(draft, name, entry), (Operation.CREATE, Kind.NAMESPACE, name))
 
     def alter_namespace(self, name: str, configs: Mapping[str, str | None]) -> None:
-        """Set configs of a namespace (`None`: remove). Tiering that is switched off is off on return (KIP-950)."""
+        """Set or (`None`) remove a namespace's configs. Tiering that is switched off is off on return (KIP-950)."""
         self._commit_and_disable(
             lambda draft: alter_namespace(draft, name, configs), (Operation.ALTER_CONFIGS, Kind.NAMESPACE, name)
         )
 
     def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
-        """Set or (`None`) remove the quotas of a namespace, which every commit enforces."""
+        """Set or (`None`) remove a namespace's quotas, which every commit enforces."""
         self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
-        """Set or (`None`) remove the KMS key of a namespace; `finish_rewrites` re-encrypts existing objects."""
+        """Set or (`None`) remove a namespace's KMS key; `finish_rewrites` re-encrypts existing objects."""
         self._check_key(kms_key_id)
         self._commit(lambda draft: encrypt_namespace(draft, name, kms_key_id), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def set_namespace_acls(self, name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace the access rules of a namespace; everything below inherits them."""
+        """Replace a namespace's access rules; everything below inherits them."""
         rules = tuple(acls)
         self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
 
@@ -182,7 +178,7 @@ class Admin:
     def alter_topic(
         self, full_name: str, configs: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Set configs of a topic (`None`: inherit) and add partitions. Tiering that goes off is off on return."""
+        """Set a topic's configs (`None`: inherit) and add partitions. Tiering that is switched off is off on return."""
         needed = [] if partitions is None else [(Operation.ALTER, Kind.TOPIC, full_name)]
         if configs or not needed:
             needed.append((Operation.ALTER_CONFIGS, Kind.TOPIC, full_name))
@@ -191,7 +187,7 @@ class Admin:
         )
 
     def set_topic_acls(self, full_name: str, acls: Iterable[AclEntry]) -> None:
-        """Replace the access rules of a topic; those of its tiers also apply."""
+        """Replace a topic's access rules; those of its tiers also apply."""
         rules = tuple(acls)
         self._commit(lambda draft: set_topic_acls(draft, full_name, rules), (Operation.ALTER, Kind.TOPIC, full_name))
 
@@ -226,7 +222,7 @@ class Admin:
         """Return a topic.
 
         Raises:
-            NotAuthorizedError: The caller may not describe it, whether it exists or not.
+            NotAuthorizedError: The caller may not describe it, existing or not.
         """
         return self.context.topic(full_name)
 
@@ -238,7 +234,7 @@ class Admin:
         return effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
-        """Create a link whose destination is this cluster; only the super user may."""
+        """Create a link to this cluster; only the super user may."""
         self.permissions.check_super_user(f"create link {name}")
         self.catalog.commit(lambda draft: create_link(draft, name, entry))
 
@@ -254,7 +250,7 @@ class Admin:
         self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
     def follow_source(self, full_name: str, source: SourceTopic) -> None:
-        """Update a mirror's partitions and synced configs from its source; commits only changes."""
+        """Update a mirror's partitions and synced configs from its source, if they changed."""
         self.permissions.check_super_user(f"write to mirror {full_name}")
         self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
 

@@ -80,9 +80,6 @@ class EmbeddedCluster(Admin):
         """Return the cluster for one principal with its access rules; `None` is the super user.
 
         Without a host, only rules for all hosts apply.
-
-        Raises:
-            UserError: The name is invalid.
         """
         cluster = copy(self)
         cluster.permissions = Permissions.of(principal, host)
@@ -97,11 +94,10 @@ class EmbeddedCluster(Admin):
     def recover_topic(
         self, full_name: str, location: str | None = None, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic from a location in object storage, and return once it is complete.
+        """Create a topic from a location in object storage; return once it is complete.
 
-        Without a location: from the only location with that topic name (`remote.recovery`). `configs` override
-        the
-        stored ones. The source stays unchanged.
+        Without a location: the only one with that topic name (`remote.recovery`). `configs` override the stored ones.
+        The source stays unchanged.
 
         Raises:
             InvalidNamespaceError: Its namespace does not exist.
@@ -118,11 +114,9 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics in recovery, by full name.
+        """Finish the wanted topics in recovery, by full name; return, by topic id, each error, `None` if it is done.
 
         `may_go_on` is called before each copy, from any thread, and may raise; `copied` after each segment.
-        Return, by
-        topic id, the error of each, `None` if it is done.
         """
         from reconciler.embedded.mounts.recovery import Recoveries
 
@@ -167,7 +161,7 @@ class EmbeddedCluster(Admin):
 
     @property
     def mounts(self) -> Mounts:
-        """Migrations of topics, and the topics that can be mounted."""
+        """Migrations of topics, and mountable topics."""
         from reconciler.embedded.mounts.mounts import Mounts
 
         return Mounts(self)
@@ -191,7 +185,7 @@ class EmbeddedCluster(Admin):
         is_wanted: Callable[[str], bool] = lambda _full_name: True,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Upkeep:
-        """Return one maintenance pass over the wanted topics: `retain`, `roll`, `compact`."""
+        """Return one maintenance pass over the wanted topics."""
         from reconciler.embedded.maintenance.passes import Upkeep
 
         return Upkeep(
@@ -255,7 +249,7 @@ class EmbeddedCluster(Admin):
 
         Raises:
             NotAuthorizedError: The caller may not write to it.
-            UserError: It does not exist, is a mirror, or is closed now.
+            UserError: It does not exist, is a mirror, or is closed.
         """
         from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
@@ -264,7 +258,7 @@ class EmbeddedCluster(Admin):
     def consume(
         self, full_name: str, *, start_ms: int | None = None, isolation: Isolation = "read_committed"
     ) -> Iterator[Record]:
-        """Yield the records that a topic has at the call, partition by partition."""
+        """Yield the records that a topic has now, partition by partition."""
         from reconciler.embedded.clients.consumer import consume
 
         return consume(self.log(full_name, isolation=isolation), start_ms=start_ms)
@@ -282,11 +276,10 @@ class EmbeddedCluster(Admin):
     ) -> Consumer:
         """Return a consumer of topics, by name or regular expression over full names, from its group's offsets.
 
-        There is no group membership: it reads all `partitions` unless they are given. `on_missing`: as in
-        `log`.
+        Without group membership, it reads all partitions unless `partitions` are given. `on_missing`: as in `log`.
 
         Raises:
-            UserError: A topic or isolation does not exist, or the pattern is not a regular expression.
+            UserError: A topic or isolation does not exist, or the pattern is invalid.
         """
         from reconciler.embedded.clients.consumer import Consumer, Reading, Subscription
 
@@ -306,10 +299,9 @@ class EmbeddedCluster(Admin):
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> EmbeddedLog:
-        """Return the log of a topic; with isolation `read_uncommitted`, including undecided records.
+        """Return a topic's log; isolation `read_uncommitted` includes undecided records.
 
-        `on_missing` is called with offsets whose object is missing or damaged, which are then skipped;
-        otherwise they
+        `on_missing` is called with offsets whose object is missing or damaged, which are then skipped; otherwise they
         are an error.
 
         Raises:

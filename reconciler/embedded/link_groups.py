@@ -1,6 +1,6 @@
-"""Consumer group offsets that links copy from source to mirror.
+"""Group offsets that links copy to mirrors.
 
-They are stored in the link's part of a group's register; offsets that the group commits itself win.
+They are stored apart in a group's register; offsets that the group commits itself win.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def group_versions(store: ObjectStore) -> dict[str, str]:
 
 
 def group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return the next offsets of groups by full topic names; a GET each. Missing groups are absent."""
+    """Return groups' next offsets by full topic name; a GET each. Missing groups are absent."""
 
     def read(name: str) -> Group | None:
         return read_group(cluster.store, name)
@@ -63,7 +63,7 @@ def _by_topic_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, in
 def bring_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
-    """Store the offsets that links copied; one swap per changed group."""
+    """Store copied offsets; one swap per changed group."""
     if not groups:
         return {}
     bringing = _OffsetCopy(cluster, cluster.catalog.read())
@@ -78,9 +78,9 @@ def bring_offsets(
 
 
 def release_groups(store: ObjectStore, topic_id: str) -> int:
-    """Turn a topic's own offsets into synced ones when it becomes a mirror; return the number of groups changed.
+    """Make a topic's own offsets synced ones when it becomes a mirror; return the number of groups changed.
 
-    Otherwise a group would continue here where it stood before, and not at its source's offsets.
+    Otherwise a group would continue at its old offsets, not at its source's.
     """
 
     def released(group: Group) -> Group:
@@ -93,7 +93,7 @@ def release_groups(store: ObjectStore, topic_id: str) -> int:
 
 @dataclass
 class _OffsetCopy:
-    """One read of the catalog, and the ends of partitions, each read once."""
+    """One read of the catalog, and of each partition's end."""
 
     cluster: Admin
     catalog: Catalog

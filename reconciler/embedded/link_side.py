@@ -73,11 +73,7 @@ class ClusterLinks:
     """Called before every write, from any thread; may raise, so that another process continues."""
 
     def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
-        """Start a verb on a mirror; a failover completes before returning.
-
-        Raises:
-            UserError: The topic is no mirror, or its state does not allow the verb.
-        """
+        """Start a verb on a mirror; a failover completes before returning."""
         request = self._request(operation)
         after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, request), f"{verb} mirror {full_name}")
         if verb == FAILOVER:
@@ -87,10 +83,7 @@ class ClusterLinks:
     def join(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
         """Make an ordinary topic the mirror of its own mirror and close it to producers.
 
-        Its group offsets count as synced, so the source overwrites them from now on.
-
-        Raises:
-            UserError: It is a mirror already, or the link does not exist on this cluster.
+        Its group offsets then count as synced, so the source overwrites them.
         """
         now_ms = self._request(begun.id).now_ms
         after = self._commit(lambda draft: join_peer(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}")
@@ -108,11 +101,7 @@ class ClusterLinks:
         self._commit(lambda draft: draft.put_link(name, decide(link_named(draft, name))), f"change link {name}")
 
     def advance(self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False) -> MirrorEntry:
-        """Advance a mirror's operation to a state; a stopped mirror accepts producers on return.
-
-        Raises:
-            UserError: Another operation is in progress, or the transition is not allowed.
-        """
+        """Advance a mirror's operation to a state; a stopped mirror accepts producers on return."""
         request = replace(self._request(operation), is_given_up=is_given_up)
         after = self.change(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
         if after.is_stopped:
@@ -132,11 +121,7 @@ class ClusterLinks:
         self._hand_over_all(topic)
 
     def truncate(self, full_name: str, *, operation: str) -> Mapping[int, TruncatedPartition]:
-        """Truncate partitions for a restore; return what each one lost.
-
-        Raises:
-            UserError: The operation is not in progress.
-        """
+        """Truncate partitions for a restore; return what each lost."""
         from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
 
         catalog = self.cluster.catalog.read()
@@ -153,11 +138,7 @@ class ClusterLinks:
         return {number: span.end for number, span in bounds.items()}
 
     def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
-        """Record in every head that it matches its source, with these bounds, up to its own end.
-
-        Raises:
-            UserError: The operation is not in progress.
-        """
+        """Record in every head that it matches its source, with these bounds, up to its own end."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
 
         def note(number: int) -> None:
@@ -165,8 +146,7 @@ class ClusterLinks:
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def standing(head: Head) -> Head | None:
-                # Checked after reading the head: once the operation ends, the head may get records that its source
-                # lacks.
+                # Checked after reading the head: once the operation ends, it may get records that its source lacks.
                 under_way(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -202,13 +182,13 @@ class ClusterLinks:
         results: list[MirrorEntry | None] = []
 
         def decided(draft: Draft) -> None:
-            results[:] = [decide(draft)]  # a lost race decides again
+            results[:] = [decide(draft)]  # A lost race decides again.
 
         self.cluster.catalog.commit(decided, may_go_on=self.may_go_on)
-        return results[0]  # type: ignore[return-value]  # None only of those that return none
+        return results[0]  # type: ignore[return-value]  # `None` only from callers that ignore it.
 
     def _seal(self, full_name: str) -> None:
-        """Close every partition, empty ones included, to producers, and abort their open transactions."""
+        """Close every partition, also empty ones, to producers, and abort open transactions."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         heads = self._hand_over_all(topic)
         opened = {
@@ -236,17 +216,10 @@ def _begin_at(head: Head, offset: int) -> Head | None:
     return replace(head, start=offset, local_start=offset, end=offset) if is_empty else None
 
 
-# Changes to all mirrors of a link, each in one commit. Pure, over a draft.
-
-
 def make_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
-    """Create the mirrors that a link's filters match; return `None` or the error for each.
-
-    Raises:
-        UserError: The link does not exist.
-    """
+    """Create the mirrors that a link's filters match; return `None` or the error for each."""
     link = link_named(draft, link_name)
     outcomes: dict[str, ReconcilerError | None] = {}
     for name, source in auto_created(link, sources).items():
@@ -285,19 +258,13 @@ def note_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: 
 
 
 def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
-    """Record a link's source cluster, unless already recorded.
-
-    Raises:
-        UserError: The link does not exist.
-    """
+    """Record a link's source cluster, unless recorded."""
     link = link_named(draft, link_name)
     if link.source_cluster_id is None:
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
 
 
-# Topics that a cluster offers to a link from another cluster.
-#
-# Links act as the super user of the other cluster: they may read everything that no rule denies.
+# Links act as the other cluster's super user: they may read everything that no rule denies.
 
 
 def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
@@ -316,7 +283,7 @@ def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = 
 
 
 def _denies_anything(catalog: Catalog) -> bool:
-    """Tell whether any rule denies access; avoids checking thousands of topics if none does."""
+    """Avoids checking thousands of topics if no rule denies."""
     namespaces = (rule for entry in catalog.namespaces.values() for rule in entry.acls)
     topics = (rule for entry in catalog.topics.values() for rule in entry.acls)
     return any(rule.permission != ALLOW for rule in chain(namespaces, topics))
@@ -325,9 +292,6 @@ def _denies_anything(catalog: Catalog) -> bool:
 def _may_read(who: Permissions, catalog: Catalog, full_name: str) -> bool:
     verdict = who.verdict(catalog, Operation.READ, Kind.TOPIC, full_name)
     return verdict.is_allowed or verdict.rule is None  # Without a matching rule, only an allow rule is missing.
-
-
-# Access rules that a link copies (`resources/mirrors.py`). Pure, within one commit.
 
 
 _NO_RULES: Final[RuleFields] = {}
@@ -342,11 +306,7 @@ def rules_in(catalog: Catalog) -> AccessRules:
 
 
 def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
-    """Copy a source's rules to a link's mirrors and existing namespaces; return how many changed.
-
-    Raises:
-        UserError: The link does not exist.
-    """
+    """Copy a source's rules to a link's mirrors and existing namespaces; return how many changed."""
     link = link_named(draft, link_name)
     changed = 0
     for name, topic in list(draft.topics.items()):
@@ -378,19 +338,17 @@ def _merge_rules(
     return (changed_rules(entries, changes) if changes else entries), own
 
 
-# Start offsets: while a link syncs retention, a mirror expires exactly what its source expired.
-#
-# The mirror's own retention (`segments/retention.py`) is off then, since clocks, segments and sizes differ.
+# While a link syncs retention, a mirror expires exactly what its source expired; its own retention is off, since
+# clocks, segments and sizes differ.
 
 
 def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
-    """Move the start of a mirror's partitions up to their source's, at most to the stable end.
+    """Move the starts of a mirror's partitions up to their source's, at most to the stable end.
 
     Does nothing unless the link syncs retention and the mirroring is active.
 
     Raises:
-        UserError: The topic does not exist, or its object storage is unavailable.
-        OwnershipLostError: The remote partition now belongs to another cluster.
+        OwnershipLostError: Another cluster owns the remote partition.
         LostRaceError: Every attempt lost the race.
     """
     catalog = cluster.catalog.read()

@@ -1,13 +1,12 @@
 """Cut the end of a log for `restore`, on both tiers.
 
 The heads belong to the link, so no process appends. A head is cut by one swap under the next epoch, and stores the
-operation, the offset and the number of records removed: a repetition finds that and cuts nothing. Its manifest follows
+operation, the offset and the number of records removed, so a repetition cuts nothing. Its manifest follows
 (`tiered/remote_retention.py`).
 
-Compaction may have removed a record below the cut because of a later one above it: the key would be lost. A log
-compacted beyond the cut is therefore cut at its start, and mirrored again completely. Head and manifest store how far
-it was compacted; a manifest that does not know the cut yet may still take an older compaction, so it is checked again
-afterwards.
+Compaction may have removed a record below the cut because of a later one above it. A log compacted beyond the cut is
+therefore cut at its start, and mirrored again completely. A manifest that does not know the cut yet may still take an
+older compaction, so it is checked again afterwards.
 """
 
 from __future__ import annotations
@@ -51,8 +50,6 @@ class NamedObjects:
 
 @dataclass(slots=True)
 class _Split:
-    """What is below a cut, and what is not."""
-
     pages: list[PageRef] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     gone_pages: list[PageRef] = field(default_factory=list)
@@ -62,22 +59,20 @@ class _Split:
 
 
 class Truncation:
-    """Cuts one partition's local tier; repeated tries reuse written parts.
+    """Cuts one partition's local tier; later tries reuse written parts.
 
-    Pages and parts above the cut are dropped, and a part across it is written again. Objects are deleted only after
-    the
-    head's swap: a crash leaves orphans to the sweep, and a reader that misses a part reads the head again.
+    A part across the cut is written again. Objects are deleted after the head's swap: a crash leaves them to the sweep,
+    and a reader that misses a part reads the head again.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:
-        """Bind to a partition; nothing is read yet."""
         self._store = store
         self._partition = partition
         self._written: dict[tuple[str, int], Entry] = {}
         self._split = _Split()
 
     def cut(self, head: Head, at: int) -> Head:
-        """Return the head of the log cut at `at`, at most its end; epochs stay."""
+        """Return the head cut at `at`, at most its end; epochs stay."""
         split = self._split = self._below(head, at)
         return replace(
             head,
@@ -156,7 +151,7 @@ def _limit_fetched(source: dict[str, Any] | None, at: int) -> dict[str, Any] | N
 
 
 def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, Any]:
-    """Return the producers without removed records; the sequence numbers of others are unknown.
+    """Return the producers without removed records; the others' sequence numbers are unknown.
 
     If a removed part or page does not name its producer, all are dropped.
     """
@@ -167,7 +162,7 @@ def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, 
 
 
 def records_within(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
-    """Count the records of a range exactly, reading only parts that an end cuts."""
+    """Count a range's records exactly, reading only parts that an end cuts."""
     return _count_records(store, (*held.pages, *held.entries), offsets, partition)
 
 
@@ -239,10 +234,10 @@ class TopicCut:
     operation: str
 
     def truncate(self, partition: Partition, at: int) -> TruncatedPartition:
-        """Cut one partition, and return its end and the number of records removed."""
+        """Cut one partition; return its end and the number of records removed."""
 
         def cut() -> Head:
-            # The head stores only the last cut, so an earlier operation's cut is completed first.
+            # The head stores only the last cut, so an earlier operation's is completed first.
             self._settle(partition)
             head = self._cut(partition, at)
             self._settle(partition)
@@ -319,7 +314,6 @@ class TopicCut:
         return count + records_within(swap.storage, manifest, remote_range, partition.number)
 
     def _settle(self, partition: Partition) -> None:
-        """Cut the manifest where the head was cut."""
         for _ in range(_MAX_READS):
             head = read_head(self.store, partition.topic_id, partition.number)
             remote = self._remote(partition)
@@ -333,7 +327,7 @@ class TopicCut:
         raise RetryableError(message, hint="`run` finishes that; then the restore continues.")
 
     def _remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:
-        """Return the swap of a partition's manifest by its current tiering; `None` if it was never tiered."""
+        """`None`: it was never tiered."""
         catalog = self.catalog.read()
         name = name_with_id(catalog, partition.topic_id, partition.full_name)
         tiering = tiering_of(catalog, name, self.cluster_id) if name in catalog.topics else None

@@ -1,7 +1,6 @@
 """`cluster check`: one listing, then catalog, partitions, groups and transactions.
 
-Memory is bounded by sixteen bytes per object and one partition per thread; findings beyond ten thousand are only
-counted.
+Memory holds sixteen bytes per object and one partition per thread; findings beyond ten thousand are only counted.
 """
 
 from __future__ import annotations
@@ -39,11 +38,8 @@ if TYPE_CHECKING:
     from reconciler.objectstore.register import Register
 
 
-# The current catalog, which may be newer than the one checked.
-
-
 class Present:
-    """The current topics, indexed once per catalog. Thread-safe."""
+    """The current topics, which may be newer than the checked ones; indexed once per catalog. Thread-safe."""
 
     def __init__(self, store: ObjectStore, serial: int | None) -> None:
         self._catalog = CatalogRegister(store)
@@ -52,10 +48,7 @@ class Present:
         self._turned: tuple[str, Topics] | None = None
 
     def topics(self) -> Topics | None:
-        """Return the topics; `None` if the catalog is unreadable or outdated.
-
-        An outdated catalog proves no deletion.
-        """
+        """Return the topics; `None` if the catalog is unreadable, or outdated and thus no proof of a deletion."""
         with self._lock:
             catalog = self._read()
             if catalog is None:
@@ -65,7 +58,7 @@ class Present:
             return self._turned[1]
 
     def catalog(self) -> Catalog | None:
-        """Return the catalog; `None` in the same cases."""
+        """Return the catalog; `None` as for `topics`."""
         with self._lock:
             return self._read()
 
@@ -80,17 +73,17 @@ class Present:
 _LOOKS: Final = 3
 _AT_ONCE: Final = 16
 _AT_ONCE_DEEP: Final = 4
-"""Fewer threads, since a part is read whole: up to 64 MiB, several times over in memory."""
+"""A part is read whole: up to 64 MiB, several times over in memory."""
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> CheckResult:
     """Check every register and object of a cluster without changes; `deep` also reads every record.
 
-    With `storage`, manifests are compared with heads and with the stored segments. Since writers may be active, a
-    problem is reported only after it was read again.
+    With `storage`, compare manifests with heads and stored segments. Writers may be active, so a problem is read again
+    before it is reported.
 
     Raises:
-        MendFirstError: The store or object storage refuses the credentials, which is not damage.
+        MendFirstError: A store refuses the credentials, which is not damage.
     """
     store = DamageCheckStore(store)
     storage = None if storage is None else DamageCheckStore(storage)
@@ -133,7 +126,7 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
 def _remote(
     storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None, *, deep: bool
 ) -> RemoteCheck | None:
-    """Return the remote check, if the cluster is bound to an object storage and it is given."""
+    """`None`: the cluster has no object storage, or it is not given."""
     bound = None if catalog is None else catalog.cluster.storage_id
     if storage is None or bound is None or cluster_id is None:
         return None
@@ -147,8 +140,6 @@ def _remote(
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """State of one check."""
-
     store: ObjectStore
     contents: Contents
     stored: StoredObject
@@ -187,9 +178,9 @@ class _Cluster:
             checked.add(findings)
 
     def headless(self, committed: set[tuple[str, int]]) -> Heads | None:
-        """Return an index of partitions without a head; `None` if the catalog is unreadable now.
+        """Index partitions without a head; `None` if the catalog is unreadable now.
 
-        Heads are listed again, since some were created after the first listing.
+        Heads are listed again: some were created after the first listing.
         """
         catalog = self.present.catalog()
         if catalog is None or self.stored.is_all_named:
@@ -197,7 +188,7 @@ class _Cluster:
         return Heads(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
 
     def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
-        """Check every group; return the partitions without a head that a group has read."""
+        """Check every group; return partitions without a head that a group has read."""
         look = GroupCheck(self.store, self.present.topics, ends)
         for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
             checked.groups += 1
@@ -230,7 +221,7 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
 
 
 def _catalog(store: ObjectStore) -> ReadCatalog:
-    """Read the catalog; retry on errors, since a newer snapshot may have replaced what was read."""
+    """A newer snapshot may have replaced what was read, so errors are retried."""
     register = catalog_register(store)
     read = _read_once(register)
     for _ in range(_LOOKS - 1):
@@ -262,7 +253,7 @@ _RANKS: Final = tuple(Severity)
 
 
 def _sort_key(finding: CheckFinding) -> tuple[int, str, str, int, int]:
-    """Return the sort key of a finding: severity, then place."""
+    """By severity, then place."""
     place, first = finding.place, finding.gone[0].start if finding.gone else -1
     partition = -1 if place.partition is None else place.partition
     return _RANKS.index(finding.severity), finding.kind, place.topic or place.key, partition, first

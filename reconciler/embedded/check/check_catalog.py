@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ReadCatalog:
-    """A catalog, `None` if unreadable, with the keys of the objects that its head names."""
+    """A catalog, `None` if unreadable, and the keys of its objects."""
 
     catalog: Catalog | None
     keys: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class _Fold:
     findings: list[CheckFinding] = field(default_factory=list)
 
     def take(self, commit: Json) -> None:
-        """Apply one commit, read from its object if it has one."""
+        """Apply a commit, read from its object if it has one."""
         key = commit.get("key")
         if key is not None:
             self.keys.append(key)
@@ -84,7 +84,7 @@ def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield contradictions and unfinished work in a catalog. Pure."""
+    """Yield a catalog's contradictions and unfinished work."""
     yield from _check_names(catalog)
     yield from _check_namespaces(catalog)
     yield from _check_topics(catalog)
@@ -114,7 +114,7 @@ def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
-    """Return missing namespaces, each with the name of a topic or namespace below it. Pure."""
+    """Return missing namespaces, each with a topic or namespace below it."""
     missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
     homes += [(name, split_name(name)[0]) for name in catalog.topics]
@@ -150,16 +150,13 @@ def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
                 yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"topic {name}: {what}", place)
 
 
-# Consumer groups.
-
-
 Partition: TypeAlias = tuple[str, int]
-"""Topic id and partition number."""
+"""Topic id and number."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheck:
-    """Checks groups, from any thread. `topics` reads the catalog; `ends` are the ends of written partitions."""
+    """Checks groups, from any thread. `ends`: ends of written partitions."""
 
     store: ObjectStore
     topics: Callable[[], Topics | None]
@@ -185,9 +182,9 @@ class GroupCheck:
         )
 
     def _read_end(self, place: Partition, offset: int) -> int:
-        """Return the end of a log, read again if `offset` is beyond the known end, since logs grow.
+        """Return a log's end, read again if `offset` is beyond it, since logs grow.
 
-        If the head is unreadable, which is reported elsewhere, return `offset`.
+        An unreadable head is reported elsewhere: return `offset`.
         """
         seen = self.ends.get(place, 0)
         try:
@@ -199,7 +196,7 @@ class GroupCheck:
 def judge_group(
     name: str, group: Group, place: Place, topics: Topics, end_of: Callable[[Partition, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield offsets of a group for deleted topics, or beyond the end of a log."""
+    """Yield a group's offsets of deleted topics, or beyond a log's end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
@@ -219,11 +216,8 @@ def judge_group(
             )
 
 
-# Transactions.
-
-
 class OpenTransaction(NamedTuple):
-    """A transaction that a partition holds open, and its producer epoch."""
+    """A transaction that a partition holds open, with its producer epoch."""
 
     transactional_id: str
     epoch: int
@@ -233,7 +227,7 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionCheck:
-    """Checks transactions, from any thread. `now_ms` is the store's time."""
+    """Checks transactions, from any thread. `now_ms`: the store's time."""
 
     store: ObjectStore
     now_ms: int
@@ -246,7 +240,7 @@ class TransactionCheck:
         try:
             stored = read_transaction(self.store, name)
             if stored is not None and stored[0].state in DECIDED:
-                stored = read_transaction(self.store, name)  # its producer may be completing it
+                stored = read_transaction(self.store, name)  # Its producer may be completing it.
         except UserError as error:
             return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, Place(key))]
         if stored is None:
@@ -263,14 +257,14 @@ class TransactionCheck:
         return []
 
     def look_at_open(self, opened: OpenTransaction) -> list[CheckFinding]:
-        """Check that a transaction open in a partition is open in its register; it may have ended since."""
+        """Check that a transaction that a partition holds open is open in its register; it may have ended since."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)
             if _is_known(stored, opened.epoch):
                 return []
             head = read_head(self.store, opened.topic_id, opened.partition)
         except UserError:
-            return []  # unreadable registers are reported elsewhere
+            return []  # Unreadable registers are reported elsewhere.
         still = {} if head is None else head.transactions.get(opened.transactional_id, {})
         if still.get("epoch") != opened.epoch:
             return []
@@ -280,7 +274,7 @@ class TransactionCheck:
 
 
 def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
-    """Tell whether a register accounts for a transaction in an epoch: ongoing, or decided but not completed."""
+    """Whether the register has it ongoing, or decided but not completed."""
     if stored is None:
         return False
     transaction, now = stored

@@ -1,7 +1,7 @@
 """Check owners, migrations and mirrors.
 
-Registers of all clusters are read, since a topic may have been released or a claim lost. Registers are read before the
-catalog, and problems are read again, since migrations may be running.
+Registers of all clusters are read, since a topic may have been released or a claim lost. They are read before the
+catalog, and problems again, since migrations may be running.
 """
 
 from __future__ import annotations
@@ -32,26 +32,24 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# Migrations, compared with the topics that they hold and with those topics' heads. Pure.
-#
-# A topic in an active migration is a note, not damage. State that no migration will finish is damage.
+# A topic in an active migration is a note; state that no migration will finish is damage.
 
 
 _S = MigrationState
 _ENDED: Final = frozenset({_S.FINISHED, _S.CANCELLED, _S.GONE})
 _MANUAL: Final = frozenset({_S.PLANNED, _S.PREPARED, _S.EXECUTED, _S.FINISHED})
-"""States in which a manual migration waits for a request."""
+"""A manual migration waits for a request in these."""
 _OPEN: Final = frozenset({_S.PLANNED, _S.PREPARING, _S.PREPARED})
-"""States of an outbound migration in which clients still read and write."""
+"""Clients still read and write in these states of an outbound migration."""
 _CLOSED: Final = frozenset({_S.EXECUTING, _S.EXECUTED, _S.CUT_OVER})
 _MADE: Final = _CLOSED | {_S.PREPARED}
-"""States of an inbound migration in which its topics exist, closed."""
+"""The topics of an inbound migration exist, closed, in these."""
 _SEALED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
-"""States of an outbound migration in which every head is sealed."""
+"""Every head of an outbound migration is sealed in these."""
 
 
 def state_of(migration: MigrationEntry) -> MigrationState | None:
-    """Return the state of a migration; `None` if it is invalid."""
+    """Return a migration's state; `None` if it is invalid."""
     try:
         return MigrationState(migration.state)
     except ValueError:
@@ -93,7 +91,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
 def _check_topics(
     catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
 ) -> Iterator[CheckFinding]:
-    """Yield topics that contradict the state of their migration."""
+    """Yield topics that contradict their migration's state."""
     topics_by_id = {topic.id: topic for topic in catalog.topics.values()}
     closed = _MADE if migration.direction == INBOUND else _CLOSED
     is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN)
@@ -135,22 +133,22 @@ def _is_sealed(migration: MigrationEntry) -> bool:
 
 _LOOKS: Final = 3
 _CLAIMED: Final = frozenset({MigrationState.EXECUTED, MigrationState.CUT_OVER})
-"""States of an inbound migration in which all its topics are claimed."""
+"""All topics of an inbound migration are claimed in these."""
 _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, MigrationState.GONE, None})
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCheck:
-    """Findings on ownership; `lost` are the topics that other clusters own or that were released."""
+    """Findings on ownership; `lost`: topics released, or owned by other clusters."""
 
     findings: tuple[CheckFinding, ...] = ()
     lost: frozenset[str] = frozenset()
 
 
 def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipCheck:
-    """Check every register of ownership with one listing and a GET each; repeat if there are findings.
+    """Check every ownership register: one listing, a GET each; repeated if there are findings.
 
-    `catalog` reads the cluster's catalog; if it returns `None`, only the registers are checked.
+    If `catalog` returns `None`, only the registers are checked.
     """
     result = _check_once(storage, cluster_id, catalog)
     for _ in range(_LOOKS - 1):
@@ -192,7 +190,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
 def lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield topics that no longer belong to this cluster by object storage. Pure."""
+    """Yield topics that belong to this cluster no longer, by object storage."""
     for name, topic in catalog.topics.items():
         key = _register_key(name, topic, cluster_id)
         ownership = registers.get(key)
@@ -201,7 +199,6 @@ def lost_topics(
 
 
 def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
-    """Tell whether a register matches a topic of this cluster."""
     has_it = ownership.state is OwnershipState.MOUNTED and ownership.owner == cluster_id
     if migration is None:
         return has_it
@@ -239,7 +236,7 @@ def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Own
 def left_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
-    """Yield claims of this cluster, by key, without an active migration. Pure."""
+    """Yield this cluster's claims, by key, without an active migration."""
     going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
     own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
@@ -262,7 +259,7 @@ def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Owne
 
 
 def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
-    """Tell whether the topic still has objects; without them, its register is irrelevant."""
+    """Without objects the register is irrelevant."""
     location = registers[finding.place.key].location
     try:
         return read_topic_manifest(storage, location.cluster_id, location.revision) is not None
@@ -275,13 +272,11 @@ def _register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
     return mountable_key(location.topic, location.cluster_id, location.revision)
 
 
-# Mirrors, compared with their links and partitions.
-#
 # An unfinished transition is no damage: any process that reaches both clusters continues it.
 
 
 def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
-    """Yield mirrors without a link, and transitions in progress. Pure."""
+    """Yield mirrors without a link, and transitions in progress."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
         mirror, place = entry.mirror, Place(CATALOG, name)
@@ -296,9 +291,9 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
 
 
 def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
-    """Yield a partition whose contents were copied from another topic than its mirror follows. Pure.
+    """Yield a partition copied from another topic than its mirror follows.
 
-    Skipped during a transition and after mirroring, when the head still describes an earlier copy.
+    Not during a transition or after mirroring: then the head still describes an earlier copy.
     """
     source, mirror = head.source, topic.follows
     if source is None:
@@ -319,7 +314,7 @@ def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckF
 def hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
     """Give partitions to the catalog's writer, as the next append would; return how many.
 
-    Groups are clamped to the mirrored end first, since producers would otherwise write below their offsets.
+    Groups are clamped to the mirrored end first: producers would write below their offsets.
     """
     store, topics = cluster.store, {entry.id: entry for entry in cluster.catalog.read().topics.values()}
     numbers: defaultdict[str, list[int]] = defaultdict(list)
@@ -340,7 +335,7 @@ def hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) 
 
 
 def forget_mirrors(cluster: EmbeddedCluster) -> list[str]:
-    """Turn stopped mirrors without a link into ordinary topics; return their names."""
+    """Make stopped mirrors without a link ordinary topics; return their names."""
     gone: list[str] = []
 
     def decide(draft: Draft) -> None:

@@ -79,12 +79,12 @@ class PartReader:
 
 @dataclass(frozen=True, slots=True)
 class SegmentReader:
-    """Reads whole remote segments and their indexes, bypassing the cache."""
+    """Reads whole remote segments and their indexes, without the cache."""
 
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
-        """Yield differences between a segment or its index and the manifest; a missing index is allowed."""
+        """Yield differences between a segment or index and the manifest; the index may be missing."""
         yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = index_key(entry.key)
         stored = self.storage.get(key)
@@ -100,10 +100,7 @@ class SegmentReader:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Partitions: the head, its pages, and all parts that they name.
-#
-# Writers may be active: a problem is read again without caches, and reported only if the head is unchanged or every
-# reading has a problem.
+# Writers may be active: a problem is read again, and reported only if the head is unchanged or every reading has one.
 
 
 _LOOKS: Final = 3
@@ -111,7 +108,7 @@ _LOOKS: Final = 3
 
 @dataclass(slots=True)
 class PartitionReport:
-    """The result of checking one partition."""
+    """The result for one partition."""
 
     findings: tuple[CheckFinding, ...] = ()
     is_there: bool = True
@@ -127,19 +124,18 @@ class PartitionReport:
     topic: str | None = None
     partition: int = 0
     transactions: Mapping[str, int] = field(default_factory=dict)
-    """Open transactions: transactional id → producer epoch."""
+    """Transactional id → producer epoch."""
     named: list[str] = field(default_factory=list)
-    """Keys of the objects that the partition names."""
 
     def count(self, manifest: Manifest) -> None:
-        """Add the segments and records of a manifest."""
+        """Add a manifest's segments and records."""
         self.segments += manifest.segments
         self.remote_records += manifest.records
 
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of a catalog by id, and the ids of deleted ones."""
+    """Topics of a catalog by id, and ids of deleted ones."""
 
     by_id: Mapping[str, tuple[str, TopicEntry]]
     deleted: frozenset[str]
@@ -154,9 +150,9 @@ class Topics:
 
 @dataclass(frozen=True)
 class PartitionCheck:
-    """Checks partitions, from any thread. `topics` reads the catalog again; `deep` reads a part's contents.
+    """Checks partitions, from any thread.
 
-    `remote` checks object storage, if available.
+    `topics` reads the catalog again; `deep` reads a part's contents; `remote` checks object storage.
     """
 
     store: ObjectStore
@@ -183,7 +179,7 @@ class PartitionCheck:
         return looked
 
     def _check_once(self, key: str, topics: Topics | None) -> tuple[PartitionReport, str | None]:
-        """Return the current result, and the version of the head."""
+        """Return the result, and the head's version."""
         topic_id, partition = partition_of_head(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
         looked, place = PartitionReport(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
@@ -199,7 +195,7 @@ class PartitionCheck:
             return replace(looked, findings=(finding,)), held.version
         within = list(_HeadCheck(self, head, place, held.epoch, looked).findings())
         findings = list(_check_topic(topics, topic_id, entry, place, head, epoch=held.epoch))
-        if topics is None or entry is not None:  # parts of a deleted topic are deleted on purpose
+        if topics is None or entry is not None:  # Parts of a deleted topic are deleted on purpose.
             findings += within
         if entry is not None and topics is not None:
             findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
@@ -235,8 +231,6 @@ def _check_topic(
 
 @dataclass(slots=True)
 class _HeadCheck:
-    """One reading of everything that a head names."""
-
     check: PartitionCheck
     head: Head
     place: Place
@@ -273,7 +267,7 @@ class _HeadCheck:
         for item in below:
             if isinstance(item, PageRef):
                 yield from self._check_page(item)
-        # Below the log's start, retention has deleted parts that a page still names.
+        # Below the log's start retention has deleted parts that a page still names.
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._check_parts(live, self.place)
 
@@ -304,7 +298,7 @@ class _HeadCheck:
             yield from self.check.deep(entry, place)
 
     def _list_sizes(self, keys: Iterable[str]) -> dict[str, int]:
-        """List folders again, for parts written after the first listing."""
+        """Parts may have been written after the first listing."""
         folders = {key.rpartition("/")[0] + "/" for key in keys}
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 
@@ -330,17 +324,12 @@ def _run_finding(run: Sequence[Entry], place: Place) -> CheckFinding:
     )
 
 
-# Unnamed objects: parts, pages and catalog objects whose writer has failed or not yet named them.
-
-
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class _Folder:
-    """Unnamed objects of one folder."""
-
     first: str
     objects: int
     bytes: int
@@ -348,7 +337,7 @@ class _Folder:
 
 
 def unnamed_findings(store: ObjectStore, stored: StoredObject, heads: Heads | None) -> Iterator[CheckFinding]:
-    """Yield one finding per folder with unnamed objects; list again only if there are any.
+    """Yield one finding per folder with unnamed objects; lists again only if there are any.
 
     Objects of partitions without a head are reported separately if topics are known.
     """
@@ -368,7 +357,7 @@ def unnamed_findings(store: ObjectStore, stored: StoredObject, heads: Heads | No
 
 
 def age_text(age_ms: int) -> str:
-    """Return an age in hours, or in minutes if below two hours."""
+    """Return an age in hours, or in minutes below two hours."""
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 
 

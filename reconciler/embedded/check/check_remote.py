@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
-    """Yield contradictions in a head; `epoch` is its register's."""
+    """Yield a head's contradictions; `epoch` is its register's."""
     for what in [
         *_check_numbers(head),
         *_check_epochs(head, epoch),
@@ -57,7 +57,7 @@ def judge_page(
 
 
 def is_whole(head: Head) -> bool:
-    """Tell whether all numbers in a head are integers: it may have been edited by hand."""
+    """Whether a head's numbers are integers; it may have been edited by hand."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
@@ -67,7 +67,7 @@ def is_whole(head: Head) -> bool:
 
 
 def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
-    """Tell whether entries or page references have valid types."""
+    """Whether entries or page references have valid types."""
     texts: list[Any] = [item.key for item in named]
     numbers: list[Any] = [
         number for item in named for number in (item.base, item.last, item.min_ts, item.max_ts, item.bytes)
@@ -104,7 +104,7 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Yield overlapping parts. Gaps are valid, after aborted transactions or compaction."""
+    """Yield overlapping parts; gaps are valid, after aborted transactions or compaction."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -141,9 +141,7 @@ def _check_transactions(head: Head) -> Iterator[str]:
             yield f"{entry.key} belongs to transaction {entry.txn}, which is not open in this partition"
 
 
-# Remote segments and indexes, compared with a listing, or by `deep` with their contents.
-#
-# A missing index loses nothing, and a segment that is also local is uploaded again by scrubbing.
+# A missing index loses nothing; scrubbing uploads a segment again that is also local.
 
 
 Deep = Callable[[Entry, Place], Iterator[CheckFinding]]
@@ -161,7 +159,7 @@ _ONCE_DELETED: Final = ": delete this object, and `reconciler run --once --only 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A segment with a problem, or with a problem of its index."""
+    """A problem of a segment or its index."""
 
     entry: Entry
     finding: CheckFinding
@@ -173,9 +171,9 @@ class SegmentCheck:
 
     listed: StoredObject
     local_start: int
-    """From this offset on, the local tier also has every record."""
+    """From here on the local tier has every record, too."""
     uploads: bool
-    """Whether scrubbing uploads segments again."""
+    """Scrubbing uploads segments again."""
     deep: Deep | None = None
 
     def suspects(self, entries: Sequence[Entry], place: Place) -> Iterator[Suspect]:
@@ -231,7 +229,7 @@ class SegmentCheck:
         return Suspect(entry, self._lost_finding(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
 
     def _lost_finding(self, entry: Entry, kind: Kind, what: str, place: Place, *, then: str = "") -> CheckFinding:
-        """Return a finding with the offsets lost: those that the segment alone has."""
+        """Return a finding with the offsets that only the segment has."""
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
             return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
@@ -247,11 +245,8 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# A partition's remote tier, compared with its head: manifest, pages and segments.
-#
-# The manifest must have what the head counts as uploaded. The head is read first, so a manifest changed by uploads or
-# retention may seem to contradict it and is read again. Objects that the manifest no longer names afterwards were
-# replaced and are no damage.
+# The head is read before the manifest, so changes by uploads or retention may seem to contradict it: it is read again.
+# Objects that it no longer names then were replaced.
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +260,7 @@ class RemoteCheck:
     cluster_id: str
     deep: Deep | None = None
     lost: frozenset[str] = frozenset()
-    """Topics that belong to other clusters: their partitions are skipped."""
+    """Topics of other clusters, which are skipped."""
 
     def look(
         self, catalog: Catalog, head: Head, place: Place, *, epoch: int, count: Callable[[Manifest], None]
@@ -337,7 +332,7 @@ class RemoteCheck:
         return named
 
     def _check_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[CheckFinding]:
-        """Yield problems of a page, and append its segments to `entries`."""
+        """Yield a page's problems, and append its segments to `entries`."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
             below = read_page(self.storage, page)
@@ -354,7 +349,7 @@ class RemoteCheck:
 
 
 def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[CheckFinding]:
-    """Yield contradictions between a manifest and its head. Pure."""
+    """Yield contradictions between a manifest and its head."""
     if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_offset(head)}"
         yield CheckFinding(Kind.CUT_UNFINISHED, what, place)
@@ -383,10 +378,10 @@ def _cut_offset(head: Head) -> int:
 
 
 def _live_entries(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
-    """Return readable segments: below the start, retention has deleted those that a page still names."""
+    """Below the start retention has deleted segments that a page still names."""
     return [entry for entry in entries if entry.last >= manifest.start]
 
 
 def _remote_only(head: Head, start: int) -> tuple[OffsetRange, ...]:
-    """Return the offsets from `start` on that are only remote."""
+    """Return the remote-only offsets from `start` on."""
     return (OffsetRange(start, head.local_start),) if start < head.local_start else ()

@@ -1,4 +1,4 @@
-"""Kinds of findings of a check, with a rule for each."""
+"""Kinds of findings of a check, with their rules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Severity(StrEnum):
     """Severity of a finding; only errors fail a check."""
 
     ERROR = "error"
-    """Data is lost, unreadable or not trustworthy."""
+    """Data is lost, unreadable or untrustworthy."""
     WARNING = "warning"
     """Unfinished work or leftovers; nothing is lost."""
     NOTE = "note"
-    """For information; at most space is wasted."""
+    """At most space is wasted."""
 
 
 class Kind(StrEnum):
@@ -334,7 +334,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Location of a finding: an object's key, with its topic and partition if any."""
+    """Location of a finding: an object's key, with topic and partition if any."""
 
     key: str
     topic: str | None = None
@@ -343,7 +343,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """A finding of a check. `gone`: offsets whose records are no longer readable."""
+    """A finding of a check. `gone`: offsets that are no longer readable."""
 
     kind: Kind
     what: str
@@ -352,7 +352,7 @@ class CheckFinding:
     objects: int = 1
     bytes: int = 0
     age_ms: int | None = None
-    """Age of the oldest object by the store's clock, if relevant."""
+    """Of the oldest object, by the store's clock."""
 
     @property
     def rule(self) -> Rule:
@@ -385,9 +385,9 @@ NAMING: Final = frozenset(
         Kind.PAGE_DAMAGED,
     }
 )
-"""With one of these findings, objects that seem unreferenced may be the last copy of something."""
+"""With one of these, seemingly unreferenced objects may be the last copy of something."""
 FINDINGS: Final = 10_000
-"""Limit of findings kept in memory; more are only counted."""
+"""Findings kept in memory; more are only counted."""
 
 
 @dataclass(slots=True)
@@ -400,7 +400,7 @@ class CheckResult:
     namespaces: int = 0
     topics: int = 0
     partitions: int = 0
-    """Partitions that were ever written."""
+    """Ever written."""
     pages: int = 0
     parts: int = 0
     records: int = 0
@@ -411,14 +411,14 @@ class CheckResult:
     transactions: int = 0
     findings: list[CheckFinding] = field(default_factory=list)
     left_out: int = 0
-    """Number of findings beyond ten thousand."""
+    """Findings beyond ten thousand."""
     kinds: set[Kind] = field(default_factory=set)
-    """Kinds of all findings, including those left out."""
+    """Of all findings, also those left out."""
     errors: int = 0
     serial: int | None = None
-    """Serial of the catalog; `None` if it is unreadable."""
+    """Of the catalog; `None` if it is unreadable."""
     is_sure: bool = True
-    """Whether every object that names others was readable and consistent, so that unnamed objects are known."""
+    """Every object that names others was readable and consistent, so unnamed objects are known."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
         """Count findings, and store them up to the limit."""

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
-    """Remove stale holds where that is safe; return the topics.
-
-    Raises:
-        UserError: A topic's register is damaged; nothing was changed.
-    """
+    """Remove stale holds where that is safe; return the topics."""
     catalog = cluster.catalog.read()
     safe = {topic.id for name, topic in catalog.topics.items() if _is_stale(catalog, topic) and _is_ours(cluster, name)}
     done: list[str] = []
@@ -52,12 +48,12 @@ def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
 
 
 def give_claims_back(cluster: EmbeddedCluster) -> list[str]:
-    """Release claims of deleted migrations, so that their topics are detached; return the locations."""
+    """Release claims of deleted migrations; return the locations, which are detached then."""
     remote = cluster.remote
     if remote is None:
         return []
     owned = {key: ownership for key, ownership in ownerships(remote.storage) if isinstance(ownership, Ownership)}
-    # Read after the registers, since a migration is committed before its claim.
+    # Read after the registers: a migration is committed before its claim.
     left = [ownership for _, ownership in left_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
@@ -69,7 +65,7 @@ def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
 
 
 def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
-    """Tell whether this cluster owns a topic and all its partitions; `False` if unknown."""
+    """Whether this cluster owns a topic with all partitions; `False` if unknown."""
     topic, remote = cluster.topic(full_name), cluster.remote
     if topic.hold is not None and not topic.hold.is_closed:
         return True  # Not closed, so nothing was released.
@@ -88,9 +84,9 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
 
 
 def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: CheckResult) -> list[RepairResult]:
-    """Restore registers truncated by a killed write from the bucket's versions.
+    """Restore registers that a killed write truncated, from the bucket's versions.
 
-    The truncated write was never acknowledged, so nothing is lost.
+    That write was never acknowledged, so nothing is lost.
     """
     done: dict[Kind, list[str]] = {}
     for finding in checked.findings:
@@ -105,11 +101,7 @@ def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: C
 
 
 def mend(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
-    """Repair what is safe, and report it; repeatable. Does nothing if the catalog is damaged.
-
-    Raises:
-        UserError: The catalog is older than the one that was checked.
-    """
+    """Repair what is safe, and report it; repeatable. Does nothing if the catalog is damaged."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
@@ -183,7 +175,7 @@ def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) 
 
 
 def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
-    """Delete objects older than a day only: no writer will name them."""
+    """No writer will name an object older than a day."""
     swept = cluster.sweep()
     if not swept.objects:
         return None
@@ -191,7 +183,7 @@ def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | No
 
 
 def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    """Topic ids are never reused, so the heads of a deleted topic are not needed."""
+    """Topic ids are never reused."""
     catalog = cluster.catalog.read()
     live = {entry.id for entry in catalog.topics.values()}
     deleted = 0
@@ -239,4 +231,4 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.GROUP_LEFT_OVER: _forget_offsets,
     Kind.UNNAMED: _sweep,
 }
-"""Ordered: later repairs remove leftovers of earlier ones."""
+"""In order: later repairs remove leftovers of earlier ones."""

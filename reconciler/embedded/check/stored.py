@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 IMMUTABLE: Final = ("catalog/", "pages/", "topics/")
-"""Prefixes of objects that other objects name."""
+"""Prefixes of objects that others name."""
 Places: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
 Found: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
@@ -42,7 +42,7 @@ _OTHERS: Final = ("runner/",)
 
 @dataclass(slots=True)
 class Foreign:
-    """Objects in a folder that is not part of a cluster."""
+    """Objects in a folder that is not a cluster's."""
 
     first: str
     objects: int = 0
@@ -57,7 +57,7 @@ class Contents:
     foreign: dict[str, Foreign] = field(default_factory=dict)
     """By folder; `""` for the root."""
     storages: list[str] = field(default_factory=list)
-    """Keys of every `storage.json` in the root or among immutable objects."""
+    """Keys of `storage.json`, in the root or among immutable objects."""
     objects: int = 0
     bytes: int = 0
 
@@ -94,7 +94,7 @@ class StoredObject:
 
     @property
     def is_all_named(self) -> bool:
-        """Tell whether every listed object is named."""
+        """Whether every listed object is named."""
         return bool(self._is_named.all())
 
     def unnamed(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
@@ -146,21 +146,21 @@ def list_below(store: ObjectStore, prefix: str) -> StoredObject:
 
 
 def _hash(key: str) -> bytes:
-    # Case-insensitive, since some file systems list a folder by its first spelling. Random digits keep keys distinct.
+    # Case-insensitive, since some file systems list a folder by its first spelling; random digits keep keys distinct.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
 Partition: TypeAlias = tuple[str, int]
 
 _APART_MS: Final = 10 * 60_000
-"""Parts further apart were not written by one first append."""
+"""Parts further apart are not of one first append."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headless:
-    """Finds partitions without a head for an object; `heads` are the existing head keys.
+    """Finds an object's partitions without a head; `heads` are the existing head keys.
 
-    A topic's parts are stored under its current or its original name.
+    A topic's parts are stored under its current or original name.
     """
 
     ids: Mapping[str, Collection[str]]
@@ -190,7 +190,7 @@ class Headless:
         return [place for place in places if head_key(*place) not in self.heads]
 
     def is_shared(self, key: str) -> bool:
-        """Tell whether a part may also belong to another topic that has or had the name."""
+        """Whether a part may belong to another topic that has or had the name, too."""
         part = partition_of_part(key)
         return part is not None and len(self.ids.get(part[0], ())) > 1
 
@@ -208,7 +208,7 @@ class _Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Objects of partitions without a head; `committed` are partitions that a group has read."""
+    """Objects of partitions without a head; `committed`: partitions that a group has read."""
 
     headless: Headless
     committed: Collection[Partition]

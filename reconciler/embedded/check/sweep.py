@@ -1,8 +1,8 @@
 """Delete objects that nothing names.
 
-Objects are listed before all names are read, so objects written later are safe. An unreadable name stops the sweep,
-since unnamed objects may be the last copy of something. Objects of existing partitions without a head stay. Only parts,
-pages, catalog objects and heads of deleted topics are deleted.
+Objects are listed before all names are read, so later ones are safe. An unreadable name stops the sweep: unnamed
+objects may be the last copy of something. Objects of existing partitions without a head stay. Only parts, pages,
+catalog objects and heads of deleted topics are deleted.
 """
 
 from __future__ import annotations
@@ -56,19 +56,18 @@ class SweptPartition:
     records: int
 
     def __str__(self) -> str:
-        """Describe the deletion."""
         records = counted(self.records, "record")
         return f"deleted partition {self.number} of topic id {self.topic_id}, which was deleted: {records}"
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """Result of a sweep; `bytes` are stored bytes."""
+    """Result of a sweep; stored bytes."""
 
     objects: int = 0
     bytes: int = 0
     partitions: tuple[SweptPartition, ...] = ()
-    """Their objects are included in `objects`."""
+    """Counted in `objects`, too."""
 
 
 def sweep(
@@ -76,12 +75,9 @@ def sweep(
 ) -> SweepResult:
     """Delete unnamed objects older than a day. Safe next to any writer, and repeatable.
 
-    `unless_recent`: skip if the last sweep was within six hours, since a sweep reads every head. `storage`: the
-    cluster's object storage, swept last.
-
-    Raises:
-        UserError: A head, a page or the catalog is unreadable, or the root holds an object storage; nothing was
-            deleted. Or a manifest is unreadable; nothing was deleted in object storage.
+    `unless_recent`: skip within six hours of the last sweep, since it reads every head. The cluster's object `storage`
+    is swept last. An unreadable head, page or catalog stops it before anything is deleted; an unreadable manifest,
+    before anything remote is.
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
@@ -96,7 +92,7 @@ def sweep(
         stored.name(named)
     swept = _remove_leftovers(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
-    # If a head was removed, its parts are the only copy of acknowledged records.
+    # Parts of a removed head are the only copy of acknowledged records.
     headless = Headless.of(catalog.read(), (listed.key for listed in heads))
     for batch in _batches(
         listed_object for listed_object in _unnamed(store, stored, old_ms) if not headless.partitions(listed_object.key)
@@ -118,7 +114,7 @@ def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore |
 
 
 def _shared_root_error(store: ObjectStore, key: str) -> UserError:
-    """Return the error for a root that is also an object storage, whose objects would look unnamed."""
+    """Its objects would look unnamed."""
     return UserError(
         f"{store.url} is a cluster's root, and an object storage too: it holds {key}. Nothing is swept",
         hint="Give objectStorage a location of its own: a sweep of this one would delete tiered records.",
@@ -181,15 +177,15 @@ def _names_in_head(store: ObjectStore, head: Head) -> list[str]:
     for page in all_pages(store, head):
         named.append(page.key)
         if page.level == 0:
-            # Below the log's start, a page may name parts that retention has deleted.
+            # Below the log's start a page may name parts that retention has deleted.
             named += [entry.key for entry in read_page(store, page) if entry.last >= head.start]
     return named
 
 
 def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]) -> SweepResult:
-    """Remove partitions of unknown topics, left by a first append that failed before its catalog commit.
+    """Remove partitions of unknown topics, whose first append failed before its catalog commit.
 
-    Acknowledged records stay, since an older catalog may have been restored; `cluster check` reports that.
+    Acknowledged records stay: an older catalog may have been restored, which `cluster check` reports.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)

@@ -1,1 +1,1 @@
-"""Topics moved into and out of object storage, and who owns them there."""
+"""Topics moved into and out of object storage, and their owners."""

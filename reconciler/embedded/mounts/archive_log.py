@@ -1,4 +1,4 @@
-"""Read and write an archive as a `TopicLog` and sink."""
+"""An archive as a `TopicLog` and as a sink."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class ArchiveLog:
         return f"{place.cluster_id}/{place.revision}"
 
     def check_shared(self) -> None:
-        """Check that this machine sees the object storage."""
+        """Reject an object storage that this machine does not see."""
         self.archive.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds: a GET for the topic, and one per partition."""
+        """Return every partition's bounds: a GET for the topic, and one each."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
@@ -70,12 +70,12 @@ class ArchiveLog:
         }
 
     def read(self, partition: int, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """Yield the readable records of `offsets` in order, as batches of `RECORD_SCHEMA`."""
+        """Yield the readable records of `offsets`, as batches of `RECORD_SCHEMA`."""
         for entry, cut in self._pieces(partition, offsets):
             yield from read_part(self.archive.storage, entry, partition, cut)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset whose record is at or after a time; `None` if all are older."""
+        """Return the first offset at or after a time; `None` if all records are older."""
         manifest = self._manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
         for entry, cut in self._pieces(partition, whole, since_ms=timestamp_ms):
@@ -85,7 +85,7 @@ class ArchiveLog:
         return None
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
-        """Yield how `offsets` is stored: one extent per segment, cut at both ends; reads no records."""
+        """Yield one extent per segment, cut at both ends; reads no records."""
         for entry, cut in self._pieces(partition, offsets):
             length = entry.last + 1 - entry.base
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
@@ -128,7 +128,7 @@ def _bounds(manifest: Manifest) -> Bounds:
 class ArchiveSink:
     """An archived topic as a `StagedSink`. Picklable.
 
-    Offsets stay those of the source: transaction markers and compacted records become gaps.
+    Offsets are the source's: transaction markers and compacted records become gaps.
     """
 
     archive: Archive
@@ -137,7 +137,7 @@ class ArchiveSink:
     """The topic's `compression.type`."""
 
     def check_shared(self) -> None:
-        """Check that the driver will find this machine's segments."""
+        """Reject an object storage that this machine does not see."""
         self.archive.check_shared()
 
     def ends(self) -> Mapping[int, int]:
@@ -145,7 +145,7 @@ class ArchiveSink:
         return {number: one.end for number, one in self.reached().items()}
 
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
-        """Return each partition's end; the archiver stores which topic it was copied from."""
+        """Return each partition's end; the archiver stores its source."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
         manifests = side_by_side(self._manifest, numbers, name="manifests")
         return {
@@ -158,7 +158,7 @@ class ArchiveSink:
         return self
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write batches of `RECORD_SCHEMA` in offset order as segments under fresh keys, with indexes."""
+        """Write batches of `RECORD_SCHEMA` as segments with indexes."""
         if at is None:
             raise BrokenInvariantError("an archive has the offsets of its source", hint="Please report this.")
         place, archive = self.archive.partition(partition), self.archive
@@ -180,7 +180,7 @@ class ArchiveSink:
         return self.stage(partition, source.read(partition, offsets), at=offsets)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
-        """Publish staged segments, one swap per partition, and return the offsets that each partition gained.
+        """Publish staged segments, one swap per partition; return the offsets that each gained.
 
         A range is published only if `at.start` is the partition's end; repeating it is safe.
 
@@ -197,7 +197,7 @@ class ArchiveSink:
         return {number: offsets for number, offsets in gained if offsets is not None}
 
     def complete(self) -> None:
-        """Do nothing: completeness is checked by comparison."""
+        """Do nothing: a comparison checks completeness."""
 
     def _publish_partition(self, number: int, staged: Sequence[StagedRecords]) -> OffsetRange | None:
         gained: list[OffsetRange] = []

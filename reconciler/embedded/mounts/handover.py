@@ -1,4 +1,4 @@
-"""Context of a migration, and how a driver stops once another process has done its work."""
+"""Context of a migration, and its end if another process was faster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MigrationContext:
     upkeep: Upkeep
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None] = lambda: None
-    """Called before every write, from any thread; if it raises, the next process continues."""
+    """Called before every write, from any thread; may raise, so that the next process continues."""
     spread: Spread | None = None
     """Runs large uploads elsewhere."""
     flushed: Callable[[int], object] = lambda _stored: None
@@ -37,7 +37,7 @@ class MigrationContext:
 
     @property
     def storage(self) -> ObjectStore:
-        """Object storage of the remote tier."""
+        """The remote tier's object storage."""
         return self.remote.storage
 
 
@@ -46,11 +46,7 @@ class OvertakenError(Exception):
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
-    """Raise unless a migration is still in the state in which it was read; it never returns to one.
-
-    Raises:
-        OvertakenError: Its state or claim changed.
-    """
+    """Raise `OvertakenError` unless a migration is in the state in which it was read; it never returns to one."""
     current = catalog.migrations.get(str(number))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         raise OvertakenError

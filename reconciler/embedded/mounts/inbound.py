@@ -2,7 +2,7 @@
 
 `preparing` creates the topics, closed, from their descriptions in object storage. `executing` claims each by one swap,
 and checks that all named objects exist. `cut_over` settles the claims, takes over the manifests and creates heads that
-begin where the manifests end. No record is copied, so the cost is independent of the size.
+begin where those end. No record is copied, so the size does not matter.
 """
 
 from __future__ import annotations
@@ -88,16 +88,16 @@ class Inbound:
         return None
 
     def _cut_over(self) -> OwnershipLostError | None:
-        """Take over the topics; drop those that were released since, and return the error about them.
+        """Take over the topics; drop those released since, and return the error about them.
 
-        Returns `None` if another process was faster: it reports them.
+        `None` if another process was faster: it reports them.
         """
         lost = [pair for pair in self._each(self._take_over_or_lose) if pair is not None]
         gone = [topic for topic, _ in lost]
 
         def told_of(draft: Draft) -> None:
             if lost and self.migration.is_automatic:
-                ask(draft, self.number, "delete")  # The loss is reported, so no record of the migration stays.
+                ask(draft, self.number, "delete")  # The loss is reported, so the record can go.
 
         is_ours = self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone), told_of)
         if not lost or not is_ours:
@@ -133,7 +133,7 @@ class Inbound:
         decide: Callable[[Draft], None] = lambda _draft: None,
         then: Callable[[Draft], None] = lambda _draft: None,
     ) -> bool:
-        """Commit the end of a state, with changes before and after it; return whether this process was the first."""
+        """Commit the end of a state, with changes before and after it; return whether this process was first."""
         means, is_ours = self.means, False
 
         def done(draft: Draft) -> None:
@@ -184,7 +184,7 @@ class Inbound:
         unclaim_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
 
     def _take_over(self, topic: MigrantEntry) -> None:
-        """Take over one topic: ownership, manifests, heads, groups, streams and description."""
+        """Take over ownership, manifests, heads, groups, streams and description."""
         means, location = self.means, TopicLocation.parse(topic.location)
         means.may_go_on()
         settle_topic(means.storage, location, means.cluster_id, self.migration.claim, means.now_ms())
@@ -241,7 +241,7 @@ class Inbound:
         return catalog
 
     def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """Remove heads of a topic that was deleted since; the deletion may have run before they were created."""
+        """Remove heads of a topic deleted since; the deletion may have run before they existed."""
         if topic_id not in {topic.id for topic in self.means.catalog.read().topics.values()}:
             for number in range(partitions):
                 remove_partition(self.means.store, topic_id, number)
@@ -252,7 +252,7 @@ class Inbound:
             make_head(self.means.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, source: TopicManifest) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Restore committed offsets. Return the groups that this cluster cannot have, with their offsets."""
+        """Restore committed offsets; return those of groups that this cluster cannot have."""
         means = self.means
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"
@@ -277,7 +277,7 @@ class Inbound:
 
 
 def _can_be(group: str, catalog: Catalog) -> bool:
-    """Whether a group's name is valid here; other platforms allow longer ones."""
+    """Other platforms allow longer names."""
     try:
         group_key(group)
         check_namespace_of(catalog, group)

@@ -1,8 +1,8 @@
 """Mountable topics of a cluster: begin, drive, cancel and list migrations.
 
 A migration is a record in the catalog. Each state is committed before its work, which can be repeated, so any process
-that calls `finish` continues after a crash. Migrations run in parallel; one that fails or takes too long is undone. If
-a store does not answer, or a lease is lost, it stays where it is.
+that calls `finish` continues after a crash. A migration that fails or takes too long is undone; if a store does not
+answer, or a lease is lost, it keeps its state.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _UNDO_VERBS: Final = {
     _S.CANCELLED: "delete",
 }
 _AUTO_VERBS: Final = {**ADVANCES, MigrationState.FINISHED: "delete"}
-"""Verbs that auto-advance requests in the states that wait."""
+"""Requested by auto-advance in the states that wait."""
 
 
 class OverdueError(UserError):
@@ -73,7 +73,7 @@ class OverdueError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One topic to mount: its location, its full name here, and the Mounting that requests it."""
+    """A topic to mount: its location, its full name here, and the Mounting that requests it."""
 
     location: str
     name: str
@@ -86,14 +86,14 @@ class Mounts:
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
-    """Called before every write, from any thread; if it raises, the next process continues."""
+    """Called before every write, from any thread; may raise, so that the next process continues."""
     spread: Spread | None = field(default=None, repr=False)
     """Runs large uploads elsewhere; `None`: in threads of this process."""
     flushed: Callable[[int], object] = lambda _stored: None
     """Called with the stored bytes that unmounting uploads, from any thread."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
-        """Plan to detach topics, and return the migration's id; `finish` does it."""
+        """Plan to detach topics; return the migration's id. `finish` does it."""
         request = self.asked(is_automatic=is_automatic)
         begun = 0
 
@@ -109,7 +109,7 @@ class Mounts:
         return begun
 
     def mount(self, *mounts: Mount, is_automatic: bool = True) -> int:
-        """Plan to attach topics, and return the migration's id; `finish` does it.
+        """Plan to attach topics; return the migration's id. `finish` does it.
 
         Raises:
             OwnershipLostError: A topic is not detached.
@@ -132,10 +132,10 @@ class Mounts:
         return MigrationRequest(fresh_mark(), self.cluster.now_ms(), is_automatic)
 
     def migrant(self, mount: Mount) -> MigrantEntry:
-        """Return a topic to mount under a new id, after checking that it is detached.
+        """Return a detached topic to mount under a new id.
 
         Raises:
-            OwnershipLostError: It is not detached; the message names its owner.
+            OwnershipLostError: It is not detached; names its owner.
         """
         storage = self._storage()
         location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
@@ -169,7 +169,7 @@ class Mounts:
             raise
 
     def conclude(self, migration: int) -> None:
-        """Drive a migration from any state to its end, requesting each step; delete its record."""
+        """Drive a migration to its end, requesting each step; delete its record."""
         while (current := self.drive(migration)) is not None:
             verb = _AUTO_VERBS.get(MigrationState(current.state))
             if verb is None:
@@ -196,12 +196,12 @@ class Mounts:
         return answers[0]
 
     def cancel(self, migration: int) -> None:
-        """Cancel a migration and undo it: an unmounted topic is open again, a mounted one gone."""
+        """Cancel and undo a migration: an unmounted topic is open again, a mounted one gone."""
         self.ask(migration, "cancel")
         self.drive(migration)
 
     def drive(self, migration: int) -> MigrationEntry | None:
-        """Drive one migration until it waits; return `None` if it is done and its record deleted."""
+        """Drive a migration until it waits; `None`: it is done and its record deleted."""
         from reconciler.embedded.mounts.inbound import Inbound  # noqa: PLC0415 - brings Arrow
         from reconciler.embedded.mounts.outbound import Outbound  # noqa: PLC0415 - as above
 
@@ -229,7 +229,7 @@ class Mounts:
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True
     ) -> Mapping[int, ReconcilerError | None]:
-        """Drive every migration of wanted topics in parallel; return the error of each, or `None`, by id."""
+        """Drive every migration of wanted topics in parallel; return errors or `None`, by id."""
         wanted = [
             number
             for number, migration in self.under_way().items()
@@ -239,7 +239,7 @@ class Mounts:
         return side_by_side(self, wanted, partial(error_of, lambda mounts, number: mounts.drive(number)))
 
     def mountable(self) -> list[Ownership]:
-        """Return every topic ever detached in this object storage, with its owner, sorted by location."""
+        """Return every topic ever detached in this object storage, sorted by location."""
         storage = self._storage()
         check_storage(storage, self.cluster.catalog.known().cluster.storage_id)
         return sound_ownerships(storage)
@@ -286,12 +286,12 @@ class Mounts:
 
 
 def migrations_in(catalog: Catalog) -> dict[int, MigrationEntry]:
-    """Return the migrations of a catalog by id, oldest first."""
+    """Return a catalog's migrations by id, oldest first."""
     return {number: catalog.migrations[str(number)] for number in sorted(map(int, catalog.migrations))}
 
 
 def side_by_side(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
-    """Return the result of `drive` for each migration, by id; their commits share few swaps.
+    """Return the result of `drive` per migration; their commits share few swaps.
 
     Large uploads run one topic at a time: each uses all threads or executors.
     """
@@ -308,8 +308,7 @@ def side_by_side(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mou
 def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None) -> None:
     """Drive a migration to its end; undo it if it fails, or takes longer than `timeout_ms`.
 
-    Undoing cancels it and deletes its record. It is not possible from `cut_over` on, and an executed one is
-    finished.
+    Undoing cancels it and deletes its record. From `cut_over` on that is impossible, and an executed one is finished.
     """
     begun = mounts.cluster.catalog.read().migrations.get(str(migration))
     if begun is None:
@@ -360,7 +359,7 @@ class _Bound:
 
 
 def _undo(mounts: Mounts, migration: int, *, is_overdue: bool) -> bool:
-    """Cancel a migration and delete its record; return `False` if it can only continue."""
+    """`False`: it can only continue."""
     for _ in _S:
         current = mounts.cluster.catalog.read().migrations.get(str(migration))
         state = _S.GONE if current is None else _S(current.state)
@@ -390,7 +389,7 @@ def _undone_error(why: UserError, migration: int, begun: MigrationEntry) -> User
 
 
 def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None:
-    """Reject an unexpected end: another process may have cancelled it and deleted its record."""
+    """Another process may have cancelled it and deleted its record."""
     existing = names_by_id(catalog, {topic.topic_id for topic in begun.topics})
     left, is_inbound = catalog.migrations.get(str(migration)), begun.direction == INBOUND
     if left is None and len(existing) == (len(begun.topics) if is_inbound else 0):

@@ -1,9 +1,9 @@
 """Unmount: flush, then the steps of an outbound migration.
 
 `preparing` uploads while clients continue. `executing` seals every head, so that no append or read passes, aborts open
-transactions, and uploads the rest. Both check that object storage has all named objects, as a mount does, and upload
-lost ones again. `cut_over` writes the topic's description, releases the manifests, marks the topic as detached, and
-only then removes it here: if the cluster is lost in between, the topic can be mounted.
+transactions, and uploads the rest. Both check that all named objects exist, and upload lost ones again. `cut_over`
+writes the topic's description, releases the manifests, marks the topic as detached, and only then removes it here: if
+the cluster is lost in between, the topic can be mounted.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Flush:
-    """Uploads what object storage lacks of one topic, including the open segment and compacted segments.
+    """Uploads what object storage lacks of one topic, including the open segment.
 
-    Segments that were compacted since their upload are uploaded again; otherwise removed records would return.
+    Segments that were compacted since are uploaded again: otherwise removed records would return.
     """
 
     upkeep: Upkeep
-    """Its `may_go_on` is called between rounds; if it raises, the next process continues."""
+    """Its `may_go_on` is called between rounds; may raise, so that the next process continues."""
     remote: RemoteTier
     full_name: str
     topic_id: str
@@ -75,10 +75,6 @@ class Flush:
         """Upload the stable records of every partition; return the stored bytes.
 
         Ends after `rounds`, since clients may write more; `None`: when nothing is left.
-
-        Raises:
-            is
-                missing.
         """
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
@@ -106,7 +102,7 @@ class Flush:
         return stored
 
     def finished(self) -> Mapping[int, Manifest]:
-        """Make every manifest end where its sealed, fully uploaded log ends, and return the manifests."""
+        """Make every manifest end where its sealed, uploaded log ends; return the manifests."""
         partitions = list(self._iter_partitions())
 
         manifests = side_by_side(lambda one: self._finish(*one), partitions, name="flush")
@@ -190,7 +186,7 @@ class Flush:
 
 
 def pending_bytes(store: ObjectStore, topic_id: str) -> int:
-    """Return the stored bytes of a topic that object storage lacks; an upper bound, since pages are not read."""
+    """Return an upper bound of the stored bytes that object storage lacks; pages are not read."""
     return sum(map(_pending_of_head, read_heads(store, topic_id).values()))
 
 
@@ -232,11 +228,11 @@ def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
 
 
 OpenTransaction: TypeAlias = set[tuple[str, int]]
-"""Transactional ids, each with its producer's epoch."""
+"""Transactional ids with their producers' epochs."""
 Groups: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
 
 _ROUNDS: Final = 3
-"""Rounds of uploads before the cut; the rest is uploaded after it."""
+"""Uploads before the cut; the rest follows after it."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +271,7 @@ class Outbound:
                 pass
 
     def _each(self, do: Callable[[MigrantEntry], object]) -> None:
-        """Handle the topics in parallel; they are closed to writers."""
+        """Parallel, since they are closed to writers."""
         all_side_by_side(do, self._existing_topics(), name="topics")
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
@@ -289,7 +285,7 @@ class Outbound:
         return Flush(means.upkeep, means.remote, topic.name, topic.topic_id, means.spread)
 
     def _existing_topics(self) -> list[MigrantEntry]:
-        """Return the topics that still exist; others are already detached."""
+        """Others are already detached."""
         catalog = self.means.catalog.read()
         ids = names_by_id(catalog, {topic.topic_id for topic in self.migration.topics})
         return [topic for topic in self.migration.topics if topic.topic_id in ids]
@@ -302,9 +298,9 @@ class Outbound:
         )
 
     def _seal(self, topic: MigrantEntry) -> OpenTransaction:
-        """Seal every partition; the catalog already rejects new heads.
+        """Seal every partition; return the transactions open under the seals.
 
-        Return the transactions open under the seals, with their epochs.
+        The catalog already rejects new heads.
         """
         store, writer = self.means.store, sealed_by(self.number)
 
@@ -325,7 +321,7 @@ class Outbound:
         return {opened for of_one in side_by_side(seal, numbers, name="seal") for opened in of_one}
 
     def _settle_transactions(self, opened: OpenTransaction) -> None:
-        """Abort open transactions and complete decided ones on the topic (F-R-108)."""
+        """Abort open transactions and complete decided ones (F-R-108)."""
         means = self.means
         self._check_current()  # After a cancel, open transactions are not ours.
         for transactional_id, epoch in sorted(opened):
@@ -339,7 +335,7 @@ class Outbound:
         finish_offsets(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
     def _detach_or_see(self, topic: MigrantEntry) -> None:
-        """Detach a topic, unless another cluster has taken it since it was uploaded completely."""
+        """Detach a topic, unless another cluster has taken it since it was uploaded."""
         try:
             self._detach(topic)
         except OwnershipLostError:
@@ -406,14 +402,14 @@ class Outbound:
         check_current(self.means.catalog.read(), self.number, self.migration)
 
     def _is_taken(self, location: TopicLocation) -> bool:
-        """Whether another process detached or took the topic, so that only its local removal remains."""
+        """Another process detached or took the topic: only its local removal remains."""
         ownership = read_ownership(self.means.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False
         return ownership.state is OwnershipState.DETACHED or ownership.owner != self.means.cluster_id
 
     def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """Return the end of each partition; an unsealed head came too late, and its append was rejected."""
+        """An unsealed head came too late, and its append was rejected."""
         heads = read_heads(self.means.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 
@@ -432,5 +428,5 @@ class Outbound:
 
 
 def _merge_groups(travelling: Groups, own: Groups) -> Groups:
-    """Merge offsets of groups; own ones win."""
+    """Own offsets win."""
     return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}

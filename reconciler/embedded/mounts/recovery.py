@@ -1,7 +1,4 @@
-"""Recover topics from object storage.
-
-A recovered log begins a new leader epoch, which tells it apart from the lost one.
-"""
+"""Recover topics from object storage. A recovered log begins a new leader epoch."""
 
 from __future__ import annotations
 
@@ -52,10 +49,9 @@ def make_head(
     kms_key_id: str | None,
     fetched: Sequence[Entry] = (),
 ) -> None:
-    """Create the head of a partition, by topic id and number, unless it exists: all its records are remote.
+    """Create the head of a partition (topic id, number), with all records remote, unless it exists.
 
-    `fetched`: newest segments, oldest first, already copied to the local tier; deleted if another process was
-    faster.
+    `fetched`: newest segments, oldest first, copied to the local tier; deleted if another process was faster.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -82,7 +78,7 @@ def make_head(
 
 
 COPIES: Final = 4
-"""Objects of one partition copied in parallel: the store does the work."""
+"""Parallel copies per partition; the store does the work."""
 _WAITING: Final = 64
 
 
@@ -109,10 +105,8 @@ class Fetch:
 class Recovery:
     """Creates one topic from object storage: copied objects, a manifest that names them, a head.
 
-    Names of copies are deterministic, and manifest and head are created only if missing, so every step can be
-    repeated
-    and several processes may recover the same topic. The source is only read; if an object is gone, its manifest is
-    read again.
+    Names of copies are deterministic, and manifest and head are created only if missing: every step can be repeated, by
+    several processes. The source is only read; if an object is gone, its manifest is read again.
     """
 
     store: ObjectStore
@@ -140,7 +134,7 @@ class Recovery:
             self._make_head(number, manifest)
 
     def _copy_partition(self, number: int, own: RemotePartition) -> Manifest | None:
-        """Copy the source's objects and publish them; return `None` if nothing was uploaded."""
+        """`None`: nothing was uploaded."""
         present = {listed.key for listed in self.storage.list(f"{own.place}/")}
         missed: set[str | None] = set()
         while True:
@@ -152,7 +146,7 @@ class Recovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging of the source may have removed it; if its manifest still names it, it is lost.
+                # Retention or merging may have removed it; if the source's manifest still names it, it is lost.
                 if error.key in missed:
                     raise self._lost(number, error) from error
                 missed.add(error.key)
@@ -199,7 +193,7 @@ class Recovery:
             raise
 
     def _copy_index(self, entry: Entry, key: str) -> None:
-        """Copy the index of a segment; a missing one is rebuilt from the copied segment."""
+        """A missing index is rebuilt from the copied segment."""
         try:
             self.storage.copy_in(index_key(key), self.storage, index_key(entry.key), kms_key_id=self.kms_key_id)
         except MissingObjectError:
@@ -251,7 +245,7 @@ class Recovery:
 
 
 PARTITIONS: Final = 8
-"""Partitions of one topic created in parallel."""
+"""Of one topic, created in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +257,16 @@ class Recoveries:
     remote: RemoteTier | None
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None]
-    """Called before each copy and swap, from any thread; if it raises, the next process continues."""
+    """Called before each copy and swap, from any thread; may raise, so that the next process continues."""
     copied: Callable[[Entry], object] = lambda _segment: None
     """Called after each copied segment, from any thread."""
     _stored_groups: Memo = field(default_factory=Memo)
     """Stored groups of lost clusters, by cluster id."""
 
     def finish(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics in recovery, by full name.
+        """Finish the wanted topics in recovery, by full name; one failure stops no other.
 
-        Return, by topic id, the error of each, `None` if it is done; a failure stops no other.
+        Return, by topic id, each error, `None` if it is done.
         """
         catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
@@ -321,11 +315,9 @@ class Recoveries:
             self._discard(remote, topic, tiering.location, partitions)
 
     def _bring_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
-        """Restore the committed offsets of groups, clamped to the log.
+        """Restore committed offsets, clamped to the log; the topic is closed, so no group has read it.
 
-        The topic is closed, so no group has read it here. A recovery on the source's own cluster is a copy,
-        whose
-        groups stay with the source.
+        A recovery on the source's own cluster is a copy: groups stay with the source.
         """
         if source.cluster_id == remote.cluster_id:
             return
@@ -375,7 +367,7 @@ class Recoveries:
         return self.remote
 
     def _discard(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
-        """Remove what was created of a deleted topic; no other process names objects below its location."""
+        """Remove what was created of a deleted topic; nothing else names objects below its location."""
         for number in range(partitions):
             remove_partition(self.store, topic.id, number)
         prefix = location_prefix(location.cluster_id, location.revision)
