@@ -87,7 +87,7 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
         raise UserError(message, hint=_SHARE)
 
 
-def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
+def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     """Reject a missing topic, and a machine that does not see the cluster."""
     if not is_found and read_cluster_id(store) is not None:
         message = f"topic {full_name} is not in the cluster at {store.url} any more: it was deleted or unmounted"
@@ -97,7 +97,7 @@ def check_there(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     check_shared(store, full_name, is_found=is_found)
 
 
-def check_arrived(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
+def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
     """Reject objects that another process wrote to a copy of the cluster's folder.
 
     Checks only the first and last of `keys`, in the order of writing: an unshared folder lacks all from some point on.

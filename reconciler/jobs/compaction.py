@@ -18,11 +18,11 @@ from pyspark.sql import functions as fn
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.compaction import (
+    CleaningPiece,
     Compaction,
     CompactionScope,
-    Group,
     GroupRewrite,
-    Piece,
+    PieceGroup,
     SurvivingOffsets,
     hashed,
 )
@@ -106,13 +106,13 @@ class Pass:
             raise job_error("compacting", trouble) from trouble
         return self.compaction.rewritten(self.cleaning, _results_by_file(rows))
 
-    def _write_files(self, files: DataFrame, groups: Sequence[Group]) -> DataFrame:
+    def _write_files(self, files: DataFrame, groups: Sequence[PieceGroup]) -> DataFrame:
         task, chore, compaction, cleaning = self.task, self.chore, self.compaction, self.cleaning
 
         def write(table: pa.Table) -> pa.Table:
             number = table.column("file")[0].as_py()
 
-            def do(group: Group) -> Iterator[GroupRewrite]:
+            def do(group: PieceGroup) -> Iterator[GroupRewrite]:
                 task.check_shared(chore)
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
@@ -123,7 +123,9 @@ class Pass:
         return files.groupBy("file").applyInArrow(write, f"file int, {stage.OUTCOME}")
 
 
-def keys_of(session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[Piece], tasks: int) -> DataFrame:
+def keys_of(
+    session: SparkSession, task: ChoreTask, chore: Chore, pieces: Sequence[CleaningPiece], tasks: int
+) -> DataFrame:
     """Return the offset and the key's hash, in two halves, of each record with a key."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -190,7 +192,7 @@ def _join_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[npt.NDArray[np.
         yield np.concatenate(held)
 
 
-def _offsets_of(group: Group) -> OffsetRange:
+def _offsets_of(group: PieceGroup) -> OffsetRange:
     return OffsetRange(group.first.entry.base, group.pieces[-1].entry.last + 1)
 
 

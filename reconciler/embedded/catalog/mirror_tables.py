@@ -10,7 +10,7 @@ from reconciler.embedded.catalog.model import Json, TopicEntry
 from reconciler.embedded.catalog.tables import (
     Catalog,
     Draft,
-    Usage,
+    TopicCounts,
     check_free,
     check_quotas,
     check_unreserved,
@@ -22,8 +22,8 @@ from reconciler.embedded.catalog.topic_configs import (
     changed_configs,
     check_not_synced,
     checked_configs,
+    configs_to_sync,
     set_configs,
-    taken_configs,
 )
 from reconciler.embedded.catalog.topics import check_growth, initial_configs
 from reconciler.errors import UserError
@@ -98,10 +98,10 @@ def create_mirror(
     check_mirrored(full_name, shape.source, (shape.link, link))
     check_free(draft, full_name)
     check_unreserved(draft, full_name)
-    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, of.partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(1, of.partitions))
     mirror = MirrorEntry(link.id, shape.source, of.incarnation, since_ms=now_ms, is_automatic=shape.is_automatic)
     check_not_synced(full_name, mirror, shape.configs, draft)
-    taken = {key: value for key, value in taken_configs(draft, full_name, of, link).items() if value is not None}
+    taken = {key: value for key, value in configs_to_sync(draft, full_name, of, link).items() if value is not None}
     entry = TopicEntry(
         topic_id,
         of.partitions,
@@ -127,13 +127,13 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
         raise UserError(f"topic {full_name} is not a mirror", hint="Only mirrors follow a source.")
     check_same_source(full_name, mirror, source)
     named_link = link_of(draft, mirror)
-    changes = {} if named_link is None else taken_configs(draft, full_name, source, named_link[1])
+    changes = {} if named_link is None else configs_to_sync(draft, full_name, source, named_link[1])
     news = {key: value for key, value in changes.items() if entry.configs.get(key) != value}
     source_topic_id = source.incarnation or mirror.source_topic_id
     if not news and (entry.partitions, mirror.source_topic_id) == (source.partitions, source_topic_id):
         return
     check_growth(full_name, entry.partitions, source.partitions)
-    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, source.partitions - entry.partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(0, source.partitions - entry.partitions))
     configs = changed_configs(f"mirror {full_name}", entry.configs, news) if news else entry.configs
     after = replace(mirror, source_topic_id=source_topic_id)
     draft.put_topic(full_name, replace(entry, partitions=source.partitions, configs=configs, mirror=after))

@@ -29,37 +29,37 @@ from reconciler.runtime.text import did_you_mean, nearest
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TopicCounts:
     """Topics and partitions below a namespace."""
 
     topics: int = 0
     partitions: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(self.topics + other.topics, self.partitions + other.partitions)
+    def __add__(self, other: TopicCounts) -> TopicCounts:
+        return TopicCounts(self.topics + other.topics, self.partitions + other.partitions)
 
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(self.topics - other.topics, self.partitions - other.partitions)
+    def __sub__(self, other: TopicCounts) -> TopicCounts:
+        return TopicCounts(self.topics - other.topics, self.partitions - other.partitions)
 
     @classmethod
-    def of(cls, topic: TopicEntry | None) -> Usage:
+    def of(cls, topic: TopicEntry | None) -> TopicCounts:
         """Return the usage of one topic; zero for `None`."""
         return cls() if topic is None else cls(1, topic.partitions)
 
 
-class Usages:
-    """Usage per namespace of a draft; counted on first use, updated with each change."""
+class CountsByNamespace:
+    """Topics and partitions per namespace of a draft; counted on first use, updated with each change."""
 
     def __init__(self) -> None:
-        self._below: dict[str, Usage] = {}
+        self._below: dict[str, TopicCounts] = {}
 
-    def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> Usage:
+    def below(self, namespace: str, topics: Mapping[str, TopicEntry]) -> TopicCounts:
         """Return the usage below a namespace."""
         usage = self._below.get(namespace)
         if usage is None:
             prefix = f"{namespace}:"
             held = [topic for name, topic in topics.items() if name.startswith(prefix)]
-            usage = self._below[namespace] = Usage(len(held), sum(topic.partitions for topic in held))
+            usage = self._below[namespace] = TopicCounts(len(held), sum(topic.partitions for topic in held))
         return usage
 
     def replaced(self, full_name: str, before: TopicEntry | None, after: TopicEntry | None) -> None:
@@ -67,14 +67,14 @@ class Usages:
         if self._below:
             for tier in tiers_of(split_name(full_name)[0]):
                 if tier in self._below:
-                    self._below[tier] += Usage.of(after) - Usage.of(before)
+                    self._below[tier] += TopicCounts.of(after) - TopicCounts.of(before)
 
 
 def check_quotas(
     namespaces: Mapping[str, NamespaceEntry],
-    usage_below: Callable[[str], Usage],
+    usage_below: Callable[[str], TopicCounts],
     full_name: str,
-    added: Usage,
+    added: TopicCounts,
     *,
     leaving: str = "",
 ) -> None:
@@ -97,7 +97,9 @@ def check_quotas(
                 raise QuotaExceededError(message, hint=hint)
 
 
-def _quota_usages(quotas: QuotaEntry, held: Usage, after: Usage) -> tuple[tuple[str, int | None, int, int], ...]:
+def _quota_usages(
+    quotas: QuotaEntry, held: TopicCounts, after: TopicCounts
+) -> tuple[tuple[str, int | None, int, int], ...]:
     return (
         ("topics", quotas.topics, held.topics, after.topics),
         ("partitions", quotas.partitions, held.partitions, after.partitions),
@@ -252,7 +254,7 @@ class Draft:
         self.migrations = dict(base.migrations)
         self.owners = dict(base.owners)
         self.workspaces = dict(base.workspaces)
-        self._usages = Usages()
+        self._usages = CountsByNamespace()
         self._changes: dict[str, dict[str, Entry | None]] = {}
 
     @property
@@ -260,7 +262,7 @@ class Draft:
         """Cluster-wide settings."""
         return self.clusters.get(_THE_CLUSTER) or ClusterEntry()
 
-    def usage_below(self, namespace: str) -> Usage:
+    def usage_below(self, namespace: str) -> TopicCounts:
         """Return the usage below a namespace."""
         return self._usages.below(namespace, self.topics)
 
@@ -328,7 +330,7 @@ class Draft:
         try:
             decide(self)
         except BaseException:
-            vars(self).update(before, _usages=Usages())
+            vars(self).update(before, _usages=CountsByNamespace())
             raise
 
     @property

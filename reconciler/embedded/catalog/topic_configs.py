@@ -108,7 +108,7 @@ def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     return mirror is not None and {*synced_with(catalog, mirror)} >= _RETENTION
 
 
-def taken_configs(
+def configs_to_sync(
     catalog: Catalog | Draft, full_name: str, source: SourceTopic, link: LinkEntry
 ) -> Mapping[str, str | None]:
     """Return the configs that a mirror must set to match its source; `None` removes one.

@@ -20,7 +20,7 @@ from reconciler.embedded.catalog.model import (
 from reconciler.embedded.catalog.tables import (
     Catalog,
     Draft,
-    Usage,
+    TopicCounts,
     check_free,
     check_no_replica,
     check_quotas,
@@ -63,7 +63,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
     check_free(draft, full_name)
     check_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, shape.partitions)
-    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, shape.partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(1, shape.partitions))
     entry = TopicEntry(
         topic_id,
         shape.partitions,
@@ -102,7 +102,7 @@ def alter_topic(
     check_not_disabling(full_name, entry, changes)
     if partitions is not None:
         check_growth(full_name, entry.partitions, partitions)
-        check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, partitions - entry.partitions))
+        check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(0, partitions - entry.partitions))
     draft.put_topic(
         full_name,
         replace(
@@ -127,7 +127,7 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     check_unheld(old, entry, "to move it")
     check_free(draft, new)
     check_unreserved(draft, new)
-    check_quotas(draft.namespaces, draft.usage_below, new, Usage.of(entry), leaving=split_name(old)[0])
+    check_quotas(draft.namespaces, draft.usage_below, new, TopicCounts.of(entry), leaving=split_name(old)[0])
     before = keys_of(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
@@ -220,7 +220,7 @@ def create_replica(
     check_free(draft, full_name)
     check_unreserved(draft, full_name, topic_id)
     _check_partitions(full_name, partitions)
-    check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(1, partitions))
+    check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(1, partitions))
     entry = TopicEntry(topic_id, partitions, draft.next_revision(), acls=acls, replica=ReplicaEntry(location))
     draft.put_topic(full_name, entry)
 
@@ -244,7 +244,7 @@ def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Troubl
         trouble = known
     more = max(0, partitions - entry.partitions)
     if more:
-        check_quotas(draft.namespaces, draft.usage_below, full_name, Usage(0, more))
+        check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(0, more))
     after = replace(entry, partitions=entry.partitions + more, replica=replace(entry.replica, trouble=trouble))
     if after != entry:
         draft.put_topic(full_name, after)

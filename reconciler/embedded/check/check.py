@@ -24,8 +24,8 @@ from reconciler.embedded.check.check_catalog import (
 from reconciler.embedded.check.check_owners import look_at_owners
 from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
-from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Place, Severity
-from reconciler.embedded.check.stored import Contents, Headless, Heads, StoredObject, list_store
+from reconciler.embedded.check.damage import CheckFinding, CheckResult, FindingPlace, Kind, Severity
+from reconciler.embedded.check.stored import Contents, Headless, HeadlessObjects, ObjectIndex, list_store
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.errors import UserError
@@ -142,7 +142,7 @@ def _remote(
 class _Cluster:
     store: ObjectStore
     contents: Contents
-    stored: StoredObject
+    stored: ObjectIndex
     read: ReadCatalog
     threads: CallPool
     present: Present
@@ -177,15 +177,15 @@ class _Cluster:
         for findings in self.threads.over(look.look_at_open, self.opened):
             checked.add(findings)
 
-    def headless(self, committed: set[tuple[str, int]]) -> Heads | None:
+    def headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
         """Index partitions without a head; `None` if the catalog is unreadable now.
 
-        Heads are listed again: some were created after the first listing.
+        HeadlessObjects are listed again: some were created after the first listing.
         """
         catalog = self.present.catalog()
         if catalog is None or self.stored.is_all_named:
             return None
-        return Heads(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
+        return HeadlessObjects(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
 
     def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
         """Check every group; return partitions without a head that a group has read."""
@@ -200,7 +200,7 @@ class _Cluster:
             if is_head_key(key):
                 yield key
             else:
-                checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", Place(key))])
+                checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", FindingPlace(key))])
 
 
 def _count(checked: CheckResult, report: PartitionReport) -> None:
@@ -217,7 +217,7 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
     try:
         checked.cluster_id = read_cluster_id(store)
     except UserError as error:
-        yield CheckFinding(Kind.CLUSTER_FILE, error.message, Place(CLUSTER))
+        yield CheckFinding(Kind.CLUSTER_FILE, error.message, FindingPlace(CLUSTER))
 
 
 def _catalog(store: ObjectStore) -> ReadCatalog:
@@ -235,10 +235,10 @@ def _read_once(register: Register) -> ReadCatalog:
     try:
         held = register.read()
     except UserError as error:
-        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, Place(CATALOG)),))
+        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, FindingPlace(CATALOG)),))
     trace = trace_of_catalog(register.store) if held is None else None
     if trace is not None:
-        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_LOST, lost_text(trace), Place(CATALOG)),))
+        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_LOST, lost_text(trace), FindingPlace(CATALOG)),))
     return read_catalog(register.store, held)
 
 
@@ -246,7 +246,7 @@ def _foreign_findings(contents: Contents) -> Iterator[CheckFinding]:
     for folder, objects in sorted(contents.foreign.items()):
         where = f"in {folder}" if folder else "at the root"
         what = f"{objects.objects:,} {where} that are not part of a cluster"
-        yield CheckFinding(Kind.FOREIGN, what, Place(objects.first), (), objects.objects, objects.bytes)
+        yield CheckFinding(Kind.FOREIGN, what, FindingPlace(objects.first), (), objects.objects, objects.bytes)
 
 
 _RANKS: Final = tuple(Severity)

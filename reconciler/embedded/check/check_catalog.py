@@ -11,7 +11,7 @@ from reconciler.archives.objects import MALFORMED, get_gzipped
 from reconciler.embedded.catalog.model import COMMIT
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
-from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.clients.transactions import DECIDED, State, Transaction, read_transaction
 from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactional_id_of_key
 from reconciler.embedded.segments.groups import Group, bounds_at, read_group
@@ -54,7 +54,7 @@ class _Fold:
         whole = commit if key is None else get_gzipped(self.store, key, commit["sha256"])
         if whole["serial"] <= self.catalog.serial and self.catalog.id:
             what = f"commit {whole['serial']} follows commit {self.catalog.serial}"
-            self.findings.append(CheckFinding(Kind.CATALOG_CONTRADICTION, what, Place(key or CATALOG)))
+            self.findings.append(CheckFinding(Kind.CATALOG_CONTRADICTION, what, FindingPlace(key or CATALOG)))
         self.catalog = self.catalog.after(whole)
 
 
@@ -72,7 +72,7 @@ def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatal
     except (UserError, *MALFORMED) as error:
         what = error.message if isinstance(error, UserError) else f"it cannot be read: {type(error).__name__}: {error}"
         key = fold.keys[-1] if fold.keys else CATALOG
-        return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, Place(key)),))
+        return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, FindingPlace(key)),))
     return ReadCatalog(fold.catalog, tuple(fold.keys), (*fold.findings, *judge_catalog(fold.catalog)))
 
 
@@ -80,7 +80,7 @@ def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
     for name, expected in (("serial", catalog.serial), ("id", catalog.id), ("revision", catalog.revision)):
         if value[name] != expected:
             what = f"its head has {name} {value[name]!r}, its last commit {expected!r}"
-            yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, Place(CATALOG))
+            yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, FindingPlace(CATALOG))
 
 
 def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
@@ -90,7 +90,7 @@ def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
     yield from _check_topics(catalog)
     live = {entry.id: name for name, entry in catalog.topics.items()}
     for topic_id, deletion in catalog.deletions.items():
-        place = Place(CATALOG, deletion.name)
+        place = FindingPlace(CATALOG, deletion.name)
         if topic_id in live:
             what = f"topic {live[topic_id]} is there and marked for deletion"
             yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, place)
@@ -99,7 +99,7 @@ def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
     for topic_id, rewrite in catalog.rewrites.items():
         what = f"topic {rewrite.name} is not yet rewritten under its key"
         name = live.get(topic_id, rewrite.name)
-        yield CheckFinding(Kind.REWRITE_UNFINISHED, what, Place(CATALOG, name))
+        yield CheckFinding(Kind.REWRITE_UNFINISHED, what, FindingPlace(CATALOG, name))
     yield from judge_mirrors(catalog)
     yield from judge_migrations(catalog)
 
@@ -110,7 +110,7 @@ def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
             try:
                 check(name)
             except ValueError as error:
-                yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"{name!r} is {error}", Place(CATALOG, name))
+                yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"{name!r} is {error}", FindingPlace(CATALOG, name))
 
 
 def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
@@ -128,14 +128,14 @@ def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
 def _check_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
     for namespace, below in sorted(missing_namespaces(catalog).items()):
         what = f"namespace {namespace} is not there, and {below} is in it"
-        yield CheckFinding(Kind.NAMESPACE_MISSING, what, Place(CATALOG, below))
+        yield CheckFinding(Kind.NAMESPACE_MISSING, what, FindingPlace(CATALOG, below))
 
 
 def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
     ids = Counter(entry.id for entry in catalog.topics.values())
     revisions = Counter(entry.revision for entry in catalog.topics.values() if entry.origin is None)
     for name, entry in catalog.topics.items():
-        place = Place(CATALOG, name)
+        place = FindingPlace(CATALOG, name)
         wrong = [
             (ids[entry.id] > 1, f"another topic has its id {entry.id}"),
             (revisions[entry.revision] > 1 and entry.origin is None, f"another topic has revision {entry.revision}"),
@@ -150,7 +150,7 @@ def _check_topics(catalog: Catalog) -> Iterator[CheckFinding]:
                 yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"topic {name}: {what}", place)
 
 
-Partition: TypeAlias = tuple[str, int]
+PartitionId: TypeAlias = tuple[str, int]
 """Topic id and number."""
 
 
@@ -160,28 +160,30 @@ class GroupCheck:
 
     store: ObjectStore
     topics: Callable[[], Topics | None]
-    ends: Mapping[Partition, int]
-    headless: set[Partition] = field(default_factory=set)
+    ends: Mapping[PartitionId, int]
+    headless: set[PartitionId] = field(default_factory=set)
     """Partitions without a head that groups have read."""
 
     def look(self, key: str) -> list[CheckFinding]:
         """Check the group of a register key."""
         name = group_of_key(key)
         if name is None:
-            return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no group", Place(key))]
+            return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no group", FindingPlace(key))]
         try:
             group = read_group(self.store, name)
         except UserError as error:
-            return [CheckFinding(Kind.GROUP_DAMAGED, error.message, Place(key))]
+            return [CheckFinding(Kind.GROUP_DAMAGED, error.message, FindingPlace(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
         # Read after the register, so that topics of new offsets are known.
         known = self.topics() if group is not None and group.topic_ids else None
         return (
-            [] if group is None or known is None else list(judge_group(name, group, Place(key), known, self._read_end))
+            []
+            if group is None or known is None
+            else list(judge_group(name, group, FindingPlace(key), known, self._read_end))
         )
 
-    def _read_end(self, place: Partition, offset: int) -> int:
+    def _read_end(self, place: PartitionId, offset: int) -> int:
         """Return a log's end, read again if `offset` is beyond it, since logs grow.
 
         An unreadable head is reported elsewhere: return `offset`.
@@ -194,7 +196,7 @@ class GroupCheck:
 
 
 def judge_group(
-    name: str, group: Group, place: Place, topics: Topics, end_of: Callable[[Partition, int], int]
+    name: str, group: Group, place: FindingPlace, topics: Topics, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
     """Yield a group's offsets of deleted topics, or beyond a log's end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
@@ -205,7 +207,7 @@ def judge_group(
         if topic_id not in topics.by_id:
             continue
         topic, entry = topics.by_id[topic_id]
-        at = Place(place.key, topic, partition)
+        at = FindingPlace(place.key, topic, partition)
         end = end_of((topic_id, partition), committed.offset)
         if partition >= entry.partitions:
             what = f"group {name} has an offset of partition {partition}, the topic has {entry.partitions}"
@@ -236,24 +238,24 @@ class TransactionCheck:
         """Check the transactional id of a register key."""
         name = transactional_id_of_key(key)
         if name is None:
-            return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", Place(key))]
+            return [CheckFinding(Kind.FOREIGN, f"{key} belongs to no transactional id", FindingPlace(key))]
         try:
             stored = read_transaction(self.store, name)
             if stored is not None and stored[0].state in DECIDED:
                 stored = read_transaction(self.store, name)  # Its producer may be completing it.
         except UserError as error:
-            return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, Place(key))]
+            return [CheckFinding(Kind.TRANSACTION_DAMAGED, error.message, FindingPlace(key))]
         if stored is None:
             return []
         if stored[0].state in DECIDED:
             what = (
                 f"{name} is {stored[0].state} in {len(stored[0].partitions):,} partitions, and no process finishes it"
             )
-            return [CheckFinding(Kind.TRANSACTION_UNFINISHED, what, Place(key))]
+            return [CheckFinding(Kind.TRANSACTION_UNFINISHED, what, FindingPlace(key))]
         if stored[0].is_overdue(self.now_ms):
             age_ms = self.now_ms - stored[0].began_ms
             what = f"{name} has been open for {age_ms // 1000:,} s, longer than its {stored[0].timeout_ms // 1000:,} s"
-            return [CheckFinding(Kind.TRANSACTION_OVERDUE, what, Place(key), age_ms=age_ms)]
+            return [CheckFinding(Kind.TRANSACTION_OVERDUE, what, FindingPlace(key), age_ms=age_ms)]
         return []
 
     def look_at_open(self, opened: OpenTransaction) -> list[CheckFinding]:
@@ -270,7 +272,7 @@ class TransactionCheck:
             return []
         what = f"transaction {opened.transactional_id} of epoch {opened.epoch} is open here, and not by its register"
         key = head_key(opened.topic_id, opened.partition)
-        return [CheckFinding(Kind.TRANSACTION_UNKNOWN, what, Place(key, None, opened.partition))]
+        return [CheckFinding(Kind.TRANSACTION_UNKNOWN, what, FindingPlace(key, None, opened.partition))]
 
 
 def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:

@@ -17,7 +17,7 @@ from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.tables import SEAL, Catalog, Draft, is_closed
 from reconciler.embedded.catalog.tiering_state import location_of
-from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.keys import CATALOG, partition_of_head
 from reconciler.embedded.segments.gate import writer_of
 from reconciler.embedded.segments.groups import clamp_groups
@@ -69,7 +69,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
     """Yield active migrations, contradictions with their topics, and stale holds."""
     for number, migration in catalog.migrations.items():
         names = [topic.name for topic in migration.topics]
-        place, state = Place(CATALOG, names[0] if names else None), state_of(migration)
+        place, state = FindingPlace(CATALOG, names[0] if names else None), state_of(migration)
         if state is None:
             what = f"migration {number}: {migration.state!r} is not a state of a migration"
             yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, place)
@@ -85,7 +85,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
         if topic.hold is not None and migration_of(catalog, topic) is None:
             closed = "closed, " if topic.hold.is_closed else ""
             what = f"it is {closed}held by migration {topic.hold.migration}, which is not there or over"
-            yield CheckFinding(Kind.HOLD_STALE, what, Place(CATALOG, name))
+            yield CheckFinding(Kind.HOLD_STALE, what, FindingPlace(CATALOG, name))
 
 
 def _check_topics(
@@ -105,10 +105,10 @@ def _check_topics(
             wrong = "takes records" if state in closed else "takes no records"
         if wrong is not None:
             what = f"migration {number} is {state}, and its topic {migrant.name} {wrong}"
-            yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, Place(CATALOG, migrant.name))
+            yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, FindingPlace(CATALOG, migrant.name))
 
 
-def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
+def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield a difference between a head's writer and the catalog's, unless a migration is about to resolve it."""
     writer = writer_of(topic)
     if head.writer == writer:
@@ -167,12 +167,14 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
         if is_mountable_key(listed.key):
             keys.append(listed.key)
         else:
-            findings.append(CheckFinding(Kind.FOREIGN, f"{listed.key} is not an ownership register", Place(listed.key)))
+            findings.append(
+                CheckFinding(Kind.FOREIGN, f"{listed.key} is not an ownership register", FindingPlace(listed.key))
+            )
     registers: dict[str, Ownership] = {}
     looked = side_by_side(lambda key: ownership_at(storage, key), keys, name="owners")
     for key, ownership in zip(keys, looked, strict=True):
         if isinstance(ownership, UserError):
-            findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, ownership.message, Place(key)))
+            findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, ownership.message, FindingPlace(key)))
         elif ownership is not None:
             registers[key] = ownership
     catalog = read()
@@ -195,7 +197,10 @@ def lost_topics(
         key = _register_key(name, topic, cluster_id)
         ownership = registers.get(key)
         if ownership is not None and not _is_ours(ownership, cluster_id, migration_of(catalog, topic)):
-            yield name, CheckFinding(Kind.OWNERSHIP_LOST, _describe_owner(ownership, cluster_id), Place(key, name))
+            yield (
+                name,
+                CheckFinding(Kind.OWNERSHIP_LOST, _describe_owner(ownership, cluster_id), FindingPlace(key, name)),
+            )
 
 
 def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | None) -> bool:
@@ -230,7 +235,7 @@ def _describe_cluster(ownership: Ownership, cluster_id: str) -> str:
 def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
     for key, ownership in left_claims(catalog, cluster_id, registers):
         what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it is there"
-        yield CheckFinding(Kind.CLAIM_LEFT, what, Place(key))
+        yield CheckFinding(Kind.CLAIM_LEFT, what, FindingPlace(key))
 
 
 def left_claims(
@@ -255,7 +260,7 @@ def _check_owned(catalog: Catalog, cluster_id: str, registers: Mapping[str, Owne
                 f"{ownership.location} is mounted here as {ownership.name}, "
                 "and no topic of this cluster is at that location"
             )
-            yield CheckFinding(Kind.OWNED_WITHOUT_TOPIC, what, Place(key))
+            yield CheckFinding(Kind.OWNED_WITHOUT_TOPIC, what, FindingPlace(key))
 
 
 def _has_objects(storage: ObjectStore, registers: Mapping[str, Ownership], finding: CheckFinding) -> bool:
@@ -279,7 +284,7 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
     """Yield mirrors without a link, and transitions in progress."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
-        mirror, place = entry.mirror, Place(CATALOG, name)
+        mirror, place = entry.mirror, FindingPlace(CATALOG, name)
         if mirror is None:
             continue
         if mirror.link_id not in links:
@@ -290,7 +295,7 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
             yield CheckFinding(Kind.TRANSITION_UNDER_WAY, what, place)
 
 
-def judge_source(topic: TopicEntry, head: Head, place: Place) -> Iterator[CheckFinding]:
+def judge_source(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield a partition copied from another topic than its mirror follows.
 
     Not during a transition or after mirroring: then the head still describes an earlier copy.

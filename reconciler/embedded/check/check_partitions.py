@@ -17,8 +17,8 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.pages import read_page, read_pages
 from reconciler.embedded.check.check_owners import judge_source, judge_writer
 from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_whole, judge_head, judge_page
-from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.check.stored import IMMUTABLE, Heads, StoredObject
+from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
+from reconciler.embedded.check.stored import IMMUTABLE, HeadlessObjects, ObjectIndex
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.head import Head, head_as_kept, head_register
 from reconciler.embedded.segments.parts import read_part
@@ -41,7 +41,7 @@ class PartReader:
     missing: Kind = Kind.PART_MISSING
     differs: Kind = Kind.PART_DIFFERS
 
-    def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
+    def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
         """Yield differences between a part and its head."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         try:
@@ -83,7 +83,7 @@ class SegmentReader:
 
     storage: ObjectStore
 
-    def __call__(self, entry: Entry, place: Place) -> Iterator[CheckFinding]:
+    def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
         """Yield differences between a segment or index and the manifest; the index may be missing."""
         yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = index_key(entry.key)
@@ -156,10 +156,10 @@ class PartitionCheck:
     """
 
     store: ObjectStore
-    stored: StoredObject
+    stored: ObjectIndex
     known: Topics | None
     topics: Callable[[], Topics | None]
-    deep: Callable[[Entry, Place], Iterator[CheckFinding]] | None = None
+    deep: Callable[[Entry, FindingPlace], Iterator[CheckFinding]] | None = None
     remote: RemoteCheck | None = None
 
     def look(self, key: str) -> PartitionReport:
@@ -182,7 +182,10 @@ class PartitionCheck:
         """Return the result, and the head's version."""
         topic_id, partition = partition_of_head(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
-        looked, place = PartitionReport(topic_id=topic_id, topic=name, partition=partition), Place(key, name, partition)
+        looked, place = (
+            PartitionReport(topic_id=topic_id, topic=name, partition=partition),
+            FindingPlace(key, name, partition),
+        )
         try:
             held = head_register(self.store, topic_id, partition).read()
             head = None if held is None else head_as_kept(self.store, key, held.value)
@@ -208,12 +211,12 @@ class PartitionCheck:
 
 def _shared_findings(keys: Sequence[str], looked: PartitionReport) -> Iterator[CheckFinding]:
     for key in keys:
-        place = Place(key, looked.topic, looked.partition)
+        place = FindingPlace(key, looked.topic, looked.partition)
         yield CheckFinding(Kind.PART_SHARED, "two places name the same object", place)
 
 
 def _check_topic(
-    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: Place, head: Head, *, epoch: int
+    topics: Topics | None, topic_id: str, entry: TopicEntry | None, place: FindingPlace, head: Head, *, epoch: int
 ) -> Iterator[CheckFinding]:
     if topics is None or topic_id in topics.deleted:
         return
@@ -233,7 +236,7 @@ def _check_topic(
 class _HeadCheck:
     check: PartitionCheck
     head: Head
-    place: Place
+    place: FindingPlace
     epoch: int
     looked: PartitionReport
 
@@ -271,7 +274,7 @@ class _HeadCheck:
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._check_parts(live, self.place)
 
-    def _check_parts(self, entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
+    def _check_parts(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[CheckFinding]:
         self.looked.parts += len(entries)
         self.looked.bytes += sum(entry.bytes for entry in entries)
         self.looked.records += sum(entry.digest.records for entry in entries)
@@ -289,7 +292,7 @@ class _HeadCheck:
             yield from self._check_part(entry, size, replace(place, key=entry.key))
         yield from _missing_findings(gone, place)
 
-    def _check_part(self, entry: Entry, size: int, place: Place) -> Iterator[CheckFinding]:
+    def _check_part(self, entry: Entry, size: int, place: FindingPlace) -> Iterator[CheckFinding]:
         offsets = (OffsetRange(entry.base, entry.last + 1),)
         if size != entry.bytes:
             what = f"it has {size:,} bytes, not {entry.bytes:,} as its head has"
@@ -303,7 +306,7 @@ class _HeadCheck:
         return {listed.key: listed.size for folder in folders for listed in self.check.store.list(folder)}
 
 
-def _missing_findings(entries: Sequence[Entry], place: Place) -> Iterator[CheckFinding]:
+def _missing_findings(entries: Sequence[Entry], place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield one finding per run of adjacent missing parts."""
     run: list[Entry] = []
     for entry in entries:
@@ -315,7 +318,7 @@ def _missing_findings(entries: Sequence[Entry], place: Place) -> Iterator[CheckF
         yield _run_finding(run, place)
 
 
-def _run_finding(run: Sequence[Entry], place: Place) -> CheckFinding:
+def _run_finding(run: Sequence[Entry], place: FindingPlace) -> CheckFinding:
     what = "the part is not there" if len(run) == 1 else f"{len(run):,} parts are not there, this one the first"
     offsets = OffsetRange(run[0].base, run[-1].last + 1)
     lost = sum(entry.bytes for entry in run)
@@ -336,7 +339,7 @@ class _Folder:
     oldest_ms: int
 
 
-def unnamed_findings(store: ObjectStore, stored: StoredObject, heads: Heads | None) -> Iterator[CheckFinding]:
+def unnamed_findings(store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None) -> Iterator[CheckFinding]:
     """Yield one finding per folder with unnamed objects; lists again only if there are any.
 
     Objects of partitions without a head are reported separately if topics are known.
@@ -353,7 +356,9 @@ def unnamed_findings(store: ObjectStore, stored: StoredObject, heads: Heads | No
     for folder, contents in sorted(folders.items()):
         age_ms = max(0, now_ms - contents.oldest_ms)
         what = f"{contents.objects:,} in {folder} that nothing refers to, the oldest {age_text(age_ms)} old"
-        yield CheckFinding(Kind.UNNAMED, what, Place(contents.first), (), contents.objects, contents.bytes, age_ms)
+        yield CheckFinding(
+            Kind.UNNAMED, what, FindingPlace(contents.first), (), contents.objects, contents.bytes, age_ms
+        )
 
 
 def age_text(age_ms: int) -> str:

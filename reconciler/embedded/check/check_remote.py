@@ -13,8 +13,8 @@ from reconciler.archives.manifest import NOBODY, Manifest, RemotePartition, read
 from reconciler.archives.pages import read_page
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import tiering_of
-from reconciler.embedded.check.damage import CheckFinding, Kind, Place
-from reconciler.embedded.check.stored import StoredObject, list_below
+from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
+from reconciler.embedded.check.stored import ObjectIndex, list_below
 from reconciler.embedded.tiered.remote_retention import is_uncut
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding]:
+def judge_head(head: Head, place: FindingPlace, *, epoch: int) -> Iterator[CheckFinding]:
     """Yield a head's contradictions; `epoch` is its register's."""
     for what in [
         *_check_numbers(head),
@@ -37,7 +37,7 @@ def judge_head(head: Head, place: Place, *, epoch: int) -> Iterator[CheckFinding
 
 
 def judge_page(
-    page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: Place, *, epoch: int
+    page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: FindingPlace, *, epoch: int
 ) -> Iterator[CheckFinding]:
     """Yield differences between a page and the reference to it."""
     if not below:
@@ -144,7 +144,7 @@ def _check_transactions(head: Head) -> Iterator[str]:
 # A missing index loses nothing; scrubbing uploads a segment again that is also local.
 
 
-Deep = Callable[[Entry, Place], Iterator[CheckFinding]]
+Deep = Callable[[Entry, FindingPlace], Iterator[CheckFinding]]
 """Reads a whole segment and its index."""
 
 _IN_RUNS: Final = {
@@ -169,14 +169,14 @@ class Suspect:
 class SegmentCheck:
     """Checks segments of one partition."""
 
-    listed: StoredObject
+    listed: ObjectIndex
     local_start: int
     """From here on the local tier has every record, too."""
     uploads: bool
     """Scrubbing uploads segments again."""
     deep: Deep | None = None
 
-    def suspects(self, entries: Sequence[Entry], place: Place) -> Iterator[Suspect]:
+    def suspects(self, entries: Sequence[Entry], place: FindingPlace) -> Iterator[Suspect]:
         """Yield problems, oldest first; `place` is the manifest's."""
         sizes = self.listed.sizes([entry.key for entry in entries])
         indexes = self.listed.sizes([index_key(entry.key) for entry in entries])
@@ -228,7 +228,9 @@ class SegmentCheck:
             return Suspect(entry, finding)
         return Suspect(entry, self._lost_finding(entry, finding.kind, finding.what, finding.place, then=_ONCE_DELETED))
 
-    def _lost_finding(self, entry: Entry, kind: Kind, what: str, place: Place, *, then: str = "") -> CheckFinding:
+    def _lost_finding(
+        self, entry: Entry, kind: Kind, what: str, place: FindingPlace, *, then: str = ""
+    ) -> CheckFinding:
         """Return a finding with the offsets that only the segment has."""
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
@@ -263,7 +265,7 @@ class RemoteCheck:
     """Topics of other clusters, which are skipped."""
 
     def look(
-        self, catalog: Catalog, head: Head, place: Place, *, epoch: int, count: Callable[[Manifest], None]
+        self, catalog: Catalog, head: Head, place: FindingPlace, *, epoch: int, count: Callable[[Manifest], None]
     ) -> Iterator[CheckFinding]:
         """Yield problems of a partition's remote tier; `place` and `epoch` are the head's.
 
@@ -300,7 +302,12 @@ class RemoteCheck:
             yield from self._check_segments(partition, manifest, segments, manifest_place, epoch)
 
     def _check_segments(
-        self, partition: RemotePartition, manifest: Manifest, segments: SegmentCheck, manifest_place: Place, epoch: int
+        self,
+        partition: RemotePartition,
+        manifest: Manifest,
+        segments: SegmentCheck,
+        manifest_place: FindingPlace,
+        epoch: int,
     ) -> Iterator[CheckFinding]:
         """Yield problems of pages and segments that the manifest still names."""
         findings: list[CheckFinding] = []
@@ -331,7 +338,9 @@ class RemoteCheck:
                 named |= {entry.key for entry in _live_entries(read_page(self.storage, page), manifest)}
         return named
 
-    def _check_page(self, page: PageRef, place: Place, epoch: int, entries: list[Entry]) -> Iterator[CheckFinding]:
+    def _check_page(
+        self, page: PageRef, place: FindingPlace, epoch: int, entries: list[Entry]
+    ) -> Iterator[CheckFinding]:
         """Yield a page's problems, and append its segments to `entries`."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
@@ -348,7 +357,7 @@ class RemoteCheck:
                 yield CheckFinding(Kind.PAGE_DAMAGED, "one of its numbers is invalid", place, offsets)
 
 
-def judge_manifest(manifest: Manifest, head: Head, place: Place) -> Iterator[CheckFinding]:
+def judge_manifest(manifest: Manifest, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield contradictions between a manifest and its head."""
     if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_offset(head)}"

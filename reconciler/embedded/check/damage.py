@@ -82,7 +82,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class KindRule:
     """Severity, impact and advice of a kind. `is_mended`: `--repair` fixes it without losing data."""
 
     severity: Severity
@@ -98,242 +98,244 @@ _RESTORE_REMOTE: Final = "Restore the object from a version or copy of the bucke
 _WITHOUT_INDEX: Final = "Nothing is lost: reads ask the segment itself, which takes them a request more"
 _SCRUB: Final = "`reconciler run --once --only scrub` writes it again"
 
-RULES: Final[Mapping[Kind, Rule]] = {
-    Kind.CLUSTER_FILE: Rule(
+RULES: Final[Mapping[Kind, KindRule]] = {
+    Kind.CLUSTER_FILE: KindRule(
         Severity.ERROR, "Nothing opens a cluster whose identity cannot be read", "Restore cluster.json from a copy"
     ),
-    Kind.CATALOG_LOST: Rule(
+    Kind.CATALOG_LOST: KindRule(
         Severity.ERROR, "Without its catalog a cluster has no topics, though their records are there", _RESTORE
     ),
-    Kind.CATALOG_DAMAGED: Rule(Severity.ERROR, "No topic can be found, read or changed", _PUT_BACK),
-    Kind.CATALOG_CONTRADICTION: Rule(
+    Kind.CATALOG_DAMAGED: KindRule(Severity.ERROR, "No topic can be found, read or changed", _PUT_BACK),
+    Kind.CATALOG_CONTRADICTION: KindRule(
         Severity.ERROR, "The catalog contradicts itself", "Restore the catalog from a copy, or report this"
     ),
-    Kind.NAMESPACE_MISSING: Rule(
+    Kind.NAMESPACE_MISSING: KindRule(
         Severity.ERROR,
         "What is below inherits nothing from it, and nothing can be created there",
         "`--repair` makes it, empty",
         is_mended=True,
     ),
-    Kind.LINK_MISSING: Rule(
+    Kind.LINK_MISSING: KindRule(
         Severity.ERROR,
         "The mirror is no longer updated, and no other producer may write to it",
         "Fail it over, and it is an ordinary topic; or delete it",
     ),
-    Kind.MIRROR_LEFT_OVER: Rule(
+    Kind.MIRROR_LEFT_OVER: KindRule(
         Severity.WARNING,
         "Its mirroring has ended and its link was deleted: it accepts records, and is still listed as a mirror",
         "`--repair` makes it an ordinary topic; no record of it is touched",
         is_mended=True,
     ),
-    Kind.MIRROR_SOURCE: Rule(
+    Kind.MIRROR_SOURCE: KindRule(
         Severity.ERROR,
         "What the partition holds is not the beginning of what its mirror follows: nothing more is copied to it",
         "Delete the mirror and create it again, or fail it over and keep its records",
     ),
-    Kind.TRANSITION_UNDER_WAY: Rule(
+    Kind.TRANSITION_UNDER_WAY: KindRule(
         Severity.NOTE,
         "A promotion, reversal or restore has begun and has not ended; its unfinished parts are no damage",
         "`reconciler run` continues it once it reaches both clusters. What it waits for: reconciler mirror list",
     ),
-    Kind.HEAD_LOST: Rule(
+    Kind.HEAD_LOST: KindRule(
         Severity.ERROR,
         "Nothing finds the partition's records any more, and what is appended begins at offset 0 again",
         "Stop its producers and restore the head that is named from a copy of the store; nothing deletes the records",
     ),
-    Kind.PARTS_WITHOUT_HEAD: Rule(
+    Kind.PARTS_WITHOUT_HEAD: KindRule(
         Severity.WARNING,
         "A first append died before it was published, or the head was removed",
         "If records were acknowledged there, restore the head that is named from a copy; nothing deletes them",
     ),
-    Kind.HEAD_DAMAGED: Rule(Severity.ERROR, "The partition can neither be read nor written", _PUT_BACK),
-    Kind.HEAD_CONTRADICTION: Rule(
+    Kind.HEAD_DAMAGED: KindRule(Severity.ERROR, "The partition can neither be read nor written", _PUT_BACK),
+    Kind.HEAD_CONTRADICTION: KindRule(
         Severity.ERROR, "Reads of the partition may miss records or return some twice", _RESTORE
     ),
-    Kind.HEAD_WRITER: Rule(
+    Kind.HEAD_WRITER: KindRule(
         Severity.ERROR, "The partition refuses the writer that the catalog allows", "Report this; records are safe"
     ),
-    Kind.HANDOVER_UNFINISHED: Rule(
+    Kind.HANDOVER_UNFINISHED: KindRule(
         Severity.WARNING,
         "Mirroring began or ended, and the process died before this partition: its head allows the earlier writer",
         "The next append takes it over; `--repair` does it now",
         is_mended=True,
     ),
-    Kind.HEAD_BEYOND: Rule(
+    Kind.HEAD_BEYOND: KindRule(
         Severity.ERROR,
         "Its records are stored, and no reader looks for them",
         "Raise the topic's partitions until it is one of them",
     ),
-    Kind.HEAD_LEFT_OVER: Rule(
+    Kind.HEAD_LEFT_OVER: KindRule(
         Severity.WARNING,
         "The topic was deleted; its partition still uses space",
         "`--repair` deletes it",
         is_mended=True,
     ),
-    Kind.HEAD_UNKNOWN: Rule(
+    Kind.HEAD_UNKNOWN: KindRule(
         Severity.ERROR,
         "Its records were acknowledged, and the catalog does not know their topic: an older catalog was put back",
         "Restore the newest catalog; until then `--repair` deletes nothing",
     ),
-    Kind.PAGE_MISSING: Rule(Severity.ERROR, "The offsets it described cannot be read", _RESTORE),
-    Kind.PAGE_DAMAGED: Rule(Severity.ERROR, "The offsets it describes cannot be read, or are read wrong", _RESTORE),
-    Kind.PART_MISSING: Rule(
+    Kind.PAGE_MISSING: KindRule(Severity.ERROR, "The offsets it described cannot be read", _RESTORE),
+    Kind.PAGE_DAMAGED: KindRule(Severity.ERROR, "The offsets it describes cannot be read, or are read wrong", _RESTORE),
+    Kind.PART_MISSING: KindRule(
         Severity.ERROR,
         "The records at these offsets are missing from this store",
         "Restore them from a copy or a mirror",
     ),
-    Kind.PART_DIFFERS: Rule(Severity.ERROR, "The records at these offsets are not those that were written", _RESTORE),
-    Kind.PART_SHARED: Rule(
+    Kind.PART_DIFFERS: KindRule(
+        Severity.ERROR, "The records at these offsets are not those that were written", _RESTORE
+    ),
+    Kind.PART_SHARED: KindRule(
         Severity.ERROR,
         "Deleting the records of one deletes those of the other",
         "Delete neither topic; copy one of them to another first",
     ),
-    Kind.MANIFEST_MISSING: Rule(
+    Kind.MANIFEST_MISSING: KindRule(
         Severity.ERROR,
         "Nothing finds what is in object storage alone, and what counts as uploaded may be evicted",
         "Restore the manifest from a copy of object storage, then check again",
     ),
-    Kind.MANIFEST_DAMAGED: Rule(
+    Kind.MANIFEST_DAMAGED: KindRule(
         Severity.ERROR,
         "What is in object storage alone cannot be read, and nothing is uploaded",
         _PUT_BACK,
     ),
-    Kind.MANIFEST_FOREIGN: Rule(
+    Kind.MANIFEST_FOREIGN: KindRule(
         Severity.ERROR,
         "Nothing of the partition is uploaded or expires any more: its topic was released, or mounted elsewhere",
         "Delete the topic here; nothing of it is deleted in object storage by that",
     ),
-    Kind.MANIFEST_SHORT: Rule(
+    Kind.MANIFEST_SHORT: KindRule(
         Severity.ERROR,
         "Records that are in object storage according to the head are not in its manifest",
         "Restore the manifest from a copy of object storage, then check again",
     ),
-    Kind.MANIFEST_AHEAD: Rule(
+    Kind.MANIFEST_AHEAD: KindRule(
         Severity.ERROR,
         "Object storage has records the cluster does not know: an older copy of it was put back",
         "Stop its producers and restore the newest copy of the cluster, or recover the topic under another name",
     ),
-    Kind.SEGMENT_MISSING: Rule(
+    Kind.SEGMENT_MISSING: KindRule(
         Severity.ERROR, "The records at these offsets are missing from object storage", _RESTORE_REMOTE
     ),
-    Kind.SEGMENT_DIFFERS: Rule(
+    Kind.SEGMENT_DIFFERS: KindRule(
         Severity.ERROR,
         "The records at these offsets in object storage are not those that were uploaded",
         _RESTORE_REMOTE,
     ),
-    Kind.INDEX_MISSING: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
-    Kind.INDEX_DIFFERS: Rule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
-    Kind.CUT_UNFINISHED: Rule(
+    Kind.INDEX_MISSING: KindRule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
+    Kind.INDEX_DIFFERS: KindRule(Severity.WARNING, _WITHOUT_INDEX, _SCRUB),
+    Kind.CUT_UNFINISHED: KindRule(
         Severity.WARNING,
         "The log was cut; what object storage has above the cut is never read and takes space",
         "`reconciler run` finishes it, as does the restore that began it",
     ),
-    Kind.GARBAGE_LEFT: Rule(
+    Kind.GARBAGE_LEFT: KindRule(
         Severity.NOTE, "They are never read and take space in object storage", "`reconciler run` deletes them"
     ),
-    Kind.GROUP_DAMAGED: Rule(
+    Kind.GROUP_DAMAGED: KindRule(
         Severity.ERROR,
         "The group can neither commit nor continue at its offsets",
         "Delete the group and reset its offsets; what was cut off `--repair` puts back where the bucket keeps versions",
     ),
-    Kind.GROUP_LEFT_OVER: Rule(
+    Kind.GROUP_LEFT_OVER: KindRule(
         Severity.NOTE,
         "The group has offsets of a deleted topic; they are never read",
         "Its next commit removes them; `--repair` does it now",
         is_mended=True,
     ),
-    Kind.GROUP_BEYOND: Rule(
+    Kind.GROUP_BEYOND: KindRule(
         Severity.WARNING,
         "The group skips what is written until the log has reached that offset",
         "Reset it with: reconciler group reset",
     ),
-    Kind.TRANSACTION_DAMAGED: Rule(
+    Kind.TRANSACTION_DAMAGED: KindRule(
         Severity.ERROR, "Its producer cannot begin, and readers wait at its first record", _PUT_BACK
     ),
-    Kind.TRANSACTION_UNFINISHED: Rule(
+    Kind.TRANSACTION_UNFINISHED: KindRule(
         Severity.WARNING,
         "Its outcome is decided; readers wait until it is carried out",
         "`--repair` does",
         is_mended=True,
     ),
-    Kind.TRANSACTION_OVERDUE: Rule(
+    Kind.TRANSACTION_OVERDUE: KindRule(
         Severity.WARNING,
         "Readers of committed records wait for a producer that exceeded its transaction timeout",
         "`reconciler run` aborts it",
     ),
-    Kind.TRANSACTION_UNKNOWN: Rule(
+    Kind.TRANSACTION_UNKNOWN: KindRule(
         Severity.ERROR, "Readers that wait for commits never get past its first record", "Report this"
     ),
-    Kind.DELETION_UNFINISHED: Rule(
+    Kind.DELETION_UNFINISHED: KindRule(
         Severity.WARNING, "Its name is free, its objects still take space", "`--repair` finishes it", is_mended=True
     ),
-    Kind.REWRITE_UNFINISHED: Rule(
+    Kind.REWRITE_UNFINISHED: KindRule(
         Severity.WARNING,
         "Some of its objects are still under the key of its former namespace",
         "`--repair` finishes it",
         is_mended=True,
     ),
-    Kind.MIGRATION_UNDER_WAY: Rule(
+    Kind.MIGRATION_UNDER_WAY: KindRule(
         Severity.NOTE,
         "Topics are being mounted or unmounted; their unfinished parts are no damage",
         "`reconciler run` continues it. Its progress: reconciler mount status",
     ),
-    Kind.MIGRATION_WAITS: Rule(
+    Kind.MIGRATION_WAITS: KindRule(
         Severity.NOTE,
         "Its topics are held until the next step is requested; it does not continue by itself",
         "Ask for the next step by cluster.mounts.ask in the library, or stop it; the steps: reconciler mount status",
     ),
-    Kind.MIGRATION_CONTRADICTION: Rule(
+    Kind.MIGRATION_CONTRADICTION: KindRule(
         Severity.ERROR,
         "What a migration says of its topics is not so, and it cannot finish as they are",
         "Cancel it, or delete it where it is only planned; then mount or unmount again",
     ),
-    Kind.HOLD_STALE: Rule(
+    Kind.HOLD_STALE: KindRule(
         Severity.ERROR,
         "The topic cannot be changed, and may be closed, for a migration that will never let go of it",
         "`--repair` releases the topic, if object storage still lists this cluster as its owner",
         is_mended=True,
     ),
-    Kind.SEAL_LEFT: Rule(
+    Kind.SEAL_LEFT: KindRule(
         Severity.NOTE, "A migration was cancelled that had sealed the partition", "The next append takes the seal off"
     ),
-    Kind.CLAIM_LEFT: Rule(
+    Kind.CLAIM_LEFT: KindRule(
         Severity.WARNING,
         "No cluster can mount the topic: this cluster claimed it, and no migration finishes the claim",
         "`--repair` releases the claim",
         is_mended=True,
     ),
-    Kind.OWNERSHIP_LOST: Rule(
+    Kind.OWNERSHIP_LOST: KindRule(
         Severity.ERROR,
         "Nothing of it is uploaded, expires or is merged here any more: object storage lists another owner. Records "
         "written here since exist only here",
         "Copy what was written here since, if it matters, cancel what migrates it, and delete the topic here: nothing "
         "of it is deleted in object storage by that",
     ),
-    Kind.OWNERSHIP_DAMAGED: Rule(
+    Kind.OWNERSHIP_DAMAGED: KindRule(
         Severity.ERROR,
         "The owner of the topic is unknown: the topic cannot be mounted, unmounted or released",
         "Restore the register from a version or copy of the bucket; where it is of a newer format, upgrade",
     ),
-    Kind.OWNED_WITHOUT_TOPIC: Rule(
+    Kind.OWNED_WITHOUT_TOPIC: KindRule(
         Severity.NOTE,
         "The topic was mounted here and deleted, its objects in object storage stayed; no other cluster can mount it",
         "Recover it here, or let go of it: reconciler mount release",
     ),
-    Kind.UNNAMED: Rule(
+    Kind.UNNAMED: KindRule(
         Severity.NOTE,
         "Nothing names them: a writer is about to, or has died; they take space",
         "`--repair` deletes those older than 24 hours",
         is_mended=True,
     ),
-    Kind.FOREIGN: Rule(
+    Kind.FOREIGN: KindRule(
         Severity.NOTE, "They are not part of the cluster and are left alone", "Move other files to other folders"
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FindingPlace:
     """Location of a finding: an object's key, with topic and partition if any."""
 
     key: str
@@ -347,7 +349,7 @@ class CheckFinding:
 
     kind: Kind
     what: str
-    place: Place
+    place: FindingPlace
     gone: tuple[OffsetRange, ...] = ()
     objects: int = 1
     bytes: int = 0
@@ -355,7 +357,7 @@ class CheckFinding:
     """Of the oldest object, by the store's clock."""
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> KindRule:
         """The rule of its kind."""
         return RULES[self.kind]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from reconciler.archives.keys import CLUSTER, STORAGE
-from reconciler.embedded.check.damage import CheckFinding, Kind, Place
+from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.keys import (
     CATALOG,
     GROUPS,
@@ -62,7 +62,7 @@ class Contents:
     bytes: int = 0
 
 
-class StoredObject:
+class ObjectIndex:
     """Immutable objects of one listing. Thread-safe."""
 
     def __init__(self, names: array[int], sizes: array[int]) -> None:
@@ -112,7 +112,7 @@ class StoredObject:
         return places, self._hashes[places] == wanted
 
 
-def list_store(store: ObjectStore) -> tuple[Contents, StoredObject]:
+def list_store(store: ObjectStore) -> tuple[Contents, ObjectIndex]:
     """List a whole store once."""
     contents, names, sizes = Contents(), array("Q"), array("q")
     for listed in store.list(""):
@@ -133,16 +133,16 @@ def list_store(store: ObjectStore) -> tuple[Contents, StoredObject]:
             other = contents.foreign.setdefault(folder, Foreign(listed.key))
             other.objects += 1
             other.bytes += listed.size
-    return contents, StoredObject(names, sizes)
+    return contents, ObjectIndex(names, sizes)
 
 
-def list_below(store: ObjectStore, prefix: str) -> StoredObject:
+def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
     """List objects below a prefix once."""
     names, sizes = array("Q"), array("q")
     for listed in store.list(prefix):
         names.frombytes(_hash(listed.key))
         sizes.append(listed.size)
-    return StoredObject(names, sizes)
+    return ObjectIndex(names, sizes)
 
 
 def _hash(key: str) -> bytes:
@@ -150,7 +150,7 @@ def _hash(key: str) -> bytes:
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
-Partition: TypeAlias = tuple[str, int]
+PartitionId: TypeAlias = tuple[str, int]
 
 _APART_MS: Final = 10 * 60_000
 """Parts further apart are not of one first append."""
@@ -179,7 +179,7 @@ class Headless:
         names = {entry.id: name for name, entry in catalog.topics.items()}
         return cls(dict(ids), names, frozenset(heads))
 
-    def partitions(self, key: str) -> list[Partition]:
+    def partitions(self, key: str) -> list[PartitionId]:
         """Return partitions without a head that the object may belong to."""
         if key.startswith(PAGES):
             page = partition_of_page(key)
@@ -207,12 +207,12 @@ class _Leftovers:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class HeadlessObjects:
     """Objects of partitions without a head; `committed`: partitions that a group has read."""
 
     headless: Headless
-    committed: Collection[Partition]
-    left: dict[Partition, _Leftovers] = field(default_factory=dict)
+    committed: Collection[PartitionId]
+    left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
     def take(self, listed: ListedObject) -> bool:
         """Count an unnamed object; return whether it belongs to a partition without a head."""
@@ -237,6 +237,6 @@ class Heads:
             known_by = [why for is_so, why in signs if is_so]
             objects = counted(left.objects, "object")
             what = ", ".join([f"{objects} and no {head_key(topic_id, partition)}", *known_by])
-            place = Place(left.first, self.headless.names[topic_id], partition)
+            place = FindingPlace(left.first, self.headless.names[topic_id], partition)
             kind = Kind.HEAD_LOST if known_by else Kind.PARTS_WITHOUT_HEAD
             yield CheckFinding(kind, what, place, (), left.objects, left.bytes, max(0, now_ms - left.first_ms))

@@ -24,7 +24,7 @@ from reconciler.embedded.catalog.commits import (
     named_by,
     trace_of_catalog,
 )
-from reconciler.embedded.check.stored import IMMUTABLE, Headless, StoredObject, list_store
+from reconciler.embedded.check.stored import IMMUTABLE, Headless, ObjectIndex, list_store
 from reconciler.embedded.keys import partition_of_head, runner_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
@@ -134,7 +134,7 @@ def _remember(store: ObjectStore, at_ms: int) -> None:
     store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
 
 
-def _unnamed(store: ObjectStore, stored: StoredObject, old_ms: int) -> Iterator[ListedObject]:
+def _unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
     for prefix in () if stored.is_all_named else IMMUTABLE:
         for listed in stored.unnamed(store.list(prefix)):
             if listed.modified_ms < old_ms:

@@ -49,7 +49,7 @@ _CLOCKS_APART_MS: Final = 2 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class TopicBounds:
     """Topics of one catalog; their bounds are read once."""
 
     store: ObjectStore
@@ -59,7 +59,7 @@ class Read:
     """Topics whose remote records are hidden: they begin at their local start."""
 
     @classmethod
-    def of(cls, store: ObjectStore, catalog: Catalog) -> Read:
+    def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
         """Start without bounds."""
         names = {entry.id: (name, entry.partitions) for name, entry in catalog.topics.items()}
         return cls(store, names, {}, frozenset(name for name in catalog.topics if hides_remote(catalog, name)))
@@ -86,14 +86,14 @@ class Read:
 
 def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
     """Return a group with every partition of its topics."""
-    existing, read = existing_group(store, group), Read.of(store, catalog)
+    existing, read = existing_group(store, group), TopicBounds.of(store, catalog)
     rows = (row for topic_id in read.living(existing) for row in read.rows(existing, topic_id))
     return ConsumerGroup(group, existing.is_reading(now_ms), existing.last_commit_ms(), tuple(rows))
 
 
 def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int) -> list[ConsumerGroup] | None:
     """Return the groups with offsets of one topic, only for that topic; `None`: too many groups."""
-    names, read, matching = list_groups(store), Read.of(store, catalog), []
+    names, read, matching = list_groups(store), TopicBounds.of(store, catalog), []
     if len(names) > MANY:
         return None
     for name in names:
@@ -324,7 +324,7 @@ def moves_of(
     Without `topic`: all topics of the group. With one, the group need not exist.
     """
     store, catalog = logs.store, logs.catalog.read()
-    existing, read = read_group(store, group), Read.of(store, catalog)
+    existing, read = read_group(store, group), TopicBounds.of(store, catalog)
     if existing is None and topic is None:
         raise NotFoundError(f"group {group} does not exist", hint="Name a topic to give a new group its first offsets.")
     known = existing or Group()

@@ -19,7 +19,7 @@ from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, ch
 from reconciler.embedded.catalog.mirror_tables import complete_first_copy
 from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, name_with_id, topic_with_id
 from reconciler.embedded.keys import part_key
-from reconciler.embedded.objects import check_arrived, check_there
+from reconciler.embedded.objects import check_topic_visible, check_writes_visible
 from reconciler.embedded.segments.gate import Gate, gone
 from reconciler.embedded.segments.head import (
     NEVER_WRITTEN,
@@ -84,7 +84,7 @@ class EmbeddedLog:
         """Reject a topic or cluster that this machine does not see."""
         catalog = self.catalog.read()
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
-        check_there(self.store, self.full_name, is_found=topic is not None)
+        check_topic_visible(self.store, self.full_name, is_found=topic is not None)
         is_remote = topic is not None and (topic.tiering is not None or topic.replica is not None)
         if self.remote is not None and is_remote and not self._tiers().is_hiding:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
@@ -306,7 +306,7 @@ class EmbeddedSink:
     def check_shared(self) -> None:
         """Reject a topic or cluster that this machine does not see."""
         topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
-        check_there(self.gate.store, self.gate.full_name, is_found=topic is not None)
+        check_topic_visible(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
     def following(self, source: SourceSeen) -> EmbeddedSink:
         """Return the sink for one round over a source; only mirrors store it."""
@@ -366,7 +366,7 @@ class EmbeddedSink:
 
         def publish(partition: int) -> OffsetRange | None:
             publication = _Publication(by_partition[partition])
-            publication.check_arrived(self.gate.store)
+            publication.check_writes_visible(self.gate.store)
 
             def extend(head: Head, epoch: int) -> Head | None:
                 after = publication.extend(head, epoch)
@@ -436,9 +436,9 @@ class _Publication:
         self._staged = [(one, [Entry.from_json(document) for document in orjson.loads(one.entries)]) for one in staged]
         self.gained: OffsetRange | None = None
 
-    def check_arrived(self, store: ObjectStore) -> None:
+    def check_writes_visible(self, store: ObjectStore) -> None:
         for one, entries in self._staged:
-            check_arrived(store, (entry.key for entry in entries), by=one.by)
+            check_writes_visible(store, (entry.key for entry in entries), by=one.by)
 
     def extend(self, head: Head, epoch: int) -> Head | None:
         self.gained = None

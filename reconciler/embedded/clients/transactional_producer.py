@@ -39,7 +39,7 @@ from reconciler.embedded.clients.transactions import (
 )
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.keys import transaction_key
-from reconciler.embedded.objects import check_arrived, check_there
+from reconciler.embedded.objects import check_topic_visible, check_writes_visible
 from reconciler.embedded.segments.admission import conformed
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.groups import Place, check_commit
@@ -400,7 +400,7 @@ class EmbeddedAppends:
     def check_shared(self) -> None:
         """Reject a topic or cluster that this machine does not see."""
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
-        check_there(self.store, self.full_name, is_found=topic is not None)
+        check_topic_visible(self.store, self.full_name, is_found=topic is not None)
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
         """Write one task's records as unnamed parts, one per partition and 128 MiB."""
@@ -450,7 +450,7 @@ class EmbeddedAppends:
         for task_result in staged:
             for one in task_result.parts:
                 entries = [Entry.from_json(document) for document in orjson.loads(one.entries)]
-                check_arrived(self.store, (entry.key for entry in entries), by=one.by)
+                check_writes_visible(self.store, (entry.key for entry in entries), by=one.by)
                 parts[one.partition] += entries
         return [Append(gate, partition, _join_parts(parts[partition]), put_ms) for partition in sorted(parts)]
 

@@ -269,7 +269,7 @@ KEYS: Final = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CleaningPiece:
     """A part to clean, with its store."""
 
     entry: Entry
@@ -280,10 +280,10 @@ class Piece:
 
 
 @dataclass(slots=True)
-class Group:
+class PieceGroup:
     """Neighbouring parts of one tier that become one file."""
 
-    pieces: list[Piece]
+    pieces: list[CleaningPiece]
     bytes: int
     horizon_ms: int | None
     """When its tombstones may be removed; `None`: none remain."""
@@ -294,7 +294,7 @@ class Group:
         return [piece.entry for piece in self.pieces]
 
     @property
-    def first(self) -> Piece:
+    def first(self) -> CleaningPiece:
         """The oldest piece."""
         return self.pieces[0]
 
@@ -303,7 +303,7 @@ class Group:
 class CompactionScope:
     """Input of one pass over a partition. Picklable."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CleaningPiece, ...]
     dirty_from: int
     through: int
     """End of the offsets whose keys are learned."""
@@ -404,16 +404,16 @@ class Compaction:
         tiering = self._policy.tiering
         return RemoteRewrite(self._place, cluster_id, tiering, done, is_whole=True, epoch=epoch, learned_to=through)
 
-    def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[Piece]:
+    def _pieces(self, clean: Iterable[Segment], remote: Iterable[Entry], local_start: int) -> Iterator[CleaningPiece]:
         remote_keys = {entry.key for entry in remote}
         for segment in clean:
             for entry in segment.entries:
                 if self._remote is not None and entry.key in remote_keys:
-                    yield Piece(entry, self._remote.storage, min(entry.last + 1, local_start), is_remote=True)
+                    yield CleaningPiece(entry, self._remote.storage, min(entry.last + 1, local_start), is_remote=True)
                 else:
-                    yield Piece(entry, self._store, entry.last + 1, is_remote=False)
+                    yield CleaningPiece(entry, self._store, entry.last + 1, is_remote=False)
 
-    def _learn_keys(self, pieces: Sequence[Piece], dirty_from: int) -> tuple[NewestOffsets, int]:
+    def _learn_keys(self, pieces: Sequence[CleaningPiece], dirty_from: int) -> tuple[NewestOffsets, int]:
         """Return each dirty key's newest offset, and the end of what was read."""
         newest = NewestOffsets()
         for piece in pieces:
@@ -427,9 +427,9 @@ class Compaction:
                     return newest, int(offsets[-1]) + 1
         return newest, pieces[-1].stop
 
-    def groups(self, cleaning: CompactionScope) -> Iterator[Group]:
+    def groups(self, cleaning: CompactionScope) -> Iterator[PieceGroup]:
         """Yield runs of one epoch, tier and tombstone horizon that fit into a segment."""
-        group: Group | None = None
+        group: PieceGroup | None = None
         for piece in cleaning.pieces:
             if piece.entry.base >= cleaning.through:
                 break
@@ -441,11 +441,11 @@ class Compaction:
                 continue
             if group is not None:
                 yield group
-            group = Group([piece], piece.entry.bytes, horizon_ms)
+            group = PieceGroup([piece], piece.entry.bytes, horizon_ms)
         if group is not None:
             yield group
 
-    def _extends_group(self, group: Group, piece: Piece, horizon_ms: int | None) -> bool:
+    def _extends_group(self, group: PieceGroup, piece: CleaningPiece, horizon_ms: int | None) -> bool:
         return (
             piece.is_remote == group.first.is_remote
             and piece.entry.epoch == group.first.entry.epoch
@@ -458,11 +458,11 @@ class Compaction:
             return None if is_due(entry, now_ms) else entry.horizon_ms
         return now_ms + self._policy.tombstones_ms if entry.last >= dirty_from else None
 
-    def cleaned(self, cleaning: CompactionScope, group: Group, survivors: Survivors) -> GroupRewrite:
+    def cleaned(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> GroupRewrite:
         """Write a group without superseded records."""
         return GroupRewrite(group.first.is_remote, self._replacement(cleaning, group, survivors))
 
-    def _replacement(self, cleaning: CompactionScope, group: Group, survivors: Survivors) -> Replacement | None:
+    def _replacement(self, cleaning: CompactionScope, group: PieceGroup, survivors: Survivors) -> Replacement | None:
         """`None`: the group stays."""
         dirty_from, now_ms = cleaning.dirty_from, cleaning.now_ms
         first = group.first.entry
@@ -492,12 +492,12 @@ class Compaction:
             group.entries, [replace(entry, epoch=first.epoch, is_segment=True, horizon_ms=horizon_ms)]
         )
 
-    def _writer(self, group: Group) -> PartWriter:
+    def _writer(self, group: PieceGroup) -> PartWriter:
         if self._place is None or not group.first.is_remote:
             return PartWriter.of(self._store, self._rules, self._partition.number)
         return SegmentWriter.under(group.first.store, self._rules, self._place, group.first.entry.epoch)
 
 
-def _has_superseded(piece: Piece, offsets: OffsetRange, survivors: Survivors) -> bool:
+def _has_superseded(piece: CleaningPiece, offsets: OffsetRange, survivors: Survivors) -> bool:
     """Reads only keys."""
     return any(not survivors.among(batch).all() for batch in read_keys(piece.store, piece.entry, offsets))

@@ -17,7 +17,7 @@ from reconciler.archives.pages import entries_within
 from reconciler.embedded.catalog.tables import Draft, is_closed, names_by_id
 from reconciler.embedded.catalog.topic_configs import key_of
 from reconciler.embedded.keys import part_key
-from reconciler.embedded.objects import check_arrived
+from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
 from reconciler.embedded.segments.retention import live_entries
 from reconciler.embedded.segments.rewrites import Gain, Replacement
@@ -161,7 +161,7 @@ def publish(
         return publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     remote_gain: Gain | None = None
     written = keys_of(key for one in rewritten.remote.replacements for key in one.written)
-    check_arrived(remote.storage, written, by=rewritten.by)
+    check_writes_visible(remote.storage, written, by=rewritten.by)
     try:
         remote_gain = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:

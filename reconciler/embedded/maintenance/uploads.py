@@ -23,7 +23,7 @@ from reconciler.archives.topic_manifest import TopicManifest, write_topic_manife
 from reconciler.embedded.catalog.tables import Catalog, is_served
 from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
 from reconciler.embedded.maintenance.chores import Chore
-from reconciler.embedded.objects import check_arrived
+from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
@@ -133,7 +133,7 @@ class Uploads:
         # Uploads read before a cut may have another log's records above it.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
-            check_arrived(self.remote.storage, one.keys, by=one.by)
+            check_writes_visible(self.remote.storage, one.keys, by=one.by)
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
         named: list[UploadBatch] = []
 

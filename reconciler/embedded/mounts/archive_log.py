@@ -12,7 +12,7 @@ from reconciler.archives.entries import Entry
 from reconciler.archives.manifest import Manifest, read_manifest
 from reconciler.archives.pages import entries_within
 from reconciler.archives.topic_manifest import read_topic_manifest
-from reconciler.embedded.objects import check_arrived
+from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.parts import first_since, read_part, within
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.errors import BrokenInvariantError, UserError
@@ -203,7 +203,7 @@ class ArchiveSink:
         gained: list[OffsetRange] = []
         parts = [[Entry.from_json(document) for document in orjson.loads(one.entries)] for one in staged]
         for one, entries in zip(staged, parts, strict=True):
-            check_arrived(self.archive.storage, (entry.key for entry in entries), by=one.by)
+            check_writes_visible(self.archive.storage, (entry.key for entry in entries), by=one.by)
 
         def extended(manifest: Manifest) -> Manifest | None:
             gained.clear()

@@ -35,7 +35,7 @@ from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, until_overtaken
 from reconciler.embedded.mounts.recovery import make_head
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import bring_offsets
+from reconciler.embedded.segments.groups import copy_offsets
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.lifecycles import MigrationState
@@ -262,7 +262,7 @@ class Inbound:
             offsets = {
                 (topic_id, number): replace(committed, at_ms=None) for number, committed in source.groups[group].items()
             }
-            bring_offsets(means.store, self._check_current, group, offsets, mark=mark)
+            copy_offsets(means.store, self._check_current, group, offsets, mark=mark)
 
         names = [name for name in source.groups if _can_be(name, catalog)]
         all_side_by_side(restore, names, name="groups")

@@ -227,9 +227,9 @@ def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
     return RetryableError(message, hint="Continue with: reconciler run --once --only migrations")
 
 
-OpenTransaction: TypeAlias = set[tuple[str, int]]
+OpenTransactions: TypeAlias = set[tuple[str, int]]
 """Transactional ids with their producers' epochs."""
-Groups: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
+OffsetsByGroup: TypeAlias = Mapping[str, Mapping[int, CommittedOffset]]
 
 _ROUNDS: Final = 3
 """Uploads before the cut; the rest follows after it."""
@@ -297,14 +297,14 @@ class Outbound:
             may_go_on=means.may_go_on,
         )
 
-    def _seal(self, topic: MigrantEntry) -> OpenTransaction:
+    def _seal(self, topic: MigrantEntry) -> OpenTransactions:
         """Seal every partition; return the transactions open under the seals.
 
         The catalog already rejects new heads.
         """
         store, writer = self.means.store, sealed_by(self.number)
 
-        def seal(number: int) -> OpenTransaction:
+        def seal(number: int) -> OpenTransactions:
             self.means.may_go_on()
 
             def sealed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -320,7 +320,7 @@ class Outbound:
         numbers = sorted(number for _, number in heads_of(store, [topic.topic_id]))
         return {opened for of_one in side_by_side(seal, numbers, name="seal") for opened in of_one}
 
-    def _settle_transactions(self, opened: OpenTransaction) -> None:
+    def _settle_transactions(self, opened: OpenTransactions) -> None:
         """Abort open transactions and complete decided ones (F-R-108)."""
         means = self.means
         self._check_current()  # After a cancel, open transactions are not ours.
@@ -413,7 +413,7 @@ class Outbound:
         heads = read_heads(self.means.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 
-    def _groups(self, topic: MigrantEntry) -> Groups:
+    def _groups(self, topic: MigrantEntry) -> OffsetsByGroup:
         store = self.means.store
         names = list_groups(store)
         offsets_by_group: dict[str, Mapping[int, CommittedOffset]] = {}
@@ -427,6 +427,6 @@ class Outbound:
         return offsets_by_group
 
 
-def _merge_groups(travelling: Groups, own: Groups) -> Groups:
+def _merge_groups(travelling: OffsetsByGroup, own: OffsetsByGroup) -> OffsetsByGroup:
     """Own offsets win."""
     return {group: {**travelling.get(group, {}), **own.get(group, {})} for group in sorted({*travelling, *own})}

@@ -24,7 +24,7 @@ from reconciler.embedded.catalog.topics import TopicShape, recovered
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import bounds_at, bring_offsets
+from reconciler.embedded.segments.groups import bounds_at, copy_offsets
 from reconciler.embedded.segments.head import PRODUCERS, Head, Spill, head_register, read_head
 from reconciler.embedded.tiered.object_rewrites import footer_of
 from reconciler.embedded.tiered.remote_tier import RemoteTier
@@ -340,7 +340,7 @@ class Recoveries:
                     offsets_brought[topic.id, number] = within
                     if within.offset < committed.offset:
                         clamped.append(f"{group}, partition {number}: {committed.offset} → {within.offset}")
-            bring_offsets(self.store, self.catalog.read, group, offsets_brought, mark=mark)
+            copy_offsets(self.store, self.catalog.read, group, offsets_brought, mark=mark)
 
         named = [group for group in offsets if not (space := split_name(group)[0]) or space in spaces]
         all_side_by_side(bring, named, name="groups")

@@ -164,7 +164,7 @@ def put_offsets(
     _put(group_register(store, group), catalog.read, _with_commit_time(offsets, now_ms), mark)
 
 
-def bring_offsets(
+def copy_offsets(
     store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, CommittedOffset], *, mark: str
 ) -> None:
     """Copy a group's offsets from elsewhere, with metadata and times.

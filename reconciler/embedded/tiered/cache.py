@@ -20,13 +20,13 @@ import xxhash
 
 from reconciler.embedded.tiered.cache_files import (
     CachedFile,
+    CacheUsage,
+    EvictionRule,
     Flights,
     HydratedChunk,
     Limits,
     Needs,
-    Rule,
     Span,
-    Usage,
     chunks_of,
     evict,
     is_held,
@@ -68,10 +68,10 @@ class ListedFile:
 class Trim:
     """One trim down to a target; `left` is the size so far."""
 
-    rule: Rule
+    rule: EvictionRule
     chunk_bytes: int
-    target: Usage
-    left: Usage
+    target: CacheUsage
+    left: CacheUsage
     needs: Callable[[str], Mapping[int, int]]
     """Segment path → first byte of a chunk → pending readers in this process."""
     evicted: list[str] = field(default_factory=list)
@@ -115,7 +115,7 @@ class Trim:
     def _evict(self, file: ListedFile) -> None:
         if evict(file.path):
             self.evicted.append(file.path)
-            self.left = Usage(self.left.bytes - file.bytes, self.left.objects - 1)
+            self.left = CacheUsage(self.left.bytes - file.bytes, self.left.objects - 1)
             with suppress(OSError):  # The folder is not empty, or gone.
                 Path(file.path).parent.rmdir()
 
@@ -159,9 +159,9 @@ def _listed(folder: str) -> tuple[list[str], list[ListedFile]]:
     return folders, files
 
 
-def usage_of(files: list[ListedFile]) -> Usage:
+def usage_of(files: list[ListedFile]) -> CacheUsage:
     """Sum up the size of files."""
-    return Usage(sum(file.bytes for file in files), len(files))
+    return CacheUsage(sum(file.bytes for file in files), len(files))
 
 
 _NS_PER_MS: Final = 1_000_000
@@ -170,7 +170,7 @@ _LOGGER: Final = logging.getLogger("reconciler.cache")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CacheFolder:
     """A cache folder."""
 
     folder: Path
@@ -201,17 +201,19 @@ class Room:
     by the file system's clock.
     """
 
-    def __init__(self, place: Place, properties: Mapping[str, str], needs: Callable[[str], Mapping[int, int]]) -> None:
+    def __init__(
+        self, place: CacheFolder, properties: Mapping[str, str], needs: Callable[[str], Mapping[int, int]]
+    ) -> None:
         self._place = place
         self._limits = limits_of(properties, shutil.disk_usage(place.folder).total)
-        self._rule = Rule.of(properties)
+        self._rule = EvictionRule.of(properties)
         self._chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
         self._interval_ns = int(property_of(properties, "cloud_storage_cache_check_interval_ms") or 0) * _NS_PER_MS
         self._at_once = int(property_of(properties, _WALKERS) or 1)
         self._most_carried = int(property_of(properties, "cloud_storage_cache_trim_carryover_bytes") or 0)
         self._needs = needs
         self._lock = threading.Lock()
-        self._used: Usage | None = None
+        self._used: CacheUsage | None = None
         self._walked_ns = 0
         self._carried: list[ListedFile] = []
         """Left by the last trim, least recently used first."""
@@ -231,10 +233,10 @@ class Room:
             used = self._used
             if used is None or self._is_old():
                 used = usage_of(self._walk_folder())
-            wanted = Usage(used.bytes + size, used.objects + 1)
+            wanted = CacheUsage(used.bytes + size, used.objects + 1)
             if self._limits.target(wanted) is not None:
                 used = self._trim_for(size, used)
-                wanted = Usage(used.bytes + size, used.objects + 1)
+                wanted = CacheUsage(used.bytes + size, used.objects + 1)
             fits = wanted.bytes <= self._limits.most.bytes and wanted.objects <= self._limits.most.objects
             self._used = wanted if fits else used
             return fits
@@ -250,7 +252,7 @@ class Room:
         self._walked_ns = self._written_ns()
         return walk(str(self._place.folder), self._at_once)
 
-    def _trim_for(self, size: int, used: Usage) -> Usage:
+    def _trim_for(self, size: int, used: CacheUsage) -> CacheUsage:
         """Trim until a file of `size` bytes fits.
 
         Files of the last listing go first; all are listed again only if that is not enough.
@@ -276,15 +278,15 @@ class Room:
         self._remember_rest(sorted(files, key=lambda file: (file.used_ns, file.path)), trim)
         return trim.left
 
-    def _trim(self, target: Usage, used: Usage) -> Trim:
+    def _trim(self, target: CacheUsage, used: CacheUsage) -> Trim:
         return Trim(self._rule, self._chunk_bytes, target, used, self._needs)
 
-    def _target(self, size: int, used: Usage) -> Usage | None:
+    def _target(self, size: int, used: CacheUsage) -> CacheUsage | None:
         """`None`: the file fits already."""
-        target = self._limits.target(Usage(used.bytes + size, used.objects + 1))
-        return None if target is None else Usage(target.bytes - size, target.objects - 1)
+        target = self._limits.target(CacheUsage(used.bytes + size, used.objects + 1))
+        return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
-    def _end(self, trim: Trim, name: str, used: Usage) -> None:
+    def _end(self, trim: Trim, name: str, used: CacheUsage) -> None:
         count_of_cache(name)
         note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
 
@@ -400,12 +402,12 @@ class ChunkCache:
         """Without a usable folder nothing is cached."""
         self.chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
         self._is_whole = property_of(properties, "cloud_storage_disable_chunk_reads") == "true"
-        self._rule = Rule.of(properties)
+        self._rule = EvictionRule.of(properties)
         self.needs = Needs()
         self._flights = Flights()
         self._room: Room | None = None
         folder = usable_folder(properties, default_folder)
-        self._place = None if folder is None else Place(folder)
+        self._place = None if folder is None else CacheFolder(folder)
         if self._place is not None:
             with suppress(OSError):
                 self._place.make()
@@ -526,7 +528,7 @@ def _hydrated(path: Path, start: int, needed: Mapping[int, int]) -> HydratedChun
     return HydratedChunk(start, path.stat().st_mtime_ns, is_held(str(path)), needed.get(start, 0))
 
 
-def _retry_in_new_folder(place: Place, do: Callable[[], T]) -> T:
+def _retry_in_new_folder(place: CacheFolder, do: Callable[[], T]) -> T:
     try:
         return do()
     except FileNotFoundError:

@@ -211,7 +211,7 @@ _LOW_SHARE: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CacheUsage:
     """Bytes and number of files of a cache."""
 
     bytes: int
@@ -222,15 +222,15 @@ class Usage:
 class Limits:
     """Maximum size, and the size at which a trim begins, as in Redpanda."""
 
-    most: Usage
-    trim_at: Usage
+    most: CacheUsage
+    trim_at: CacheUsage
 
-    def target(self, used: Usage) -> Usage | None:
+    def target(self, used: CacheUsage) -> CacheUsage | None:
         """Return the size to trim to, by dimension; `None` if no threshold is exceeded."""
         is_large, is_many = used.bytes > self.trim_at.bytes, used.objects > self.trim_at.objects
         if not (is_large or is_many):
             return None
-        return Usage(
+        return CacheUsage(
             int(self.trim_at.bytes * _LOW_SHARE) if is_large else used.bytes,
             int(self.trim_at.objects * _LOW_SHARE) if is_many else used.objects,
         )
@@ -245,10 +245,10 @@ def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
     if not sizes:
         message = "cloud_storage_cache_size and cloud_storage_cache_size_percent are both 0"
         raise UserError(message, hint="Set one of them: that is how large the cache may become.")
-    most = Usage(min(sizes), int(_number(properties, "cloud_storage_cache_max_objects")))
+    most = CacheUsage(min(sizes), int(_number(properties, "cloud_storage_cache_max_objects")))
     by_size = _threshold(properties, "cloud_storage_cache_trim_threshold_percent_size")
     by_objects = _threshold(properties, "cloud_storage_cache_trim_threshold_percent_objects")
-    return Limits(most, Usage(int(most.bytes * by_size), int(most.objects * by_objects)))
+    return Limits(most, CacheUsage(int(most.bytes * by_size), int(most.objects * by_objects)))
 
 
 def _threshold(properties: Mapping[str, str], name: str) -> float:
@@ -366,7 +366,7 @@ class HydratedChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class EvictionRule:
     """Eviction strategy, one of Redpanda's three, and how much of a segment it keeps."""
 
     strategy: Strategy = "eager"
@@ -374,7 +374,7 @@ class Rule:
     few_chunks: int = 5
 
     @classmethod
-    def of(cls, properties: Mapping[str, str]) -> Rule:
+    def of(cls, properties: Mapping[str, str]) -> EvictionRule:
         """Parse the cluster's properties."""
         name = property_of(properties, "cloud_storage_chunk_eviction_strategy")
         strategy = next((known for known in _STRATEGIES if known == name), None)

@@ -18,7 +18,7 @@ from reconciler.archives.entries import STALE_REWRITE_MS, Entry, PageRef
 from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
 from reconciler.archives.objects import retry_missing
-from reconciler.embedded.objects import check_arrived
+from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import TAIL, Head, Partition, Spill, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, live_entries, segments_of
@@ -250,7 +250,7 @@ def publish_rewritten(
 
     `put_ms`: earliest time of its objects, by `now_ms`. `None`: nothing was published.
     """
-    check_arrived(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
+    check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
     change: _HeadRewrite | None = None
     pages: dict[bytes, PageRef] = {}  # Of all tries: one without an answer may land during the next.
 

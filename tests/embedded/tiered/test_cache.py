@@ -22,10 +22,10 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import read_manifest
 from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, taken_of_caches, walk
 from reconciler.embedded.tiered.cache_files import (
+    CacheUsage,
+    EvictionRule,
     HydratedChunk,
-    Rule,
     Span,
-    Usage,
     check_directory,
     chunks_of,
     is_held,
@@ -209,22 +209,22 @@ def test_the_cache_stays_within_its_number_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("properties", "most"),
     [
-        ({}, Usage(30 * CHUNK, 100_000)),
-        ({"cache_trim_threshold_percent_size": "80"}, Usage(24 * CHUNK, 100_000)),
-        ({"cache_max_objects": "20"}, Usage(30 * CHUNK, 20)),
-        ({"cache_max_objects": "20", "cache_trim_threshold_percent_objects": "60"}, Usage(30 * CHUNK, 12)),
-        ({"cache_max_objects": "20", "cache_trim_threshold_percent_size": "50"}, Usage(15 * CHUNK, 20)),
+        ({}, CacheUsage(30 * CHUNK, 100_000)),
+        ({"cache_trim_threshold_percent_size": "80"}, CacheUsage(24 * CHUNK, 100_000)),
+        ({"cache_max_objects": "20"}, CacheUsage(30 * CHUNK, 20)),
+        ({"cache_max_objects": "20", "cache_trim_threshold_percent_objects": "60"}, CacheUsage(30 * CHUNK, 12)),
+        ({"cache_max_objects": "20", "cache_trim_threshold_percent_size": "50"}, CacheUsage(15 * CHUNK, 20)),
     ],
 )
 def test_a_cache_that_is_read_through_is_trimmed_from_its_threshold_on_and_no_sooner(
-    tmp_path: Path, properties: dict[str, str], most: Usage
+    tmp_path: Path, properties: dict[str, str], most: CacheUsage
 ) -> None:
     case = Case(tmp_path / "cache", segments=5, cache_size=str(30 * CHUNK), **properties)
     seen = []
     for start in range(0, len(case.rows), 100):  # Chunk by chunk, which lies in the cache then, sometimes an index too.
         assert read(case.log, start=start, stop=start + 100) == case.rows[start : start + 100]
-        seen.append(Usage(case.stored_bytes(), len(case.files())))
-    peak = Usage(max(each.bytes for each in seen), max(each.objects for each in seen))
+        seen.append(CacheUsage(case.stored_bytes(), len(case.files())))
+    peak = CacheUsage(max(each.bytes for each in seen), max(each.objects for each in seen))
     assert peak.bytes <= most.bytes
     assert peak.objects <= most.objects
     assert peak.bytes > most.bytes - 2 * CHUNK or peak.objects > most.objects - 2, "it grew up to its threshold"
@@ -677,7 +677,7 @@ def test_the_chunks_touched_are_those_that_hold_a_byte_of_it(size: int, limit: i
 def test_of_bytes_and_percent_of_what_the_disk_leaves_the_smaller_holds(
     properties: dict[str, str], most_mib: int
 ) -> None:
-    assert limits_of(properties, DISK).most == Usage(most_mib * MIB, 100_000)
+    assert limits_of(properties, DISK).most == CacheUsage(most_mib * MIB, 100_000)
 
 
 def test_a_cache_without_any_limit_of_size_is_refused() -> None:
@@ -712,7 +712,7 @@ def test_each_dimension_is_trimmed_from_its_own_threshold_to_80_percent_of_it(
         "cloud_storage_cache_trim_threshold_percent_objects": by_objects,
     }
     limits = limits_of({name: value for name, value in given.items() if value is not None}, DISK)
-    assert limits.target(Usage(*used)) == (None if target is None else Usage(*target))
+    assert limits.target(CacheUsage(*used)) == (None if target is None else CacheUsage(*target))
 
 
 # -- strategies
@@ -749,7 +749,7 @@ def hydrated(*starts: int, shared: tuple[int, ...] = (), needed: dict[int, int] 
 def test_strategies_choose_among_chunks_that_nobody_shares(
     strategy: str, chunks: int, shared: tuple[int, ...], needed: dict[int, int], evicted: list[int]
 ) -> None:
-    rule = Rule.of({"cloud_storage_chunk_eviction_strategy": strategy})
+    rule = EvictionRule.of({"cloud_storage_chunk_eviction_strategy": strategy})
     found = rule.evicted(hydrated(*range(8), shared=shared, needed=needed), chunks)
     assert [chunk.start for chunk in found] == evicted
 
@@ -757,11 +757,11 @@ def test_strategies_choose_among_chunks_that_nobody_shares(
 @pytest.mark.fact("F-R-052")
 @pytest.mark.parametrize(("chunks", "most"), [(1, 1), (4, 4), (5, 3), (10, 7), (100, 70)])
 def test_segments_of_few_chunks_may_be_there_whole(chunks: int, most: int) -> None:
-    assert Rule.of({}).most(chunks) == most
+    assert EvictionRule.of({}).most(chunks) == most
 
 
 def test_at_least_one_chunk_of_a_segment_may_stay() -> None:
-    assert Rule.of({"cloud_storage_hydrated_chunks_per_segment_ratio": "0"}).most(9) == 1
+    assert EvictionRule.of({"cloud_storage_hydrated_chunks_per_segment_ratio": "0"}).most(9) == 1
 
 
 # -- places
