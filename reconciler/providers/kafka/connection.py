@@ -1,9 +1,7 @@
-"""Admin connections to brokers by kafka-python, and a fast reader of config descriptions.
+"""Admin connections to brokers by kafka-python, and a fast parser of config descriptions.
 
-kafka-python hides why no broker was reached (even a wrong password: "Unable to bootstrap"), retries where that
-cannot
-help, and hangs if a broker accepts a connection but stays silent. It has no public hooks for that, so methods are
-overridden; its version is therefore held below 4.
+kafka-python hides why no broker was reached (even a wrong password), retries hopeless attempts, and hangs on silent
+brokers. It has no public hooks, so private methods are overridden, and its version is held below 4.
 """
 
 from __future__ import annotations
@@ -34,28 +32,28 @@ from reconciler.providers.secrets import Secret
 
 _RECEIVED_BYTES: Final = 64 << 10
 _TLS_WAITS: Final = frozenset({"SSLWantReadError", "SSLWantWriteError"})
-"""Names of `ssl` exceptions; `ssl` is imported only for TLS."""
+"""Exceptions of `ssl`, which is imported only for TLS."""
 _log: Final = logging.getLogger("kafka")
 
 
 def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
-    """Return a client connected to a broker, from `security.admin_settings`.
+    """Return a connected client for `security.admin_settings`.
 
     Raises:
         UserError: The brokers reject these settings, or do not exist.
         NotAuthorizedError: The brokers reject the credentials.
         RetryableError: No broker answers.
     """
-    # The library logs what it raises, including its settings; keep that off the terminal.
+    # The library logs errors, with its settings: keep that off the terminal.
     _log.addHandler(logging.NullHandler())
     _log.propagate = False
     route = Route.of(settings, cluster)
     clear = _library_options(settings, route)
-    opened: list[_Connections] = []
+    open_connections: list[_Connections] = []
     try:
-        admin = KafkaAdminClient(**clear, kafka_client=_client_over(route, opened))
+        admin = KafkaAdminClient(**clear, kafka_client=_client_over(route, open_connections))
     except Exception as error:
-        for connections in opened:
+        for connections in open_connections:
             connections.end()
         raise route.why(doing="connecting") or translate_error(error, doing="connecting", cluster=cluster) from error
     route.is_open = True
@@ -63,7 +61,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
 
 
 def let_go(admin: Any) -> None:
-    """Close an unused client. Its own thread may run this finalizer, and cannot wait for itself."""
+    """Close an unused client. Its own thread, which may run this finalizer, cannot wait for itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()
     else:
@@ -71,7 +69,7 @@ def let_go(admin: Any) -> None:
 
 
 def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any]:
-    """Return the library's settings, with secrets in clear."""
+    """Secrets are in clear."""
     options: dict[str, Any] = {
         name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
     }
@@ -84,8 +82,6 @@ def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """Adapter of `Tokens` to the library."""
-
     def __init__(self, tokens: Tokens) -> None:
         super().__init__()
         self._tokens = tokens
@@ -94,18 +90,16 @@ class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the librar
         return self._tokens.token()
 
 
-def _client_over(route: Route, opened: list[_Connections]) -> Any:
+def _client_over(route: Route, open_connections: list[_Connections]) -> Any:
     def client(**configs: Any) -> KafkaNetClient:
         net = NetworkSelector(**configs)
-        opened.append(_Connections(net, route, **configs))
-        return KafkaNetClient(net=net, manager=opened[-1], **configs)
+        open_connections.append(_Connections(net, route, **configs))
+        return KafkaNetClient(net=net, manager=open_connections[-1], **configs)
 
     return client
 
 
 class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Sockets that are closed if connecting fails."""
-
     SCHEMES = ("closing",)
 
     async def sock_connect(self, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None) -> Any:
@@ -117,14 +111,12 @@ class _Sockets(KafkaNetSocket):  # type: ignore[misc]  # the library has no type
 
 
 class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]  # as above
-    """A connection in clear."""
-
     def _sock_recv(self) -> tuple[bytes, Any]:
         return _receive(self._sock) or super()._sock_recv()
 
 
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
-    """A TLS connection with a deadline for its handshake."""
+    """The handshake has a deadline."""
 
     def _sock_recv(self) -> tuple[bytes, Any]:
         return _receive(self._sock) or super()._sock_recv()
@@ -144,9 +136,9 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]  # as above
 
 
 def _receive(sock: Any) -> tuple[bytes, Any] | None:
-    """Return received bytes or the error; `None` if nothing has arrived. Reads more than the library's 4 KiB at once.
+    """`None`: nothing has arrived. Reads more than the library's 4 KiB at once.
 
-    A refused login and the end of the connection are reported separately, as the library would drop the reason.
+    A refused login and the end of the connection are reported separately: the library drops the reason.
     """
     chunks: list[bytes] = []
     try:
@@ -160,16 +152,16 @@ def _receive(sock: Any) -> tuple[bytes, Any] | None:
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
-    """Connections that record failures, stop hopeless retries, and never hang."""
+    """Records failures, stops hopeless retries, and never hangs."""
 
     def __init__(self, net: Any, route: Route, **configs: Any) -> None:
         super().__init__(net, **configs)
         self.route = route
         self.silent_since: float | None = None
-        """Time of the first failed request since the last success (`client.py`)."""
+        """Time of the first failure since the last success (`client.py`)."""
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
-        """Return a connection; before the first success, raise an error that retries cannot change."""
+        """Before the first success, raise an error that retries cannot change."""
         if (failure := self.route.hopeless()) is not None:
             raise failure
         known = self._conns.get(node_id)
@@ -182,7 +174,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         return connection
 
     def end(self) -> None:
-        """Close all connections, and stop the thread that reconnects."""
+        """Stop the reconnecting thread, too."""
         self.close()
         self._net.close()
 
@@ -213,21 +205,19 @@ _DIRECT: Final = "closing://"
 """The library's scheme for `_Sockets`."""
 
 
-# Descriptions of configs, parsed from the response's bytes. Brokers send all 33 keys of each topic, mostly equal ones,
-# so
-#     bytes equal to those of the previous topic are not parsed again. The library's objects take most of the time of an
-#     observation.
+# Brokers send all 33 keys of each topic, mostly the same: bytes equal to the previous topic's are not parsed again.
+# Objects of the library would take most of an observation's time.
 
 
 VERSION: Final = 4
-"""Version of the request; every broker with topic ids (2.8) supports it, and `KafkaClient.topics` needs these."""
+"""Every broker with topic ids (2.8) supports it, and `KafkaClient.topics` needs these."""
 _MORE: Final = 0x80
-"""Set in every byte of a varint but its last."""
+"""Marks the bytes of a varint before its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDescription:
-    """Configs of one topic or broker; immutable, as equal ones are shared."""
+    """Configs of a topic or broker; immutable, as equal ones are shared."""
 
     resource_name: str
     error_code: int
@@ -237,7 +227,7 @@ class ConfigDescription:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A parsed entry with its bytes."""
+    """A parsed entry and its bytes."""
 
     raw: bytes
     name: str
@@ -245,27 +235,24 @@ class _Entry:
 
 
 class _Answer:
-    """Response class for the library, with `ConfigDescription` results."""
+    """Response class with `ConfigDescription` results."""
 
     parse_header = DescribeConfigsResponse[VERSION].parse_header
 
     @staticmethod
     def decode(came: Any) -> Any:
-        """Parse the body of the response."""
         reading = _ResponseParser(came.read())
         throttled = reading.number(4)
         return DescribeConfigsResponse(throttle_time_ms=throttled, results=list(reading.results()), version=VERSION)
 
 
 class _Header(RequestHeader, init=False):  # type: ignore[misc, call-arg]  # the library has no types
-    """Request header that selects the response class."""
-
     def get_response_class(self) -> type[_Answer]:
         return _Answer
 
 
 class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ignore[misc, call-arg]  # as above
-    """Request for configs with a custom response parser."""
+    """Request for configs, with its own response parser."""
 
     header_class = _Header
 
@@ -274,12 +261,10 @@ class DescribeAllConfigsRequest(DescribeConfigsRequest, init=False):  # type: ig
 
 
 class _ResponseParser:
-    """Parser of one response."""
-
     def __init__(self, buffer: bytes) -> None:
         self._buffer, self._at = buffer, 0
         self._before: list[_Entry] = []
-        """Entries of the previous topic, and then its whole list."""
+        """Of the previous topic."""
         self._same: tuple[bytes, Mapping[str, ConfigSeen]] = (b"", {})
 
     def results(self) -> Iterator[ConfigDescription]:
@@ -317,7 +302,7 @@ class _ResponseParser:
         begin = self._at
         name, value = self._text() or "", self._text()
         is_read_only, source, is_sensitive = bool(self.number(1)), self.number(1), bool(self.number(1))
-        for _ in range(self._length()):  # synonyms, which are unused
+        for _ in range(self._length()):  # unused synonyms
             self._text(), self._text(), self.number(1)
             self._skip_tags()
         kind = self.number(1)
@@ -333,7 +318,7 @@ class _ResponseParser:
         return self._buffer[begin : self._at].decode()
 
     def _length(self) -> int:
-        """Read a compact length, which is sent plus one; -1 is null."""
+        """Sent plus one; -1 is null."""
         return self._unsigned() - 1
 
     def _unsigned(self) -> int:
@@ -348,5 +333,5 @@ class _ResponseParser:
     def _skip_tags(self) -> None:
         for _ in range(self._unsigned()):
             self._unsigned()
-            size = self._unsigned()  # reads and advances on its own
+            size = self._unsigned()  # advances first
             self._at += size

@@ -19,18 +19,17 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.translate import ClusterNaming
 
 
-# Only who connects pays for the library.
-# ruff: noqa: PLC0415
+# Imported on connection only.
 
 _MAX_GROUPS: Final = 1_000
-"""Limit of groups whose offsets a plan reads."""
+"""Limit of groups read for a plan."""
 _SHARE: Final = "share"
 _IDLE: Final = frozenset({"Empty", "Dead", ""})
-"""States without members; an unknown state may have some."""
+"""States without members; unknown states may have some."""
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
-"""Types of groups whose members' topics can be read."""
+"""Types of groups whose members' topics are readable."""
 _UNSUPPORTED, _GONE = 35, 69
-"""Error codes: unsupported request; unknown group, or one of another type."""
+"""Codes: unsupported request; no such group of the type. #"""
 _UNAUTHORIZED: Final = 30
 
 
@@ -42,15 +41,15 @@ class KafkaGroups:
     naming: ClusterNaming
 
     def names(self) -> Sequence[str]:
-        """Return all group names, sorted, with one request per broker."""
+        """Return all names, sorted, with one request per broker."""
         return sorted(self._states())
 
     def called(self, group: str) -> str:
-        """Return an existing name, else the flat one, which the rules of a namespace cover."""
+        """Return an existing name, or else the flat one, which a namespace's rules cover."""
         return group if ":" not in group or group in self._states() else self.naming.physical(group)
 
     def describe(self, group: str) -> ConsumerGroup:
-        """Return committed offsets and lag of a group, and whether it is reading."""
+        """Return a group's offsets, lag and whether it has members."""
         states = self._states()
         group = self._broker_name(group, states)
         if group not in states:
@@ -59,7 +58,7 @@ class KafkaGroups:
         return self._group(group, states[group], self._rows(committed, committed))
 
     def of_topic(self, full_name: str) -> Sequence[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, limited to it; `None`: too many to query."""
+        """Return groups with offsets of a topic, limited to it; `None`: too many to query."""
         places, states = self._places(full_name), self._states()
         if len(states) > _MAX_GROUPS:
             return None
@@ -72,12 +71,12 @@ class KafkaGroups:
         ]
 
     def reading(self) -> Mapping[str, Sequence[str]] | None:
-        """Return the groups with offsets of each topic, or that read it now; `None`: unknown.
+        """Return, by topic, groups that have offsets or read it now; `None`: unknown.
 
         Brokers do not report when an offset was committed (6.2), so all groups with offsets count.
 
         Raises:
-            NotAuthorizedError: Groups may be hidden, or one may not be described.
+            NotAuthorizedError: Groups may be hidden.
         """
         check_all_listed(self.client)
         states = self._states()
@@ -94,9 +93,9 @@ class KafkaGroups:
         return {name: tuple(sorted(groups)) for name, groups in sorted(readers.items())}
 
     def lags(self, groups: Collection[str], bounds: Mapping[Place, tuple[int, int]]) -> tuple[list[GroupLag], int]:
-        """Return the lag of groups by topic, and the number of groups that may not be described.
+        """Return lags by topic, and the number of groups that may not be described.
 
-        `bounds`: first and last stable offset of the partitions to count.
+        `bounds`: first and last stable offsets of the partitions to count.
         """
         lags_of_groups: list[GroupLag] = []
         shown, hidden = readable_offsets_of(self.client, groups)
@@ -110,14 +109,14 @@ class KafkaGroups:
         return lags_of_groups, len(hidden)
 
     def committed(self, group: str, topics: Iterable[str]) -> Mapping[tuple[str, int], int]:
-        """Return committed next offsets; partitions without a commit are absent."""
+        """Return committed offsets; partitions without one are absent."""
         wanted = {self.naming.physical(topic): topic for topic in topics}
         group = self._broker_name(group)
         offsets = self._committed([group]).get(group, {})
         return {(wanted[name], part): at.offset for (name, part), at in offsets.items() if name in wanted}
 
     def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit next offsets; rejects groups with members, which alone may commit."""
+        """Commit offsets; rejects groups with members."""
         for topic in sorted({topic for topic, _ in offsets}):
             known = self._places(topic)
             for name, partition in offsets:
@@ -130,7 +129,7 @@ class KafkaGroups:
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> Sequence[OffsetMove]:
-        """Return what a reset would change. Read-only."""
+        """Return what a reset would change."""
         group = self._broker_name(group)
         states = self._states()
         _check_committing(group, states)
@@ -151,8 +150,7 @@ class KafkaGroups:
         """Set a group's offsets.
 
         Raises:
-            BlockedError: The group has members. `force` does not help: brokers accept offsets from members
-            only.
+            BlockedError: It has members. Even with `force`: brokers accept offsets from members only.
         """
         if not moves:
             return
@@ -186,10 +184,7 @@ class KafkaGroups:
         return bool(places)
 
     def _broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Return the broker's name of a group: the flat one if only that exists, else unchanged.
-
-        Links create groups under the same names as at the source.
-        """
+        """Links create groups under the same names as at the source, so the flat name counts only if it alone exists."""
         if ":" not in group:
             return group
         names = self._states() if names is None else names
@@ -200,7 +195,7 @@ class KafkaGroups:
         return group_states(self.client)
 
     def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
-        """Return committed offsets, and the first unread offsets of share groups."""
+        """Includes the first unread offsets of share groups."""
         shared = [name for name, seen in states.items() if seen.type == _SHARE]
         offsets = self._committed(name for name in states if name not in shared)
         return offsets | _offsets_of_share_groups(self.client, shared)
@@ -254,7 +249,7 @@ class KafkaGroups:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """A listed group in the brokers' terms; unknown values are empty."""
+    """A listed group; unknown values are empty."""
 
     state: str
     type: str = ""
@@ -262,7 +257,7 @@ class GroupSeen:
 
     @property
     def has_members(self) -> bool:
-        """Whether it has, or may have, members."""
+        """Whether it may have members."""
         return self.state not in _IDLE
 
 
@@ -280,7 +275,7 @@ def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
 
 
 def committed_offsets_of(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return committed offsets by broker names of topics, with one request per coordinator.
+    """Return committed offsets by brokers' names, with one request per coordinator.
 
     Raises:
         NotAuthorizedError: A group may not be read.
@@ -305,7 +300,7 @@ def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[
 def readable_offsets_of(
     client: KafkaClient, groups: Collection[str]
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
-    """Return the same for describable groups, and errors for those that may only be listed."""
+    """Return committed offsets of describable groups, and errors of the others."""
     try:
         return _committed_by(client, groups), {}
     except NotAuthorizedError:
@@ -318,7 +313,7 @@ def readable_offsets_of(
 def _find_hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    # one request reports each group; a request for offsets fails as a whole
+    # reports each group; a request for offsets fails as a whole
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=sorted(groups), min_version=4)
     answer = client.send(request, doing="looking which groups may be described")
     errors = {}
@@ -331,10 +326,10 @@ def _find_hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAut
 
 
 def check_all_listed(client: KafkaClient) -> None:
-    """Reject a principal that may not see all groups, because brokers omit hidden ones silently.
+    """Reject a principal that may not see all groups: brokers omit hidden ones silently.
 
     Raises:
-        NotAuthorizedError: The principal may not describe the cluster.
+        NotAuthorizedError: It may not describe the cluster.
     """
     if "DESCRIBE" not in client.cluster().operations:
         message = f"cluster {client.name}: the principal of reconciler is not shown every consumer group"
@@ -342,7 +337,7 @@ def check_all_listed(client: KafkaClient) -> None:
 
 
 def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
-    """Return whether the item existed, from the library's answer: an error class, or a name."""
+    """Return whether the item existed; `answer` is an error class, or a name."""
     from kafka.errors import NoError
 
     if answer in {None, NoError, "OK"}:
@@ -355,12 +350,9 @@ def _check_answer(answer: Any, what: str, *, may_be_gone: bool = False) -> bool:
     raise error_of_code(code, getattr(answer, "description", ""), what=what)
 
 
-# Messages that the library lacks: members of KIP-848 groups, and offsets of share groups.
-
-
 @cache
 def _message(name: str) -> Any:
-    """Return the request class of an API from `messages`, with the class of its answer."""
+    """The library lacks these messages: members of KIP-848 groups, and offsets of share groups."""
     from kafka.protocol.api_message import ApiMessage
 
     kind, folder = type(ApiMessage), "reconciler.providers.kafka.messages"
@@ -369,14 +361,12 @@ def _message(name: str) -> Any:
 
 
 def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> dict[str, set[str]]:
-    """Return the topics that groups with members read now, by broker names."""
+    """By brokers' names."""
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
     described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
     members = {name: [member["member_metadata"] for member in group["members"]] for name, group in described.items()}
     topics = {
-        name: {
-            topic for member in of if isinstance(member, Mapping) for topic in member["topics"]
-        }  # Else it is not read.
+        name: {topic for member in of if isinstance(member, Mapping) for topic in member["topics"]}
         for name, of in members.items()
     }
     newer, ask = [name for name, seen in busy.items() if seen.type == "consumer"], _message("ConsumerGroupDescribe")
@@ -387,7 +377,7 @@ def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> di
 
 
 def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> dict[str, dict[Place, Any]]:
-    """Return first unread offsets of share groups as committed offsets; -1: nothing read."""
+    """As committed offsets; -1: nothing read."""
     from kafka.structs import OffsetAndMetadata
 
     request, offsets = _message("DescribeShareGroupOffsets"), {}
@@ -402,7 +392,7 @@ def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> di
 def _describe(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the coordinators' answers about groups, without deleted ones or those of another type."""
+    """Omits deleted groups and those of another type. #"""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""The ledger of links and mounts: the compacted topic `__reconciler`, read and written in small transactions.
+"""The ledger of links and mounts: the compacted topic `__reconciler`, written in small transactions.
 
-Nothing holds a lock. Processes fence each other by transactional ids:
+There are no locks; processes fence each other by transactional ids:
 
-* A transition decides on what it reads, writes through its link's id (`writer_of`), and fences the ids of all
-  partitions (`copier_of`) *after* the new state is committed. Then it acts.
+* A transition decides on what it reads, writes with its link's id (`writer_of`), and, once the new state is committed,
+  fences the ids of all partitions (`copier_of`). Then it acts.
 * A copier initialises its id, reads the state, copies, and commits its progress together with the records.
 
-So a copier that began before a transition is fenced, and a later one reads the new state. Two transitions of a link
-fence each other; the slower one reads and decides again. Topics have their brokers' names here.
+So a copier from before a transition is fenced, and a later one reads the new state. Of two transitions of a link, the
+slower one decides again. Topics have their brokers' names here.
 """
 
 from __future__ import annotations
@@ -32,35 +32,33 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.runtime.retry import pause, spread_out
 
-# Read and write the ledger's one partition with confluent-kafka.
-
 
 # ruff: noqa: PLC0415, SLF001
 
 TRANSACTION_MS: Final = 60_000
-"""Time after which the cluster aborts the transaction of a dead producer."""
+"""Limit after which the cluster aborts a dead producer's transaction."""
 WAIT_S: Final = TRANSACTION_MS / 1000 + 15.0
 SLICE_S: Final = 10.0
-"""Interval at which a waiting caller checks whether waiting still helps."""
+"""Interval of checks whether waiting still helps."""
 _WRITING: Final = "writing what links keep"
 _ANSWER_S: Final = 30.0
 _POLL_S: Final = 0.1
 _MISSING: Final = -1
 _QUICKLY: Final = {"retry.backoff.ms": 20}
-"""Little is written, and callers wait for it."""
+"""Callers wait for these small writes."""
 _READING: Final = {
-    "group.id": "reconciler",  # required by the library; nothing is committed
+    "group.id": "reconciler",  # the library requires it; nothing is committed
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 1,
     **_QUICKLY,
 }
-"""Each read ends with an empty fetch, which brokers delay by default; a restore reads 30 times."""
+"""Every read ends with an empty fetch, which brokers delay by default; a restore reads 30 times."""
 
 
 class Tail:
-    """Reader of the ledger that continues at its last offset, up to the committed end."""
+    """Reader of the ledger that continues at its last offset."""
 
     def __init__(
         self,
@@ -70,22 +68,23 @@ class Tail:
         *,
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Start at an offset. `is_needed`: whether a topic that is hidden from the principal is an error."""
         self._settings, self._cluster, self._is_needed = settings, cluster, is_needed
         self._consumer: Any = None
         self._next = start
 
     @property
     def position(self) -> int:
-        """Offset at which another reader with the same knowledge may continue."""
+        """Offset at which a reader with the same knowledge continues."""
         return self._next
 
     def news(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield new records, waiting for open transactions; calls `forget` first if the topic was recreated.
+        """Yield new records up to the committed end; calls `forget` first if the topic was recreated.
+
+        Waits for open transactions.
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
-            NotAuthorizedError: The ledger may not be read.
+            NotAuthorizedError: The ledger is hidden.
         """
         from confluent_kafka import TopicPartition
 
@@ -104,7 +103,7 @@ class Tail:
             self._consumer.unassign()
 
     def close(self) -> None:
-        """Close the connection; the next read opens it again."""
+        """Close the connection until the next read."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -124,7 +123,7 @@ class Tail:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._next, has_looked = max(self._next, received.offset()), True
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                pass  # the library needlessly asks for a group coordinator
+                pass  # needlessly asked for by the library
             elif not error.retriable() and error.code() not in LEADERLESS:
                 raise translate_ledger_error(error, self._settings, f"reading {TOPIC}", self._cluster)
             if monotonic() > until:
@@ -133,14 +132,14 @@ class Tail:
                 raise RetryableError(message, hint=hint)
 
     def _end(self) -> int:
-        """Return the end including uncommitted records, as of the last fetch; just ended transactions are awaited."""
+        """Includes uncommitted records, so that transactions just ended are awaited."""
         from confluent_kafka import TopicPartition
 
         place = TopicPartition(TOPIC, 0)
         return cast("int", self._consumer.get_watermark_offsets(place, cached=True)[1])
 
     def _stable(self) -> int:
-        """Return the readable end, or `_MISSING` if the topic does not exist."""
+        """`_MISSING` if the topic does not exist."""
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         if self._consumer is None:
@@ -152,12 +151,12 @@ class Tail:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             cause = error.args[0]
             if cause.code() in missing and (cause := self._hidden()) is None:
-                self.close()  # the client caches the missing topic
+                self.close()  # the client caches that it is missing
                 return _MISSING
             raise translate_ledger_error(cause, self._settings, f"reading {TOPIC}", self._cluster) from error
 
     def _hidden(self) -> Any:
-        """Return the error of a hidden topic that is needed; the client only reports it as missing."""
+        """The client reports a hidden topic as missing."""
         from confluent_kafka import KafkaError, KafkaException
 
         if not self._is_needed():
@@ -189,7 +188,7 @@ def starts_of(
 
 
 class Writer:
-    """Transactional producer; creating it fences others of its id."""
+    """Transactional producer; its creation fences others of its id."""
 
     def __init__(
         self, settings: Mapping[str, Any], transactional_id: str, cluster: str, *, patience_s: float = WAIT_S
@@ -204,21 +203,21 @@ class Writer:
         }
         self._producer, self._settings, self._cluster = Producer(reveal_secrets({**settings, **how})), settings, cluster
         self._patience_s = patience_s
-        self._asked(self._producer.init_transactions, SLICE_S)
+        self._call(self._producer.init_transactions, SLICE_S)
 
     def write(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Write records to partition 0 of a topic in one transaction.
 
         Raises:
-            ProducerFencedError: Another producer of this id has started; nothing was written.
-            RetryableError: The cluster does not answer; the records may or may not be written.
+            ProducerFencedError: A newer producer of this id exists; nothing was written.
+            RetryableError: The cluster does not answer; the records may have been written.
         """
-        self._asked(self._producer.begin_transaction)
+        self._call(self._producer.begin_transaction)
         for key, value in messages:
-            self._asked(self._producer.produce, topic, key=key, value=value, partition=0)
-        self._asked(self._producer.commit_transaction, SLICE_S)
+            self._call(self._producer.produce, topic, key=key, value=value, partition=0)
+        self._call(self._producer.commit_transaction, SLICE_S)
 
-    def _asked(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    def _call(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         from confluent_kafka import KafkaException
 
         try:
@@ -242,11 +241,11 @@ class Writer:
 def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Repeat a call of a transactional producer until it succeeds, while that may help.
+    """Repeat a call of a transactional producer while that may help.
 
     Raises:
         KafkaException: It is rejected, or took too long.
-        UserError: Brokers cannot be reached for a permanent reason.
+        UserError: Brokers are permanently unreachable.
     """
     from confluent_kafka import KafkaException
 
@@ -263,9 +262,9 @@ def repeat_patiently(
 
 
 def is_fenced(error: Any) -> bool:
-    """Return whether another producer of the id has started, or brokers have dropped this one.
+    """Return whether a newer producer of the id exists, or brokers have dropped an idle id.
 
-    They drop an id without writes (`transactional.id.expiration.ms`); a new producer gets it again.
+    After `transactional.id.expiration.ms` a new producer gets the id again.
     """
     from confluent_kafka import KafkaError
 
@@ -278,7 +277,7 @@ def is_fenced(error: Any) -> bool:
 
 
 def translate_ledger_error(error: Any, settings: Mapping[str, Any], doing: str, cluster: str) -> ReconcilerError:
-    """Return the client's error as one of ours."""
+    """Translate a client's error."""
     if is_fenced(error):
         message = f"{doing} on cluster {cluster}: {error.str()}"
         return ProducerFencedError(message, hint="Another process took over: run the same command again.")
@@ -290,11 +289,11 @@ CONFIGS: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
     "min.cleanable.dirty.ratio": "0.1",
-    # Readers that cache entries for days must still receive removals.
+    # Readers with old caches must still receive removals.
     "delete.retention.ms": str(7 * 86_400_000),
 }
 REPLICAS: Final = 3
-"""Maximum; fewer if there are fewer brokers."""
+"""Fewer if there are fewer brokers."""
 
 LINK_ENTRY: Final = "link"
 MIRROR_ENTRY: Final = "mirror"
@@ -302,34 +301,34 @@ PROGRESS: Final = "progress"
 MAP: Final = "map"
 REKEYED: Final = "rekeyed"
 STATES: Final = (LINK_ENTRY, MIRROR_ENTRY)
-"""Kinds of entries of links and mirrors."""
+"""Kinds of links and mirrors."""
 COPIES: Final = (*STATES, PROGRESS, MAP)
-"""States, and what was copied."""
+"""States and copied progress."""
 OWNER: Final = "owner"
-"""Kind that maps a resource to its owning state: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
+"""Kind of a resource's owner, a state: `topic/<name on the brokers>`, `namespace/<prefix>`, `link/<name>`."""
 WORKSPACE: Final = "workspace"
-"""Kind that describes an owning state, by its lineage."""
+"""Kind of an owning state, by its lineage."""
 OWNERS_WRITER: Final = "reconciler.owners"
-"""Transactional id for both: of two claims of a resource, one is fenced and decides again."""
+"""Transactional id of both: of two claims, one is fenced and decides again."""
 _LARGE: Final = frozenset({PROGRESS, MAP, REKEYED})
-"""Kinds that grow with every copy. All other entries are cached completely."""
+"""Kinds that grow with every copy; the others are cached completely."""
 
 Key: TypeAlias = tuple[str | int, ...]
 Value: TypeAlias = "Mapping[str, Any]"
 Entries: TypeAlias = "Mapping[Key, Value]"
 Changes: TypeAlias = "Mapping[Key, Value | None]"
-"""Entries to write; `None` removes an entry."""
+"""`None` removes an entry."""
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.02
 
 
 def link_key(name: str) -> Key:
-    """Return the key of a link's entry."""
+    """Return a link's key."""
     return (LINK_ENTRY, name)
 
 
 def mirror_key(topic: str) -> Key:
-    """Return the key of a mirror's entry."""
+    """Return a mirror's key."""
     return (MIRROR_ENTRY, topic)
 
 
@@ -344,17 +343,17 @@ def map_key(topic: str, partition: int, chunk: int) -> Key:
 
 
 def writer_of(link: str) -> str:
-    """Return the transactional id for all states of a link and its mirrors."""
+    """Return the transactional id for states of a link and its mirrors."""
     return f"reconciler.link.{link}"
 
 
 def copier_of(link_id: str, topic: str, partition: int) -> str:
-    """Return the transactional id for copying a partition of a mirror."""
+    """Return the transactional id for copying a mirror's partition."""
     return f"reconciler.{link_id}.{topic}.{partition}"
 
 
 def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
-    """Return an entry as a record's key and value; `None` removes the entry."""
+    """Return an entry as a record's key and value; `None` removes it."""
     return _bytes(list(key)), None if value is None else _bytes(value)
 
 
@@ -362,7 +361,7 @@ def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
     """Parse a record of the ledger.
 
     Raises:
-        UserError: The value was not written by reconciler.
+        UserError: Its value was not written by reconciler.
     """
     place = tuple(json.loads(key))
     try:
@@ -372,7 +371,7 @@ def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
 
 
 def foreign(key: Key, error: Exception) -> UserError:
-    """Return the error for an entry of another writer; only a record with the same key bytes removes it."""
+    """Return the error for another writer's entry; only a record with the same key bytes removes it."""
     text = _bytes(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"
     hint = f"Only reconciler may write there. Remove it by a record with the key {text} and no value."
@@ -380,10 +379,7 @@ def foreign(key: Key, error: Exception) -> UserError:
 
 
 def _is_key(key: bytes | None) -> bool:
-    """Return whether a record has a key of the ledger, in exactly the bytes that reconciler writes.
-
-    Compaction would not replace an equal key in other bytes, so such a record is ignored.
-    """
+    """Keys in other bytes are ignored: compaction would not replace them."""
     try:
         parts = orjson.loads(key or b"")
     except ValueError:
@@ -397,47 +393,46 @@ def _bytes(document: object) -> bytes:
 
 
 @dataclass
-class _Read:
-    """Cached entries of one set of kinds, and the reader that updates them."""
+class _CachedEntries:
+    """Cached entries of some kinds, and their reader."""
 
     tail: Tail
     entries: dict[Key, Value] = field(default_factory=dict)
     begun: int = 0
-    """Number of reads that have started."""
+    """Number of started reads."""
     done: int = 0
-    """Number of the last read that completed."""
+    """Number of the last completed read."""
 
 
 @dataclass
 class Ledger:
     """The ledger of one cluster. Thread-safe; pickling drops the cache.
 
-    `settings` are those of confluent-kafka clients, secrets hidden. `create` creates a missing topic. `is_needed`:
-    whether
-    a ledger that is hidden from the principal is an error; if not, it counts as empty.
+    `settings` are those of confluent-kafka, with hidden secrets. `create` creates a missing topic. `is_needed`: a
+    hidden ledger is an error; otherwise it counts as empty.
     """
 
     settings: Mapping[str, Any]
     cluster: str
     create: Callable[[], None] | None = None
     is_needed: Callable[[], bool] = lambda: True
-    _reads: dict[frozenset[str | int], _Read] = field(default_factory=dict, repr=False, compare=False)
+    _reads: dict[frozenset[str | int], _CachedEntries] = field(default_factory=dict, repr=False, compare=False)
     _writers: dict[str, Writer] = field(default_factory=dict, repr=False, compare=False)
     _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without connections; executors open their own."""
+        """Pickle without connections."""
         return type(self), (dict(self.settings), self.cluster)
 
     def read(self, *kinds: str) -> Entries:
-        """Return the committed entries of some kinds (default `STATES`) by key; empty if the topic does not exist.
+        """Return the committed entries of some kinds (default `STATES`); empty if the topic does not exist.
 
-        Waits for open transactions; reads only records that are new.
+        Waits for open transactions.
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
-            NotAuthorizedError: The ledger may not be read.
+            NotAuthorizedError: The ledger is hidden.
         """
         wanted = frozenset(kinds or STATES)
         large = wanted & _LARGE
@@ -446,8 +441,8 @@ class Ledger:
         with self._reading:
             known = self._reads.get(large)
             if known is None:
-                known = self._reads[large] = _Read(Tail(self.settings, self.cluster, is_needed=self.is_needed))
-            if known.done <= begun:  # otherwise another thread has read since this call began
+                known = self._reads[large] = _CachedEntries(Tail(self.settings, self.cluster, is_needed=self.is_needed))
+            if known.done <= begun:  # else another thread has read since
                 known.begun += 1
                 self._read_on(known, _LARGE - large)
                 known.done = known.begun
@@ -456,39 +451,38 @@ class Ledger:
     def change(
         self, writer: str, decide: Callable[[Entries], Changes], *kinds: str, patience_s: float = WAIT_S
     ) -> Entries:
-        """Decide on the current entries, write the changes in one transaction, and return the resulting entries.
+        """Decide on current entries, write the changes in one transaction, and return the resulting entries.
 
-        `decide` is called again after a lost race. It may raise, then nothing is written, or return no changes.
-        `kinds` are
-        the kinds it needs, by default `STATES`. `patience_s` limits the wait for brokers per step.
+        `decide` is called again after a lost race; if it raises, nothing is written. `kinds` are those it needs
+        (default `STATES`). `patience_s` limits each wait for brokers.
 
         Raises:
-            RetryableError: Other processes won every race, or the cluster does not answer.
+            RetryableError: Every race was lost, or the cluster does not answer.
         """
         with self._writing:
             for attempt in range(_ATTEMPTS):
                 if writer not in self._writers and not decide(entries := self.read(*kinds)):
-                    return entries  # no change, so no fencing
-                self._make()
+                    return entries  # nothing to fence
+                self._create_topic()
                 try:
-                    return self._changed(writer, decide, kinds, patience_s)
+                    return self._change_once(writer, decide, kinds, patience_s)
                 except BaseException as error:
-                    self._writers.pop(writer, None)  # it may have an open transaction
+                    self._writers.pop(writer, None)  # its transaction may be open
                     if not isinstance(error, ProducerFencedError):
                         raise
-                # Different pauses keep two processes from fencing each other for ever.
+                # Random pauses stop two processes from fencing each other for ever.
                 pause(spread_out(2 * _PAUSE_S * (attempt + 1), 0.5))
         message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 
     def close(self) -> None:
-        """Close connections; the next call opens them again."""
+        """Close connections until the next call."""
         with self._writing, self._reading:
             self._writers.clear()
             for known in self._reads.values():
                 known.tail.close()
 
-    def _read_on(self, known: _Read, unwanted: AbstractSet[str | int]) -> None:
+    def _read_on(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
         for key, value in known.tail.news(known.entries.clear):
             place, entry = entry_of(key, value)
             if place[0] in unwanted:
@@ -498,12 +492,12 @@ class Ledger:
             else:
                 known.entries[place] = entry
 
-    def _changed(
+    def _change_once(
         self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...], patience_s: float
     ) -> Entries:
         if writer not in self._writers:
             self._writers[writer] = Writer(self.settings, writer, self.cluster, patience_s=patience_s)
-        entries = self.read(*kinds)  # fenced: a later writer aborts our commit
+        entries = self.read(*kinds)  # a later writer aborts our commit
         changes = decide(entries)
         if not changes:
             return entries
@@ -511,24 +505,24 @@ class Ledger:
         unchanged = {key: value for key, value in entries.items() if key not in changes}
         return {**unchanged, **{key: value for key, value in changes.items() if value is not None}}
 
-    def _make(self) -> None:
+    def _create_topic(self) -> None:
         if self.create is not None:
             self.create()
             self.create = None
 
 
 def owners_in(entries: Entries) -> Owners:
-    """Return the owners of resources; empty if none were recorded."""
+    """Return the owners of resources."""
     who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
     return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
 
 
 _OWNERS_S: Final = 20.0
-"""Like the retries of other requests: the user waits for this before the first change."""
+"""As long as other requests are retried: the user waits for it before the first change."""
 
 
 def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction. Returns resources owned by others; if there are any, nothing is written.
+    """Record owners in one transaction. Returns resources owned by others; then nothing is written.
 
     Raises:
         NotAuthorizedError: The principal may not create or write the ledger, or use its transactional id.

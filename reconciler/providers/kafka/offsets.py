@@ -1,4 +1,4 @@
-"""Offsets and sizes of many partitions, with one request per leader."""
+"""Offsets and sizes of partitions, with one request per leader."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 
 Place: TypeAlias = tuple[str, int]
-"""Broker name of a topic, and partition."""
+"""Broker's name of a topic, and partition."""
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 LOCAL: Final = -4
-"""First offset on the broker's own disk (3.1)."""
+"""First offset on the broker's disk (3.1)."""
 NEWEST: Final = -3
 """Offset of the latest timestamp (3.0)."""
 TIERED: Final = -5
-"""Last offset copied to remote storage; -1: none."""
+"""Last offset in remote storage; -1: none."""
 _CLEANUP: Final = "cleanup.policy"
 _DELETE_MS: Final = 30_000
-"""How long a leader may wait for replicas."""
+"""Limit of a leader's wait for replicas."""
 
 
 def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False) -> dict[Place, int]:
-    """Return an offset of each partition by a constant above or a time in ms; -1: all records are older.
+    """Return an offset of each partition, by a constant above or a time in ms; -1: all records are older.
 
-    `is_stable`: use the last stable offset as the end.
+    `is_stable`: end at the last stable offset.
     """
     answers = _query_offsets(client, dict.fromkeys(places, spec), is_stable=is_stable)
     return {place: answer.offset for place, answer in answers.items()}
 
 
 def newest_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the latest timestamp of each partition in ms; partitions without records are absent."""
+    """Return the latest timestamp in ms; partitions without records are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
 
@@ -88,7 +88,7 @@ def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, in
     Raises:
         NotAuthorizedError: The principal may not DELETE the topic.
         RetryableError: A broker does not answer, or no longer leads.
-        UserError: The brokers refuse it.
+        UserError: The brokers reject it.
     """
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 
@@ -105,14 +105,14 @@ def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, in
 
 
 def is_only_compacted(client: KafkaClient, topic: str) -> bool:
-    """Report whether a topic is only compacted: brokers delete none of its records."""
+    """Return whether brokers delete none of the topic's records."""
     ((_, configs),) = client.configs([topic], [_CLEANUP])
     policy = None if isinstance(configs, int) else configs[_CLEANUP].value
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
 def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
-    """Return the size of the largest replica of each partition, with one request per broker."""
+    """Return the bytes of each partition's largest replica, with one request per broker."""
     wanted = sorted(names)
     if not wanted:
         return {}
@@ -125,7 +125,7 @@ def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
 
 
 def replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
-    """Return the total bytes of partitions' replicas on some brokers."""
+    """Return the bytes of replicas on some brokers."""
     folders = client.asked("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
     return sum(size for broker in folders for _, size in _sizes_in(broker["log_dirs"]))
 
@@ -139,14 +139,14 @@ def _sizes_in(folders: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Place, int
 
 
 MEASURED_PARTITIONS: Final = 1_000
-"""Limit of partitions read by one `measure`. Topics without offsets are free."""
+"""Limit of partitions read by one `measure`; unwritten topics are free."""
 _NOTHING: Final = Measure(0, 0)
 
 
-def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
-    """Measure topics in order until the limit of partitions; sizes by age are estimates.
+def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_CUTS) -> Measures:
+    """Measure topics up to the limit of partitions; sizes by age are estimates.
 
-    Topics with a partition without leader are absent. Eight requests per leader, plus one per cut.
+    Topics with a leaderless partition are absent. Eight requests per leader, plus one per cut.
     """
     seen = client.topics(sorted(set(names.values())))
     led_topics = {
@@ -155,7 +155,7 @@ def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_
         if (topic := seen.get(name)) is not None and not topic.error and topic.is_led
     }
     bounds = bounds_of(client, [place for topic in led_topics.values() for place in _places(topic)])
-    # topics that were never written have no offsets, and are often deleted by the hundred
+    # unwritten topics, often deleted by the hundred, need no offsets
     measures: dict[Address, Measure] = {
         address: _NOTHING
         for address, topic in led_topics.items()
@@ -199,14 +199,14 @@ def measured(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts = NO_
 
 
 def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStanding:
-    """Return bounds and contents of a topic. Transaction markers and compaction make offsets exceed records."""
+    """Return bounds and contents; markers and compaction make offsets exceed records."""
     bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
     return TopicStanding({number: bound for (_, number), bound in bounds.items()}, None, storage.log_bytes, storage)
 
 
 def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
-    """Yield disk sizes of topics in order, with six requests in total."""
+    """Yield disk sizes, with six requests in total."""
     bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
     sizes = sizes_of(client, {seen.name for seen in topics.values()})
     for address, seen in topics.items():
@@ -246,7 +246,6 @@ def _places(topic: TopicSeen) -> list[Place]:
 
 
 def _limit_topics(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSeen]:
-    """Return the topics within the limit of partitions."""
     left, chosen = MEASURED_PARTITIONS, {}
     for address, topic in topics.items():
         if len(topic.replicas) <= left:
@@ -258,7 +257,7 @@ def _limit_topics(topics: Mapping[Address, TopicSeen]) -> dict[Address, TopicSee
 def _offsets_at_cuts(
     client: KafkaClient, places: Iterable[Place], cuts: Mapping[str, Sequence[int]]
 ) -> dict[tuple[Place, int], int]:
-    """Return the first offset not older than each cut; -1: the whole partition is older."""
+    """-1: the whole partition is older."""
     left = [(place, list(cuts.get(place[0], ()))) for place in places]
     offsets: dict[tuple[Place, int], int] = {}
     while specs := {place: times.pop() for place, times in left if times}:
@@ -267,9 +266,9 @@ def _offsets_at_cuts(
 
 
 def _older(reached: int, bounds: Bounds, size: int) -> int:
-    """Estimate the bytes below an offset, assuming even record sizes."""
+    """Assumes even record sizes."""
     offsets = (bounds.end if reached < 0 else reached) - bounds.start
-    # at least one byte, even if the size is unknown
+    # at least one byte: the size may be unknown
     return max(1, _share(bounds, size, offsets)) if offsets > 0 else 0
 
 
@@ -278,7 +277,7 @@ def _tiered(place: Place, bounds: Bounds, size: int, uploaded: int) -> TieredPar
 
 
 def _remote(bounds: Bounds, size: int) -> int:
-    """Estimate the bytes only in remote storage, with the average record size on disk."""
+    """Assumes the average record size on disk."""
     local = bounds.end - bounds.local_start
     return size * (bounds.local_start - bounds.start) // local if local > 0 else 0
 

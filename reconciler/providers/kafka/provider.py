@@ -1,4 +1,4 @@
-"""Provider of Apache Kafka clusters, which observes them in a handful of requests."""
+"""Provider of Apache Kafka clusters."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 
 _IN_LEDGER: Final = frozenset({"link", "mirror", "mounting"})
-"""Kinds stored in the ledger; a workspace with them needs to read it."""
+"""Kinds stored in the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class ClusterObserver:
     is_wanted: Callable[[str], bool] | None
 
     def topics(self) -> tuple[dict[str, TopicSeen], dict[str, Mapping[str, str]]]:
-        """Return all visible topics by flat name, and the configs that each sets itself.
+        """Return visible topics by flat name, and their own configs.
 
-        Declared and recorded topics that are not visible are requested by name, which reveals hidden ones.
+        Invisible declared or recorded topics are requested by name, which reveals hidden ones.
         """
         topics = with_final_replicas(self.client.topics(self._names()), read_reassignments(self.client))
         known = {address for address in self.known if cluster_of(address) == self.cluster}
@@ -107,7 +107,7 @@ class ClusterObserver:
         configs: dict[str, Mapping[str, str]] = {}
         for name, values in self.client.configs(shown):
             if isinstance(values, int):
-                topics[name] = _refused(topics[name], values)
+                topics[name] = _mark_refused(topics[name], values)
             else:
                 configs[name] = own_values(values)
         return topics, configs
@@ -119,7 +119,7 @@ class ClusterObserver:
         bindings: Sequence[AccessBinding],
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
-        """Yield namespaces and topics with their rules; `hidden` has mirrors among unreadable topics."""
+        """Yield namespaces and topics with their rules; `hidden`: mirrors that may not be described."""
         rules, models = assign_bindings(bindings, self.naming, topics.keys()), Models(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.namespace(name, rules.namespaces.get(name, ()))
@@ -128,7 +128,7 @@ class ClusterObserver:
         for name in sorted(topics):
             seen = topics[name]
             if seen.error and seen.error != UNAUTHORIZED:
-                continue  # being deleted, or already gone
+                continue  # being deleted, or gone
             full_name = self.naming.full_name(name)
             mirror = hidden.get(name) if hidden else None
             address = address_of("topic", self.cluster, full_name) if mirror is None else mirror.address
@@ -139,7 +139,7 @@ class ClusterObserver:
                 address,
                 Observed(
                     resource,
-                    seen.id if seen.replicas else None,  # brokers return zeros for hidden topics
+                    seen.id if seen.replicas else None,  # brokers return zeros if hidden
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(is_moving=seen.is_moving),
@@ -149,15 +149,14 @@ class ClusterObserver:
             )
 
     def _names(self) -> list[str] | None:
-        """Return the requested topics if the scope has no wildcard; `None` for all."""
-        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has every link
+        """`None`: all topics, as the scope has a wildcard."""
+        patterns = [name for name in self.scope.patterns if not name.startswith("link/")]  # the ledger has all links
         if not self.scope.patterns or any("*" in pattern for pattern in patterns):
             return None
         named = [Address(pattern) for pattern in patterns if pattern.startswith(("topic/", "mirror/"))]
         return [*(self.naming.physical(full_name_of(address)) for address in named), LEDGER]
 
     def _namespaces(self, topics: Mapping[str, TopicSeen], rules: PlacedRules) -> Iterator[str]:
-        """Yield existing known namespaces: recorded ones, and those of a topic or rule."""
         existing = {
             tier for name, seen in topics.items() if not seen.error for tier in tiers_of(self.naming.split(name)[0])
         }
@@ -173,23 +172,23 @@ class ClusterObserver:
 
 
 def needs_ledger(known: Iterable[Address]) -> bool:
-    """Return whether any of the addresses is a link, mirror or mounting, which only the ledger stores."""
+    """Return whether any address needs the ledger."""
     return any(kind_of(address) in _IN_LEDGER for address in known)
 
 
-def _refused(seen: TopicSeen, code: int) -> TopicSeen:
+def _mark_refused(seen: TopicSeen, code: int) -> TopicSeen:
     return TopicSeen(seen.name, seen.id, seen.is_internal, seen.replicas, code)
 
 
 _DYNAMIC_DEFAULT: Final = 3
-"""Source of a dynamic config of all brokers."""
+"""Source: dynamic config of all brokers."""
 
 
 def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
-    """Return the observed cluster; hidden if it declares properties that the principal may not read."""
+    """Return the cluster; hidden if declared properties may not be read."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
-        hidden = look.configs if declared.spec.properties else None  # otherwise no one needs them
+        hidden = look.configs if declared.spec.properties else None
     else:
         properties = _properties_in(look.configs[1])
     spec = declared.spec.model_copy(update={"cluster_id": cluster_id, "properties": properties})
@@ -198,7 +197,7 @@ def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
 
 
 def properties_of(client: KafkaClient) -> dict[str, str]:
-    """Return the dynamic properties of all brokers."""
+    """Return the brokers' dynamic properties."""
     return _properties_in(client.broker_configs())
 
 
@@ -211,7 +210,7 @@ def _properties_in(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
 
 
 def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], None]) -> Outcome:
-    """Set and reset the properties of an action in one request, completely or not at all."""
+    """Set and reset properties in one request, completely or not at all."""
     from reconciler.providers.kafka.admin_requests import configure_brokers
 
     try:
@@ -232,11 +231,10 @@ def change_cluster(client: KafkaClient, action: Update, may_go_on: Callable[[], 
 
 
 _NEVER_RESET: Final = "min.insync.replicas"
-"""Brokers with eligible leader replicas (KIP-966) never reset it once it was set for all of them."""
+"""Cannot be reset once set for all brokers with eligible leader replicas (KIP-966)."""
 
 
 def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> ReconcilerError:
-    """Add a hint if brokers cannot reset the property."""
     from reconciler.providers.kafka.admin_requests import is_reset_refused
 
     is_reset = any(change.path == PROPERTIES + _NEVER_RESET and change.after is None for change in action.changes)
@@ -250,19 +248,19 @@ def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> Re
 
 @dataclass(frozen=True, slots=True)
 class _LedgerContents:
-    """Contents of a cluster's ledger; empty if it has none."""
+    """Empty if the cluster has no ledger."""
 
     links: Entries = field(default_factory=dict)
-    """Entries of links and mirrors."""
+    """Links and mirrors."""
     sealed: Mapping[str, Seal] = field(default_factory=dict)
-    """Seals in effect, by topic."""
+    """By topic."""
     filled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Final configs of topics that a move is filling."""
+    """Configs after filling, by topic being filled."""
     owners: Owners | None = None
 
 
 class KafkaProvider:
-    """Provider of one declared Kafka cluster."""
+    """Provider of one Kafka cluster."""
 
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
@@ -270,15 +268,15 @@ class KafkaProvider:
         self._look = ClusterLook(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = naming_of(self._separator, ())
-        self._learning = threading.Lock()  # mirrors are synced in parallel
+        self._learning = threading.Lock()  # mirrors sync in parallel
         self.learn(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
-        """Brokers' names of the topics that moves were filling at the last observation."""
+        """Topics being filled at the last observation, by brokers' names."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """Capabilities of this cluster, read once."""
+        """Capabilities, read once."""
         if self._capabilities is None:
             from reconciler.providers.kafka.security import principal_of
 
@@ -290,7 +288,7 @@ class KafkaProvider:
         return [self._naming.physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
 
     def identify(self) -> ClusterIdentity:
-        """Return the identity of the cluster.
+        """Return the cluster's identity.
 
         Raises:
             RetryableError: No broker answers.
@@ -299,23 +297,23 @@ class KafkaProvider:
         return ClusterIdentity("kafka", self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
-        """Observe the cluster, its existing known namespaces and its topics, in a handful of requests.
+        """Return the cluster, its existing known namespaces and its topics, with a few requests.
 
-        Reuses what `identify` has read, once.
+        Reuses, once, what `identify` has read.
         """
         look, self._look = self._look, ClusterLook(self._client)
         self.learn((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
-        ledger = self._kept(topics, configs) if LEDGER in topics else _LedgerContents()
+        ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
         links, sealed, filled = ledger.links, ledger.sealed, ledger.filled
         self._filled = frozenset(filled)
         for topic, seal in sealed.items():
             if topic in configs:
                 configs[topic] = seal.opened(configs[topic])
         every, _ = look.bindings
-        bindings = self._not_ours(every, links)
+        bindings = self._without_denials(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
             seen_cluster = observed_cluster(look, self._declared)
@@ -342,30 +340,30 @@ class KafkaProvider:
         return inventory
 
     def unplaced(self) -> Sequence[AccessBinding]:
-        """Return the access rules of no topic and no known namespace, such as those on the cluster."""
+        """Return access rules of no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.topics().keys()
-        entries = self._states() if LEDGER in topics else None
-        return assign_bindings(self._not_ours(bindings, entries or {}), self._naming, topics).rest
+        entries = self._read_states() if LEDGER in topics else None
+        return assign_bindings(self._without_denials(bindings, entries or {}), self._naming, topics).rest
 
     def check_shown(self, address: Address) -> None:
-        """Raise if the principal may not know whether a topic exists."""
+        """Reject a principal who may not know whether a topic exists."""
         self.observe(Scope((address,)))
 
     def overview(self) -> Overview:
-        """Return names and shapes of all visible topics, with one request and the ledger if there is one."""
+        """Return names and shapes of visible topics, from one request and the ledger."""
         every = self._client.topics()
-        entries = self._states() if LEDGER in every else None
+        entries = self._read_states() if LEDGER in every else None
         return overview_of(self._client.name, self._naming, every, entries)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
-        """Apply a batch: one look at the topics, then one request per kind of change."""
+        """Apply a batch, with one request per kind of change."""
         try:
-            yield from self._applied(actions, may_go_on)
+            yield from self._apply_all(actions, may_go_on)
         finally:
-            self._look = ClusterLook(self._client)  # earlier facts are outdated
+            self._look = ClusterLook(self._client)  # outdated now
 
-    def _applied(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+    def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
         from reconciler.providers.kafka.admin import Batch, pending_changes
         from reconciler.providers.kafka.mounts import apply_guarded
 
@@ -385,7 +383,7 @@ class KafkaProvider:
             rest = [action for action in rest if not is_about_links(action)]
         failed = self._unseal(rest)
         yield from failed.values()
-        kept_back = [self._kept_back(action, may_go_on) for action in rest if action.id not in failed]
+        kept_back = [self._defer(action, may_go_on) for action in rest if action.id not in failed]
         yield from (outcome for outcome in kept_back if isinstance(outcome, Failed))
         rest = [outcome for outcome in kept_back if not isinstance(outcome, Failed)]
         if rest:
@@ -399,7 +397,7 @@ class KafkaProvider:
             )
 
     def _unseal(self, actions: Sequence[ControlAction]) -> dict[str, Failed]:
-        """Remove seals as requested; return failures by action id."""
+        """Return failures by action id."""
         failed: dict[str, Failed] = {}
         for action in actions:
             if isinstance(action, Update) and any(change.path == SEALED for change in action.changes):
@@ -413,8 +411,8 @@ class KafkaProvider:
                     failed[action.id] = Failed(action.id, error)
         return failed
 
-    def _kept_back(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
-        """Return the part of an action to apply now; a move that fills the topic applies the rest at its end."""
+    def _defer(self, action: ControlAction, may_go_on: Callable[[], None]) -> ControlAction | Failed:
+        """Return the part to apply now; a move that fills the topic applies the rest at its end."""
         if not (isinstance(action, Update) and isinstance(action.after, Topic)):
             return action
         if self._naming.physical(action.after.full_name) not in self._filled:
@@ -426,12 +424,16 @@ class KafkaProvider:
             return Failed(action.id, error)
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
-        """Measure topics by log folders and offsets, for at most a thousand partitions."""
-        from reconciler.providers.kafka.offsets import measured
+        """Measure at most a thousand partitions by log folders and offsets."""
+        from reconciler.providers.kafka.offsets import measure_topics
 
         names = {address: self._naming.physical(full_name_of(address)) for address in addresses}
-        measures = measured(self._client, names, cuts)
-        if not measures or self._client.topics([LEDGER])[LEDGER].error in ABSENT or (entries := self._states()) is None:
+        measures = measure_topics(self._client, names, cuts)
+        if (
+            not measures
+            or self._client.topics([LEDGER])[LEDGER].error in ABSENT
+            or (entries := self._read_states()) is None
+        ):
             return measures
         from reconciler.providers.kafka.ledger import mirror_key
 
@@ -453,24 +455,24 @@ class KafkaProvider:
 
     @property
     def groups(self) -> KafkaGroups:
-        """Consumer groups of this cluster."""
+        """Consumer groups."""
         from reconciler.providers.kafka.groups import KafkaGroups
 
         return KafkaGroups(self._client, self._naming)
 
     @property
     def archives(self) -> Mountings:
-        """Detached topics in this cluster's object storage."""
+        """Detached topics in the object storage."""
         return self._mountings
 
     @property
     def migrations(self) -> KafkaMigrations:
-        """Mounts and unmounts of this cluster, carried out by jobs."""
+        """Mounts and unmounts by jobs."""
         return self._mountings.migrations(self._naming, self.groups, lambda: self.capabilities, self.log)
 
     @property
     def links(self) -> KafkaLinks:
-        """Links with this cluster as destination, and their mirrors."""
+        """Links into this cluster and their mirrors."""
         from reconciler.providers.kafka.links.links import KafkaLinks
 
         name = self._client.name
@@ -484,28 +486,28 @@ class KafkaProvider:
         """
         from reconciler.providers.kafka.offsets import standing_of
 
-        return standing_of(self._client, self._seen(topic), topic)
+        return standing_of(self._client, self._read_topic(topic), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield the disk usage of topics in order.
+        """Yield disk usage.
 
         Raises:
             UserError: A topic does not exist.
         """
         from reconciler.providers.kafka.offsets import storages_of
 
-        return storages_of(self._client, self._seen_all(topics))
+        return storages_of(self._client, self._read_topics(topics))
 
     def vitals(self) -> Vitals:
         """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
         from reconciler.providers.kafka.vitals import vitals_of
 
         return vitals_of(
-            self._client, self._naming, self.groups, lambda: None if self._states() is None else self.links
+            self._client, self._naming, self.groups, lambda: None if self._read_states() is None else self.links
         )
 
     def learn(self, addresses: Iterable[Address]) -> None:
-        """Add addresses whose namespaces determine how flat names are read."""
+        """Add addresses: their namespaces determine how flat names are read."""
         name = self._declared.metadata.name
         own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}
         with self._learning:
@@ -516,15 +518,15 @@ class KafkaProvider:
                 self._naming = naming_of(self._separator, self._known)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return the properties of a topic that its mirrors follow.
+        """Return what mirrors of a topic copy besides records.
 
         Raises:
             UserError: The topic does not exist.
-            NotAuthorizedError: Its configs may not be described.
+            NotAuthorizedError: Its configs are hidden.
         """
         from reconciler.providers.kafka.links.link_site import source_topics
 
-        seen = self._seen(topic)
+        seen = self._read_topic(topic)
         source = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
         if source is None:
             raise hidden_topic(self._client.name, seen.name)
@@ -537,11 +539,11 @@ class KafkaProvider:
         isolation: Isolation = "read_committed",
         on_missing: Callable[[LostOffsets], None] | None = None,  # noqa: ARG002 - brokers do not report lost records
     ) -> TopicLog:
-        """Return the log of a topic; reading fails if brokers have lost records."""
+        """Return a topic's log; reading fails if brokers have lost records."""
         from reconciler.providers.kafka.records.record_log import KafkaLog
         from reconciler.providers.kafka.security import admin_settings, record_settings
 
-        seen = self._seen(topic)
+        seen = self._read_topic(topic)
         settings = record_settings(self._declared, self._edge), admin_settings(self._declared, self._edge)
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
@@ -549,12 +551,12 @@ class KafkaProvider:
         """Return a producer for a topic.
 
         Raises:
-            UserError: The topic does not exist, is internal, is a mirror, or is still being mounted.
+            UserError: The topic does not exist, is internal, a mirror, or being mounted.
         """
         from reconciler.providers.kafka.records.record_producer import KafkaProducer
         from reconciler.providers.kafka.security import record_settings
 
-        seen = self._seen(topic)
+        seen = self._read_topic(topic)
         if is_internal(seen):
             message = f"{topic} is internal: brokers or reconciler alone write to it"
             raise UserError(message, hint="Name one of your topics: reconciler topic list")
@@ -566,14 +568,14 @@ class KafkaProvider:
         """Return `None`: a Kafka transaction has one producer, and cannot include what several tasks staged."""
 
     def sink(self, topic: TopicAddress) -> TransactionalSink:
-        """Return the sink of a copy into a topic, with the state of its link if it is a mirror."""
+        """Return a sink for a topic; for a mirror, with its link's state."""
         from reconciler.providers.kafka.links.links import sink_of
         from reconciler.providers.kafka.security import record_settings
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
     def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - needs no executors
-        """Return the only task: removing throttles that a killed change of replicas left behind."""
+        """Return the only job: it removes throttles of a killed change of replicas."""
         from reconciler.providers.kafka.admin_requests import sweep_throttles
         from reconciler.providers.protocol import Upkept
 
@@ -604,12 +606,8 @@ class KafkaProvider:
     def _separator(self) -> str:
         return self._declared.spec.kafka.namespace_separator if self._declared.spec.kafka else "."
 
-    def _states(self) -> Entries | None:
-        """Return the entries of links and mirrors; `None` if the ledger is unreadable and no link is known.
-
-        Raises:
-            NotAuthorizedError: The ledger is unreadable, and the workspace needs it.
-        """
+    def _read_states(self) -> Entries | None:
+        """`None`: the ledger is hidden, and no link is known."""
         try:
             return self._ledger.read()
         except NotAuthorizedError:
@@ -617,12 +615,9 @@ class KafkaProvider:
                 raise
             return None
 
-    def _kept(self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]) -> _LedgerContents:
-        """Read the ledger.
-
-        Raises:
-            NotAuthorizedError: The ledger is unreadable, and the workspace needs it.
-        """
+    def _read_ledger(
+        self, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
+    ) -> _LedgerContents:
         from reconciler.providers.kafka.ledger import OWNER, STATES, WORKSPACE
         from reconciler.providers.kafka.mount_ledger import (
             FILLED,
@@ -653,7 +648,7 @@ class KafkaProvider:
         return kept_mirrors(entries, self._client.name, names)
 
     def _owners_in(self, entries: Entries) -> Owners:
-        """Return owners by our names; namespaces are found by prefix."""
+        """Find namespaces by prefix."""
         from reconciler.providers.kafka.ledger import owners_in
 
         owners, naming = owners_in(entries), self._naming
@@ -668,11 +663,11 @@ class KafkaProvider:
                 case "link":
                     what[key] = lineage
                 case _:
-                    continue  # a namespace unknown to this workspace
+                    continue  # unknown to this workspace
         return replace(owners, what=what)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-        """Record owners in the ledger, by brokers' names; return resources that others own."""
+        """Record owners in the ledger; return resources that others own."""
         from reconciler.providers.kafka.ledger import own
 
         ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
@@ -690,8 +685,8 @@ class KafkaProvider:
             case _:
                 return key
 
-    def _not_ours(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
-        """Return access rules without the denials that links set on mirrors."""
+    def _without_denials(self, bindings: Sequence[AccessBinding], entries: Entries) -> Sequence[AccessBinding]:
+        """Omit the denials that links set on mirrors."""
         if not entries:
             return bindings
         from reconciler.providers.kafka.links.link_states import denials_in
@@ -699,10 +694,10 @@ class KafkaProvider:
         ours = denials_in(entries)
         return [binding for binding in bindings if binding not in ours] if ours else bindings
 
-    def _seen(self, topic: Address) -> TopicSeen:
-        return self._seen_all([topic])[topic]
+    def _read_topic(self, topic: Address) -> TopicSeen:
+        return self._read_topics([topic])[topic]
 
-    def _seen_all(self, topics: Sequence[Address]) -> dict[Address, TopicSeen]:
+    def _read_topics(self, topics: Sequence[Address]) -> dict[Address, TopicSeen]:
         names = {topic: self._naming.physical(full_name_of(topic)) for topic in topics}
         seen = self._client.topics(sorted(set(names.values())))
         for topic, name in names.items():
@@ -717,7 +712,7 @@ class KafkaProvider:
 def overview_of(
     cluster: str, naming: ClusterNaming, every: Mapping[str, TopicSeen], entries: Entries | None
 ) -> Overview:
-    """Return the overview of all but internal topics; `entries` is the ledger, if there is one."""
+    """Return the overview of topics that are not internal."""
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
     mirrors: Mapping[str, TopicShown] = {}
     if entries is not None:

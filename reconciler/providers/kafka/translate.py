@@ -1,4 +1,4 @@
-"""Translate names, topics and access rules between our terms and the broker's. Pure."""
+"""Convert names, topics and access rules between ours and the brokers'. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC: Final = 2
 """Resource type of topics in configs and access rules."""
 BROKER: Final = 4
 OWN: Final = 1
-"""Source of a config that the topic itself sets (6.1); only those are declarable."""
+"""Source of a topic's own config (6.1); only those are declarable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class ClusterSeen:
 
     id: str
     racks: Mapping[int, str | None]
-    """Racks of the live brokers."""
+    """Racks by live broker."""
     operations: frozenset[str]
-    """Allowed operations of the principal on the cluster, by Kafka name, such as `DESCRIBE`."""
+    """Our allowed operations on the cluster, such as `DESCRIBE`."""
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -39,27 +39,27 @@ class ClusterSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """Metadata of a topic; `error` is the broker's code if it is not readable."""
+    """Metadata of a topic; `error` is the brokers' code."""
 
     name: str
     id: str
     is_internal: bool
     replicas: tuple[tuple[int, ...], ...]
-    """Broker ids of each partition's replicas."""
+    """Brokers by partition."""
     error: int = 0
     is_led: bool = True
-    """Whether every partition has a leader."""
+    """Whether all partitions have leaders."""
     leaders: tuple[int, ...] = ()
-    """Leader of each partition; -1 for none."""
+    """By partition; -1 for none."""
     in_sync: tuple[tuple[int, ...], ...] = ()
-    """Broker ids of each partition's replicas in sync."""
+    """Brokers in sync, by partition."""
     is_moving: bool = False
-    """Whether a reassignment of its replicas is in progress."""
+    """Whether replicas are being reassigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSeen:
-    """A described config; sensitive ones have no value."""
+    """A config; sensitive ones have no value."""
 
     value: str | None
     source: int
@@ -69,12 +69,12 @@ class ConfigSeen:
 
 
 def own_values(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
-    """Return the configs that the topic itself sets."""
+    """Return a topic's own configs."""
     return {key: config.value for key, config in configs.items() if config.source == OWN and config.value is not None}
 
 
-# Names: `shop:eu:orders` is `shop.eu.orders` on the broker. The flat name is the identity. Read back, it belongs to the
-#     longest known namespace with a matching prefix, or else to the default one (facts, 2).
+# The flat name is the identity: `shop:eu:orders` is `shop.eu.orders` on brokers. Read back, it belongs to the longest
+# known namespace with a matching prefix, or else to the default one (facts, 2).
 
 
 _NAMED = frozenset({"topic", "mirror", "mounting"})
@@ -82,21 +82,21 @@ _NAMED = frozenset({"topic", "mirror", "mounting"})
 
 @dataclass(frozen=True, slots=True)
 class ClusterNaming:
-    """Names of one cluster. `prefixes` maps name prefixes to namespaces."""
+    """Names of one cluster; `prefixes` maps name prefixes to namespaces."""
 
     separator: str
     prefixes: Mapping[str, str]
 
     def physical(self, full_name: str) -> str:
-        """Return the broker's name of a topic."""
+        """Return a topic's name on brokers."""
         return full_name.replace(":", self.separator)
 
     def prefix(self, namespace: str) -> str:
-        """Return the name prefix of a namespace, with the separator at the end."""
+        """Return a namespace's name prefix, with the separator."""
         return namespace.replace(":", self.separator) + self.separator if namespace else ""
 
     def full_name(self, physical: str) -> str:
-        """Return our name of a broker's topic."""
+        """Return our name of a topic."""
         namespace, rest = self.split(physical)
         return join_name(namespace, rest) if rest else physical
 
@@ -113,7 +113,7 @@ class ClusterNaming:
 
 
 def naming_of(separator: str, known: Iterable[Address]) -> ClusterNaming:
-    """Return the naming for the declared and recorded addresses of a cluster."""
+    """Return the naming for known addresses."""
     namespaces: set[str] = set()
     for address in known:
         if kind_of(address) == "namespace":
@@ -125,12 +125,12 @@ def naming_of(separator: str, known: Iterable[Address]) -> ClusterNaming:
 
 
 def is_internal(topic: TopicSeen) -> bool:
-    """Return whether a topic is internal to Kafka or to reconciler."""
+    """Return whether Kafka or reconciler uses the topic internally."""
     return topic.is_internal or kafka_configs.is_internal(topic.name)
 
 
 class Models:
-    """Factory for a cluster's resources: copies of a validated model that share equal specs."""
+    """Creates resources as copies of a validated model that share equal specs."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
@@ -140,7 +140,7 @@ class Models:
     def topic(
         self, full_name: str, seen: TopicSeen, configs: Mapping[str, str], acls: tuple[TopicAcl, ...] = ()
     ) -> Topic:
-        """Return a topic with the configs it sets itself."""
+        """Return a topic with its own configs."""
         namespace, name = split_name(full_name)
         replicas = min(map(len, seen.replicas), default=1)
         path = tuple((rule.permission, rule.principal, rule.host, rule.operations) for rule in acls)
@@ -158,34 +158,31 @@ class Models:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
     def namespace(self, name: str, acls: tuple[NamespaceAcl, ...]) -> Namespace:
-        """Return a namespace, of which brokers know only its access rules."""
+        """Return a namespace with its rules; brokers know nothing else of it."""
         return Namespace(
             metadata=OfNamespace(name=name, cluster=self._cluster), spec=NamespaceSpec.model_construct(acls=acls)
         )
 
 
-# Access rules: brokers have one binding per operation, on a name or a prefix (facts, 2).
-
-
 Carrier: TypeAlias = tuple[str, str]
-"""`topic` or `namespace`, and the full name."""
+"""`topic` or `namespace`, and full name."""
 _Rule: TypeAlias = tuple[Any, ...]
-"""Permission, principal, host, resource type and name, shared by the operations of a rule."""
+"""Permission, principal, host, resource type and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedRules:
-    """Rules by their namespace or topic; `rest` belongs to neither, or cannot be declared."""
+    """Rules by namespace or topic; `rest` has neither or cannot be declared."""
 
     namespaces: Mapping[str, tuple[NamespaceAcl, ...]]
     topics: Mapping[str, tuple[TopicAcl, ...]]
     undeclarable: Mapping[Carrier, tuple[NamespaceAcl, ...]]
-    """Rules of a topic or namespace that manifests cannot express."""
+    """Rules that manifests cannot express."""
     rest: tuple[AccessBinding, ...]
 
 
 def bindings_of_topic(physical: str, rules: Iterable[TopicAcl]) -> Iterator[AccessBinding]:
-    """Yield the bindings for the rules of a topic."""
+    """Yield the bindings of a topic's rules."""
     for rule in rules:
         place = TOPICS, physical, False, rule.principal, rule.host
         yield from (AccessBinding(*place, operation, rule.permission) for operation in rule.operations)
@@ -213,8 +210,8 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
 
 
 def _carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
-    """Return the topic or namespace of a binding, or `None`, and the name for its rule."""
-    if binding.resource == TOPICS and not binding.is_prefix:  # a single topic
+    """Return the binding's topic or namespace, or `None`, and its rule's name."""
+    if binding.resource == TOPICS and not binding.is_prefix:
         return (("topic", naming.full_name(binding.name)) if binding.name in topics else None), "*"
     namespace, name = naming.split(binding.name)
     is_inside = namespace and binding.resource in OPERATIONS and (name or binding.is_prefix)
@@ -222,7 +219,7 @@ def _carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[s
 
 
 def _namespace_rules(rules: Mapping[_Rule, Iterable[Any]]) -> tuple[NamespaceAcl, ...]:
-    return tuple(  # from the broker, so not validated
+    return tuple(  # not validated: from the brokers
         NamespaceAcl.model_construct(
             permission=permission,
             principal=principal,

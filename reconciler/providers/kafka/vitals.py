@@ -1,4 +1,4 @@
-"""Metrics of a Kafka cluster: sizes, offsets, lags of groups, and how far its mirrors have come."""
+"""Metrics of a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -31,31 +31,29 @@ if TYPE_CHECKING:
 
 
 _LOOKS: Final = 2
-"""A topic deleted during the read fails the request; the second listing does not contain it."""
+"""A topic deleted during the read fails the request; the second listing lacks it."""
 _ONGOING: Final = "Ongoing"
 
 
 @dataclass(frozen=True, slots=True)
 class _Offsets:
-    """Offsets and sizes of measured topics."""
-
     starts: Mapping[Place, int]
     stable: Mapping[Place, int]
     ends: Mapping[Place, int]
     newest: Mapping[Place, int]
     sizes: Mapping[Place, int] | None
-    """`None`: the principal may not describe log folders."""
+    """`None`: log folders are hidden."""
 
 
 def vitals_of(
     client: KafkaClient, naming: ClusterNaming, groups: KafkaGroups, links: Callable[[], KafkaLinks | None]
 ) -> Vitals:
-    """Measure a cluster with about a dozen requests per broker.
+    """Measure a cluster, with about a dozen requests per broker.
 
-    `links` returns links into the cluster; `None`: the ledger may not be read, and no link is declared.
+    `links` returns links into the cluster, or `None` if the ledger is hidden and no link is declared.
 
     Raises:
-        ReconcilerError: It does not answer, or may not be asked for offsets.
+        ReconcilerError: It does not answer, or hides offsets.
     """
     topics, chosen, offsets = _read_topics(client, naming)
     kafka_links = links() if LEDGER in topics else None
@@ -93,7 +91,7 @@ def _read_topics(
 
 
 def _choose_topics(topics: Mapping[str, TopicSeen], naming: ClusterNaming) -> dict[str, TopicSeen]:
-    """Return the topics to measure, without those that have a partition without leader."""
+    """A partition without leader would fail the request."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
     measured = measured_names(sizes)
@@ -113,8 +111,6 @@ def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Seque
 
 @dataclass(frozen=True, slots=True)
 class _MirrorPositions:
-    """A measured mirror and its copied positions."""
-
     seen: MirrorSeen
     positions: Positions
     newest_ms: Mapping[int, int]
@@ -123,7 +119,6 @@ class _MirrorPositions:
 def _measure_mirrors(
     links: KafkaLinks, naming: ClusterNaming, chosen: Mapping[str, TopicSeen]
 ) -> dict[str, _MirrorPositions]:
-    """Return the measured mirrors by broker name."""
     every = [mirror for mirror in links.mirrors() if mirror.status is not MirrorStatus.STOPPED]
     measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
     if not measured_mirrors:
@@ -159,7 +154,7 @@ def _topic_vitals(
 
 
 def _partition_vitals(place: Place, offsets: _Offsets, mirrored: _MirrorPositions | None) -> PartitionVitals | None:
-    """Return the position of a partition; `None`: nothing was written or copied."""
+    """`None`: nothing was written or copied."""
     end, number = offsets.ends[place], place[1]
     if mirrored is None:
         return PartitionVitals(end, offsets.newest.get(place)) if end else None
@@ -175,7 +170,7 @@ def _group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) ->
 
 
 def _open_transactions(client: KafkaClient) -> int | None:
-    """Return the number of open transactions that the caller may describe."""
+    """Counts describable ones."""
     try:
         transactions = client.asked("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
     except NotAuthorizedError:
