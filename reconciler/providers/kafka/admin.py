@@ -1,4 +1,4 @@
-"""Carry out actions on topics: one request for each kind of change, until brokers show it."""
+"""Actions on topics: one request per kind of change, until brokers show it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from reconciler.planning.actions import ControlAction, Value
 
 
-# Waiting until brokers show what the controller has done: their metadata lag behind its answer (6.2). The next process
-#     must not decide on outdated metadata.
+# Brokers' metadata lag behind the controller's answers (6.2), and the next process must not decide on them.
 
 
 _PATIENCE_S: Final = 30.0
@@ -49,7 +48,7 @@ _FIRST_S, _MOST_S = 0.005, 0.25
 
 
 def wait_until_made(client: KafkaClient, names: Sequence[str]) -> None:
-    """Wait until new topics are visible, with a leader for each partition."""
+    """Wait until new topics are visible and all their partitions have leaders."""
 
     def missing(left: Sequence[str]) -> list[str]:
         seen = client.topics(left)
@@ -59,7 +58,7 @@ def wait_until_made(client: KafkaClient, names: Sequence[str]) -> None:
 
 
 def wait_until_gone(client: KafkaClient, ids: Mapping[str, str]) -> None:
-    """Wait until deleted topics, given by name and id, are no longer visible."""
+    """Wait until deleted topics, by name and id, are no longer visible."""
 
     def left_of(names: Sequence[str]) -> list[str]:
         seen = client.topics(names)
@@ -82,7 +81,7 @@ def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) ->
 
 
 def wait_until_bound(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
-    """Wait until the brokers show the requested access rules."""
+    """Wait until brokers show the requested access rules."""
     created = {bound for change in changes for bound in change.binds}
     deleted = {bound for change in changes for bound in change.unbinds} - created
 
@@ -103,7 +102,7 @@ def _shows(change: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigS
 
 
 def _is_same(key: str, left: str | None, right: str | None) -> bool:
-    """Return whether two config values are equal; brokers format some differently, such as 2.0E-4."""
+    """Brokers format some values differently, such as 2.0E-4."""
     return equal(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
@@ -112,7 +111,7 @@ def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:
 
 
 def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], words: str) -> None:
-    """Poll until no name is left; the deadline is extended whenever one disappears."""
+    """The deadline is extended whenever a name disappears."""
     deadline, wait = time.monotonic() + _PATIENCE_S, _FIRST_S
     left = left_of(names) if names else []
     while left:
@@ -124,12 +123,12 @@ def _wait(left_of: Callable[[Sequence[str]], list[str]], names: Sequence[str], w
         left = left_of(left)
         if len(left) < before:
             deadline = time.monotonic() + _PATIENCE_S
-        # Do not poll slow brokers more often.
+        # Slow brokers are polled less often.
         wait = max(min(2 * wait, _MOST_S), time.monotonic() - began)
 
 
 def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> Iterator[PendingChange | Failed]:
-    """Yield the change of each action, or the failure if a Kafka cluster cannot make it."""
+    """Yield the change of each action, or its failure."""
     for action in actions:
         try:
             yield to_pending_change(action, naming)
@@ -138,7 +137,7 @@ def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> 
 
 
 class Batch:
-    """Changes of one call to `apply`, and their progress."""
+    """Changes of one `apply`, and their progress."""
 
     def __init__(
         self,
@@ -149,8 +148,8 @@ class Batch:
         warn: Callable[[str], None] = silent,
     ) -> None:
         self._client, self._naming, self._may_go_on, self._warn = client, naming, may_go_on, warn
-        self._found = list(changes)
-        self._asked = [change for change in self._found if isinstance(change, PendingChange)]
+        self._pending = list(changes)
+        self._changes = [change for change in self._pending if isinstance(change, PendingChange)]
 
     def outcomes(self) -> Iterator[Outcome]:
         """Make all changes and yield one outcome each, in order.
@@ -158,13 +157,13 @@ class Batch:
         Raises:
             ReconcilerError: The brokers do not answer; the caller must read what was done.
         """
-        if self._asked:
-            self._look()
+        if self._changes:
+            self._read_current()
             self._create()
             self._change()
             self._delete()
             self._permit()
-        for change in self._found:
+        for change in self._pending:
             if isinstance(change, Failed):
                 yield change
             elif change.error is not None:
@@ -174,9 +173,9 @@ class Batch:
                 name = None if change.is_gone else change.name
                 yield Done(change.id, change.incarnation if not change.is_gone else None, name)
 
-    def _look(self) -> None:
-        """Read the topics of the actions, and reject actions planned on an outdated state."""
-        named = [change for change in self._asked if not change.is_namespace and change.new is None]
+    def _read_current(self) -> None:
+        """Reject actions planned on an outdated state."""
+        named = [change for change in self._changes if not change.is_namespace and change.new is None]
         self._topics = self._client.topics(sorted({change.name for change in named}))
         if any(change.replicas for change in named):
             self._topics = admin_requests.with_final_replicas(
@@ -187,13 +186,13 @@ class Batch:
         configs = {
             name: own_values(values) for name, values in self._client.configs(readable) if not isinstance(values, int)
         }
-        rules = self._rules() if any(_is_about_rules(change) for change in self._asked) else {}
+        rules = self._rules() if any(_is_about_rules(change) for change in self._changes) else {}
         for change in named:
             try:
                 self._check(change, configs.get(change.name, {}), rules.get(change.address, {}))
             except ReconcilerError as error:
                 change.error = error
-        for change in self._asked:
+        for change in self._changes:
             if change.is_namespace and _is_about_rules(change):
                 try:
                     check_unchanged(change.address, change.changes, rules.get(change.address, {}))
@@ -201,7 +200,7 @@ class Batch:
                     change.error = error
 
     def _check(self, change: PendingChange, configs: Mapping[str, str], rules: Mapping[str, Value]) -> None:
-        seen = self._seen(change)
+        seen = self._topic_of(change)
         if seen is None:
             if not change.is_gone:
                 raise UserError(f"{change.address}: there is no topic {change.name}", hint="Plan again.")
@@ -221,25 +220,25 @@ class Batch:
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
             raise UserError(message, hint="Copy it to a new topic.")
 
-    def _seen(self, change: PendingChange) -> TopicSeen | None:
+    def _topic_of(self, change: PendingChange) -> TopicSeen | None:
         seen = self._topics.get(change.name)
         return None if seen is None or seen.error in ABSENT else seen
 
     def _rules(self) -> dict[str, Mapping[str, Value]]:
-        """Return the current rules as fields, by address."""
+        """By address."""
         bindings, code = read_bindings(self._client)
         if code:
             return {}
-        topics = {change.name for change in self._asked if not change.is_namespace}
+        topics = {change.name for change in self._changes if not change.is_namespace}
         by_carrier = assign_bindings(bindings, self._naming, topics)
-        cluster = cluster_of(self._asked[0].address)
+        cluster = cluster_of(self._changes[0].address)
         return {
             **{f"namespace/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.namespaces.items()},
             **{f"topic/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.topics.items()},
         }
 
     def _create(self) -> None:
-        new = [change for change in without_failed(self._asked) if change.new is not None]
+        new = [change for change in without_failed(self._changes) if change.new is not None]
         if not new:
             return
         self._may_go_on()
@@ -249,7 +248,7 @@ class Batch:
         wait_until_made(self._client, sorted(change.name for change in without_failed(new)))
 
     def _recognize(self, existing: Sequence[PendingChange]) -> None:
-        """Accept an existing topic that equals the requested one: an earlier answer may have been lost."""
+        """An existing topic that equals the requested one counts as created: the answer may have been lost."""
         topics = self._client.topics([change.name for change in existing])
         configs = dict(self._client.configs([change.name for change in existing]))
         for change in existing:
@@ -263,8 +262,8 @@ class Batch:
                 change.incarnation = seen.id
 
     def _change(self) -> None:
-        """Change topics; actions of several requests are validated first, so that they are done completely or not."""
-        changed = [change for change in without_failed(self._asked) if change.changes and not change.is_namespace]
+        """Actions of several requests are validated first, so that they are done completely or not at all."""
+        changed = [change for change in without_failed(self._changes) if change.changes and not change.is_namespace]
         growing = [change for change in changed if change.partitions and not self._is_grown(change)]
         mixed = [change for change in growing if change.configs]
         admin_requests.configure(self._client, mixed, is_trial=True)
@@ -272,7 +271,7 @@ class Batch:
         self._do(admin_requests.configure, [change for change in changed if change.configs])
         self._do(admin_requests.grow, growing)
         at_once = [change for change in without_failed(changed) if change.configs or change.partitions]
-        # replicas are moved below
+        # replicas move below
         wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
         moved = without_failed([change for change in changed if change.replicas])
         if moved:
@@ -281,8 +280,8 @@ class Batch:
             wait_until_changed(self._client, without_failed(moved))
 
     def _is_grown(self, change: PendingChange) -> bool:
-        """Return whether a topic has its new partitions already; brokers reject an unchanged number."""
-        seen = self._seen(change)
+        """Brokers reject an unchanged number of partitions."""
+        seen = self._topic_of(change)
         return seen is not None and len(seen.replicas) == change.partitions
 
     def _do(
@@ -296,8 +295,8 @@ class Batch:
             change(self._client, some, self._may_go_on)
 
     def _delete(self) -> None:
-        gone = [change for change in without_failed(self._asked) if change.is_gone and not change.is_namespace]
-        ids = {change.name: seen.id for change in gone if (seen := self._seen(change)) is not None}
+        gone = [change for change in without_failed(self._changes) if change.is_gone and not change.is_namespace]
+        ids = {change.name: seen.id for change in gone if (seen := self._topic_of(change)) is not None}
         if ids:
             self._may_go_on()
             admin_requests.delete(self._client, [change for change in gone if change.name in ids], ids, self._may_go_on)
@@ -306,7 +305,7 @@ class Batch:
             )
 
     def _permit(self) -> None:
-        bound = [change for change in without_failed(self._asked) if change.binds or change.unbinds]
+        bound = [change for change in without_failed(self._changes) if change.binds or change.unbinds]
         if bound:
             self._may_go_on()
             admin_requests.bind(self._client, bound)
@@ -334,7 +333,7 @@ def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapp
 
 
 def configure(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
-    """Set configs of a topic in one request; `None` resets a config.
+    """Set a topic's configs in one request; `None` resets one.
 
     Raises:
         UserError: The cluster rejects them; nothing was changed.
@@ -343,11 +342,11 @@ def configure(client: KafkaClient, name: str, configs: Mapping[str, str | None])
 
 
 def delete(client: KafkaClient, name: str, topic_id: str) -> None:
-    """Delete a topic by its id; another topic of its name stays.
+    """Delete a topic by its id.
 
     Raises:
         UserError: The cluster rejects it.
-        RetryableError: The topic is still visible after half a minute.
+        RetryableError: It is still visible after half a minute.
     """
     (answer,) = client.send(deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:

@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 @dataclass
 class PendingChange:
-    """Remaining work and result of one change of a topic or namespace."""
+    """One change of a topic or namespace: its remaining work and result."""
 
     id: str
-    """Id of its action, used in outcomes."""
+    """Id of its action."""
     address: Address
     name: str
-    """Flat name of a topic, or name prefix of a namespace."""
+    """Flat name, or name prefix of a namespace."""
     is_namespace: bool = False
     is_creation: bool = False
     new: TopicSpec | None = None
@@ -57,11 +57,11 @@ class PendingChange:
     changes: Sequence[Change] = ()
     error: ReconcilerError | None = None
     is_bound: bool = False
-    """Whether one of its access rules was created."""
+    """Whether any access rule was created."""
 
     @property
     def is_made(self) -> bool:
-        """Whether it was created at least partly, even if its access rules were rejected."""
+        """Whether it was created, perhaps without access rules."""
         return self.is_creation and (self.incarnation is not None or self.is_bound)
 
     @property
@@ -102,12 +102,12 @@ def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingCh
             rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
             return of(prefix, is_namespace=True, is_gone=True, unbinds=rules)
         case Update() | Transition(after=Topic()):
-            return _changed(action, action.after, naming)
+            return _to_altering_change(action, action.after, naming)
         case _:
             raise unsupported(action)
 
 
-def _changed(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
+def _to_altering_change(action: Update | Transition, after: Resource, naming: ClusterNaming) -> PendingChange:
     if isinstance(after, Namespace):
         name, is_namespace = naming.prefix(after.metadata.name), True
     elif isinstance(after, Topic) and (action.changes or isinstance(action, Update)):
@@ -118,10 +118,14 @@ def _changed(action: Update | Transition, after: Resource, naming: ClusterNaming
     if wanted.keys or (is_namespace and wanted.configs):
         raise unsupported(action)
     rules = [change for change in action.changes if change.path in wanted.rules]
-    before = {binding for rule in rules for binding in _bound(name, rule.path, rule.before, is_namespace=is_namespace)}
-    now = {binding for rule in rules for binding in _bound(name, rule.path, rule.after, is_namespace=is_namespace)}
+    before = {
+        binding for rule in rules for binding in _bindings_at(name, rule.path, rule.before, is_namespace=is_namespace)
+    }
+    now = {
+        binding for rule in rules for binding in _bindings_at(name, rule.path, rule.after, is_namespace=is_namespace)
+    }
     if rules and before == now:
-        raise unsupported(action)  # no binding differs, so nothing would be sent
+        raise unsupported(action)  # nothing would be sent
     return PendingChange(
         action.id,
         action.address,
@@ -136,7 +140,7 @@ def _changed(action: Update | Transition, after: Resource, naming: ClusterNaming
     )
 
 
-def _bound(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
+def _bindings_at(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
     if not isinstance(operations, tuple):
         return
     rule = rule_at(path, operations)
@@ -164,7 +168,7 @@ def send_alterations(
     doing: str,
     is_trial: bool = False,
 ) -> Sequence[Any]:
-    """Alter configs of resources (type, name, configs; `None` resets); return the results; a trial is not applied."""
+    """Alter configs of resources (type, name, configs; `None` resets); return the results. A trial changes nothing."""
     from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
     resources = [
@@ -179,7 +183,7 @@ def send_alterations(
 def alter(
     client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
 ) -> None:
-    """Set and reset configs of resources; `what` names a resource without a name in errors.
+    """Set and reset configs of resources; `what` names a nameless one in errors.
 
     Raises:
         ReconcilerError: The brokers reject one.
@@ -198,9 +202,9 @@ EXISTS: Final = 36
 def creation_request(
     topics: Iterable[tuple[str, int | None, int | None, Mapping[str, str]]], *, is_trial: bool = False
 ) -> Any:
-    """Return the request that creates topics (name, partitions, replicas, configs); a trial creates nothing.
+    """Return the request that creates topics (name, partitions, replicas, configs); a trial creates none.
 
-    `None` uses the brokers' default.
+    `None`: the brokers' default.
     """
     from kafka.protocol.admin import CreateTopicsRequest
 
@@ -219,7 +223,7 @@ def creation_request(
 
 
 def deletion_request(ids: Iterable[str]) -> Any:
-    """Return the request that deletes topics by id, so that later topics of the same name stay."""
+    """Return the request that deletes topics by id: later topics of the same name stay."""
     from uuid import UUID
 
     from kafka.protocol.admin import DeleteTopicsRequest
@@ -231,7 +235,7 @@ def deletion_request(ids: Iterable[str]) -> Any:
 def create(
     client: KafkaClient, changes: Sequence[PendingChange], may_go_on: Callable[[], None] = go_on
 ) -> list[PendingChange]:
-    """Create topics; return those that already exist, for the caller to compare."""
+    """Create topics; return those that exist already."""
     existing: list[PendingChange] = []
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
@@ -260,7 +264,7 @@ def grow(
     *,
     is_trial: bool = False,
 ) -> None:
-    """Add partitions to topics. A trial changes nothing, and reports rejections."""
+    """Add partitions; a trial only reports rejections."""
     from kafka.protocol.admin import CreatePartitionsRequest
 
     kind = CreatePartitionsRequest.CreatePartitionsTopic
@@ -282,7 +286,7 @@ def configure(
     *,
     is_trial: bool = False,
 ) -> None:
-    """Set and reset configs, all of one topic at once. A trial changes nothing."""
+    """Set and reset configs, all of a topic at once; a trial only reports rejections."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         wanted = [(TOPIC, change.name, change.configs) for change in some]
@@ -304,7 +308,7 @@ def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> 
 
 
 def is_reset_refused(client: KafkaClient, key: str) -> bool:
-    """Return whether the brokers reject the reset of a property; changes nothing."""
+    """Return whether the brokers would reject a reset."""
     answers = send_alterations(client, [(BROKER, "", {key: None})], doing="trying to reset a property", is_trial=True)
     return any(answer.error_code for answer in answers)
 
@@ -312,7 +316,7 @@ def is_reset_refused(client: KafkaClient, key: str) -> bool:
 def delete(
     client: KafkaClient, changes: Sequence[PendingChange], ids: Mapping[str, str], may_go_on: Callable[[], None] = go_on
 ) -> None:
-    """Delete topics by id, so that later topics of the same name stay."""
+    """Delete topics by id: later topics of the same name stay."""
 
     def ask(some: Sequence[PendingChange]) -> list[tuple[PendingChange, Any]]:
         request = deletion_request(ids[change.name] for change in some)
@@ -354,7 +358,7 @@ def _records_of_new(change: PendingChange) -> int:
 
 
 def _by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split items into requests of an accepted size; a single item that is too large is rejected by the broker."""
+    """The broker rejects a single item that is too large."""
     portion: list[T] = []
     taken = 0
     for item in items:
@@ -382,57 +386,54 @@ def _refusal(change: PendingChange, answer: Any) -> Any:
     return error_of_code(answer.error_code, answer.error_message or "", what=str(change.address))
 
 
-# Change replication factors by moving replicas (6.2), throttled.
-#
-#     Reassignments continue in the brokers after their process has ended; observation counts the final replicas.
-#     Restoring
-#     the old number cancels the rest. The limits set here are removed when nothing moves.
+# Replication factors change by throttled moves of replicas (6.2). They continue in the brokers after their process has
+# ended; observation counts the final replicas. Restoring the old number cancels the rest. Our limits are removed when
+# nothing moves.
 
 
 RATE: Final = 50 * 1024 * 1024 + 1
-"""Default rate in bytes per second for moving replicas, sent and received. It is not round, so that an operator's own
-    value differs and is left alone.
+"""Default rate of moving replicas in bytes per second, sent and received; not round, so that it differs from an
+operator's value, which stays.
 """
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 MARK: Final = "0:2147483647"
-"""Entry that separates an operator's throttled replicas from ours, which follow it. It names no broker."""
+"""Separates an operator's throttled replicas from ours, which follow; no broker has this number."""
 _NOTHING_MOVES: Final = 85
-"""Error code if there is no reassignment to cancel."""
+"""Code: no reassignment to cancel."""
 _LOOK_S: Final = 0.5
 _BETWEEN_LINES_S: Final = 10.0
 """Interval of progress messages and of checks of the copied bytes."""
 _STALLED_S: Final = 120.0
-"""Time without progress after which a reassignment is no longer awaited."""
+"""Time without progress after which a reassignment is not awaited."""
 _AT_ONCE: Final = 200
-"""Partitions of a topic that move at once, so that a config can list their replicas."""
+"""Partitions of a topic that move at once: a config must list their replicas."""
 _LONGEST: Final = 32_767
 """Limit of a config's value; brokers close the connection for longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """Brokers that a reassignment adds to a partition, and removes from it."""
+    """Brokers that a reassignment adds to a partition, and removes."""
 
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
 STILL: Final = Reassignment((), ())
-"""A partition without reassignment."""
 
 
 def factor_of(seen: TopicSeen) -> int:
-    """Return the number of replicas; the smallest if partitions differ, as too few is the risk."""
+    """Return the number of replicas, the smallest if partitions differ: too few is the risk."""
     return min(map(len, seen.replicas), default=1)
 
 
 def with_final_replicas(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
-    """Return topics with the replicas after their reassignments, so that these are not planned again."""
+    """Return topics with their replicas after reassignments, so that these are not planned again."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
-        # The broker hides partitions of topics that may not be described, or have just grown.
+        # The broker hides partitions of hidden topics, and new ones.
         if name in planned and number < len(planned[name].replicas):
             replicas = list(planned[name].replicas)
             replicas[number] = tuple(broker for broker in replicas[number] if broker not in reassignment.removing)
@@ -446,12 +447,12 @@ def reassign(
     may_go_on: Callable[[], None],
     warn: Callable[[str], None] = silent,
 ) -> None:
-    """Change the replicas of topics' partitions to the requested number, and wait until they have moved.
+    """Change the number of replicas, and wait until they have moved.
 
-    `warn` receives progress. A change whose replicas no longer move fails.
+    `warn` receives progress. A change whose replicas stop moving fails.
 
     Raises:
-        LeaseError: Raised by `may_go_on`; the brokers continue, and the next plan counts the new replicas.
+        LeaseError: By `may_go_on`; brokers continue, and the next plan counts the new replicas.
     """
     every, cluster = client.topics(), client.cluster()
     seen = {name: topic for name, topic in every.items() if not topic.error}
@@ -482,7 +483,9 @@ def reassign(
         for change in changes:
             if stuck := {place: of for place, of in left.items() if place[0] == change.name}:
                 message = f"{change.address}: nothing moved for {_STALLED_S:.0f} s: "
-                change.error = RetryableError(message + _told(stuck, client.cluster().brokers), hint=_WAY_BACK)
+                change.error = RetryableError(
+                    message + _describe_moves(stuck, client.cluster().brokers), hint=_WAY_BACK
+                )
     unthrottle(client, sorted({change.name for change in changes if change.is_open}))
 
 
@@ -529,8 +532,7 @@ def choose_brokers(
 ) -> list[int] | None:
     """Return the brokers for a partition, its preferred leader first; `None` cancels its reassignment.
 
-    Keeps replicas in sync first, then those that spread over racks, then preferred leaders. `racks` has the live
-    brokers.
+    Prefers replicas in sync, then spread over racks, then preferred leaders. `racks` has the live brokers.
     """
     before = set(held.brokers).difference(held.moving.adding)
     if held.moving != STILL and len(before) == factor and not before.isdisjoint(held.in_sync):
@@ -542,14 +544,14 @@ def choose_brokers(
 
     left = [broker for broker in held.brokers if broker in racks or broker in before]
     while left and len(chosen) < factor:
-        # The original order breaks ties, so that the preferred leader comes first.
+        # The original order breaks ties: the preferred leader comes first.
         leaving = held.moving.removing
         best = min(left, key=lambda b: (b not in held.in_sync, b not in racks, b in leaving, is_near(b)))
         chosen.append(best)
         left.remove(best)
     chosen.sort(key=held.brokers.index)
     while len(chosen) < factor:
-        # The least loaded broker of another rack; ties are broken by number.
+        # Least loaded broker of another rack, ties by number.
         free = [broker for broker in racks if broker not in chosen]
         best = min(free, key=lambda broker: (is_near(broker), loads[broker], broker))
         chosen.append(best)
@@ -558,7 +560,7 @@ def choose_brokers(
 
 
 def sweep_throttles(client: KafkaClient) -> int:
-    """Remove throttles left by moves that were not awaited; return the number of topics."""
+    """Remove throttles of moves that were not awaited; return the number of topics."""
     configs = client.broker_configs()
     if not any(key in configs for key in _RATES):
         return 0  # limits of topics, if any, are not ours
@@ -600,7 +602,7 @@ _WAY_BACK: Final = (
 def _wait(
     client: KafkaClient, names: set[str], may_go_on: Callable[[], None], warn: Callable[[str], None]
 ) -> dict[Place, Reassignment]:
-    """Wait until no replica of the topics moves; return those that have stalled."""
+    """Return those that have stalled."""
     began = changed = warned_at = monotonic()
     before: object = None
     copied: int | None = 0
@@ -611,8 +613,8 @@ def _wait(
         now = monotonic()
         if now - warned_at > _BETWEEN_LINES_S:
             alive = client.cluster().brokers
-            warn(f"waiting for replicas for {now - began:.0f} s: {_told(moving, alive)}")
-            copied, warned_at = _copied(client, moving, alive), now
+            warn(f"waiting for replicas for {now - began:.0f} s: {_describe_moves(moving, alive)}")
+            copied, warned_at = _count_copied_bytes(client, moving, alive), now
         if copied is None or (moving, copied) != before:
             before, changed = (moving, copied), now
         if now - changed > _STALLED_S:
@@ -621,8 +623,7 @@ def _wait(
     return {}
 
 
-def _told(moving: Mapping[Place, Reassignment], alive: Collection[int]) -> str:
-    """Describe the awaited replicas, and which of their brokers are down."""
+def _describe_moves(moving: Mapping[Place, Reassignment], alive: Collection[int]) -> str:
     places = [f"{name}-{number}" for name, number in sorted(moving)]
     coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding})
     to = f" to brokers {', '.join(map(str, coming))}" if coming else ""
@@ -631,8 +632,10 @@ def _told(moving: Mapping[Place, Reassignment], alive: Collection[int]) -> str:
     return f"replicas of {counted(len(places), 'partition')} move{to}, such as {places[0]}{gone}"
 
 
-def _copied(client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]) -> int | None:
-    """Return the bytes copied to the added replicas so far; `None` if unknown."""
+def _count_copied_bytes(
+    client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]
+) -> int | None:
+    """`None`: unknown."""
     from reconciler.providers.kafka.offsets import replica_bytes
 
     topics: dict[str, list[int]] = {}
@@ -662,7 +665,11 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
     _limit(
         client,
         [
-            (TOPIC, name, {key: value for key, ours in limits[name].items() if (value := _added(own.get(key), ours))})
+            (
+                TOPIC,
+                name,
+                {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
+            )
             for name, own in _own_limits(client, sorted(limits))
         ],
     )
@@ -674,8 +681,8 @@ def _own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str
             yield name, own_values(configs)
 
 
-def _added(theirs: str | None, ours: Sequence[str]) -> str | None:
-    """Return a list of throttled replicas with ours after the mark; `None` if all are limited, or it gets too long."""
+def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
+    """`None`: all are limited, or the list gets too long."""
     entries = theirs.split(",") if theirs else []
     value = ",".join([*entries, *([] if MARK in entries else [MARK]), *ours])
     return None if theirs == "*" or len(value) > _LONGEST else value

@@ -21,7 +21,7 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, Co
 
 @dataclass(frozen=True)
 class ClusterLook:
-    """Facts of a cluster, read once and shared by identification, limits and observation."""
+    """Facts of a cluster, read once and shared."""
 
     client: KafkaClient
 
@@ -32,12 +32,12 @@ class ClusterLook:
 
     @cached_property
     def bindings(self) -> tuple[list[AccessBinding], int]:
-        """All access rules, or the error code."""
+        """All access rules, and the error code."""
         return read_bindings(self.client)
 
     @cached_property
     def configs(self) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]] | NotAuthorizedError:
-        """Configs of one broker and cluster-wide ones; or why they are hidden."""
+        """Configs of one broker, and cluster-wide ones; or why they are hidden."""
         first, *others = self.cluster.brokers
         try:
             return self._configs_of(first, others)
@@ -61,7 +61,7 @@ class ClusterLook:
     def _configs_of(
         self, broker: int, others: Sequence[int]
     ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
-        """Query one broker, or the next if it has just died."""
+        """The next broker is queried if one has just died."""
         try:
             return self.client.both_broker_configs(broker, is_only_once=bool(others))
         except RetryableError:
@@ -78,17 +78,17 @@ _COPY_SWITCH: Final = "remote.log.copy.disable"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _GONE_IN_FOUR: Final = "message.timestamp.difference.max.ms"
 _PROBE_TOPIC: Final = "reconciler-defaults"
-"""Name of a topic that is never created: the controller validates it."""
+"""Never created: the controller only validates it."""
 _OFFSETS: Final = "__consumer_offsets"
-"""An internal topic that exists nearly everywhere and uses the brokers' retention."""
+"""Exists nearly everywhere and uses the brokers' retention."""
 _SAMPLE: Final = 20
-"""Limit of topics queried to find one that uses the brokers' default."""
+"""Limit of topics queried for one with the brokers' default."""
 _RETENTION_SOURCES: Final[Mapping[str, Mapping[str, int | None]]] = {
     "retention.ms": {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000},
     "retention.bytes": {"log.retention.bytes": None},
     "cleanup.policy": {"log.cleanup.policy": None},
 }
-"""Retention configs of topics, and the broker properties that set their default, in order, with unit."""
+"""Retention configs of topics, and the broker properties behind their default, in order, with unit."""
 _TYPES: Final[Mapping[int, ConfigType]] = {
     1: "boolean",
     3: "integer",
@@ -123,16 +123,16 @@ KAFKA: Final = Capabilities(
     max_partitions=9_999,
     batch=10_000,
 )
-"""Common to all versions; the rest is read from the brokers."""
+"""The same in all versions; the rest is read from the brokers."""
 
 
 def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
     """Return the limits of a cluster; `known`: topics that probably exist; `principal`: see `AccessControl`.
 
-    `may_hide` stays off, because declared and recorded topics are queried by name, which reveals hidden ones.
+    `may_hide` stays off: declared and recorded topics are queried by name, which reveals hidden ones.
     """
     seen, (bindings, acl_code) = look.cluster, look.bindings
-    # empty if the caller may not see broker configs
+    # empty if hidden
     broker = {} if isinstance(look.configs, NotAuthorizedError) else look.configs[0]
     topic = _topic_configs(look, known)
     configs = dict(kafka_configs(topic, "3.9" if _GONE_IN_FOUR in topic else "4.0"))
@@ -175,7 +175,7 @@ def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str
 
 
 def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:
-    """Return why topics cannot be tiered or untiered; hidden switches are left to the brokers."""
+    """Hidden switches are left to the brokers."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")
     if broker and ((switch := broker.get(_SYSTEM_SWITCH)) is None or switch.value != "true"):
@@ -186,10 +186,7 @@ def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str 
 
 
 def _is_open(broker: Mapping[str, ConfigSeen]) -> bool:
-    """Report whether everyone may do what no rule covers.
-
-    Brokers list this setting of the authorizer but hide its value; it is only set to switch it on.
-    """
+    """Brokers list this setting but hide its value; it is only set to switch it on."""
     setting = broker.get(_OPEN)
     return setting is not None and setting.value != "false"
 
@@ -199,10 +196,9 @@ def _count_alive(brokers: int) -> str:
 
 
 def _topic_configs(look: ClusterLook, known: Sequence[str]) -> dict[str, str | None]:
-    """Return the default of each topic config of this version; `None`: unknown.
+    """Return the default of each topic config; `None`: unknown.
 
-    The controller reports defaults for a new topic from its own properties. Retention depends on the brokers, which
-    report it for existing topics: `known` ones, else visible ones.
+    The controller knows all but the retention, which brokers report for existing topics: `known` or visible ones.
     """
     client = look.client
     by_brokers = _defaults_of_brokers(look, [_OFFSETS, *known[:_SAMPLE]])
@@ -218,7 +214,7 @@ def _topic_configs(look: ClusterLook, known: Sequence[str]) -> dict[str, str | N
 
 
 def _defaults_of_brokers(look: ClusterLook, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the brokers' defaults; retention only if all brokers agree."""
+    """Retention only if all brokers agree."""
     answers: list[dict[str, str | None]] = []
     is_known = True
     for broker in look.cluster.brokers:
@@ -233,7 +229,7 @@ def _defaults_of_brokers(look: ClusterLook, names: Sequence[str]) -> dict[str, s
 
 
 def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the defaults of one broker; empty if none of the topics may be described."""
+    """Empty if no topic may be described."""
     defaults: dict[str, str | None] = {}
     for _, configs in client.configs(names, node=broker):
         if not isinstance(configs, int):
@@ -246,7 +242,7 @@ def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) 
 
 
 def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
-    """Return a broker's default retention; empty if hidden."""
+    """Empty if hidden."""
     try:
         properties, _ = client.both_broker_configs(broker)
     except NotAuthorizedError:
@@ -262,7 +258,7 @@ def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
 
 
 def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
-    """Return the configs of a new topic; empty if the caller may not create any."""
+    """Empty if the caller may not create topics."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     topic = CreateTopicsRequest.CreatableTopic(
@@ -294,4 +290,4 @@ _THREADS: Final = frozenset(
         "num.replica.fetchers",
     }
 )
-"""Pools that a running broker makes at most twice as large as they are, and at least half as large."""
+"""A running broker at most doubles these pools, and at most halves them."""

@@ -1,4 +1,4 @@
-"""Send requests to a Kafka cluster, with retries; read and write access rules."""
+"""Requests to a Kafka cluster, with retries; access rules."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from reconciler.resources.cluster import Cluster
 
 
-# Retries: unsent requests and reads are repeated. A change whose answer is lost is not; the caller checks its effect.
-#     Items that brokers report as not done (`faults.UNDONE`) are repeated while others succeed, at the pace of
-#     throttling.
+# Unsent requests and reads are retried. A change whose answer is lost is not: the caller checks its effect. Items that
+# brokers report as undone (`faults.UNDONE`) are repeated while others succeed, no faster than brokers throttle.
 
 
 T = TypeVar("T")
@@ -33,20 +32,18 @@ A = TypeVar("A")
 
 READ_MS: Final = 30_000
 WRITE_MS: Final = 90_000
-"""More than the time given to brokers, so that they report the timeout."""
+"""More than the brokers' own limit, so that they report a timeout."""
 _AGAIN_SECONDS: Final = 30.0
-"""How long repeatable requests are retried since the last answer. Covers the ten seconds until the controller replaces
-    the leaders of a dead broker.
-"""
+"""Retries since the last answer; the controller replaces a dead broker's leaders in ten seconds."""
 _THROTTLED_SECONDS: Final = 120.0
 """Maximum pause of a throttled connection."""
 _STALLED_SECONDS: Final = 60.0
-"""Time without any progress after which undone items are given up."""
+"""Time without progress after which undone items are given up."""
 _TRIES: Final = 8
-"""Number of tries if no broker is reachable."""
+"""Tries if no broker is reachable."""
 _BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 _READING: Final = ("Describe", "List", "Metadata", "Find", "Fetch", "OffsetFetch", "ApiVersions")
-"""Prefixes of the names of requests that change nothing."""
+"""Prefixes of requests that change nothing."""
 
 
 def send_request(
@@ -54,10 +51,10 @@ def send_request(
 ) -> Any:
     """Send a request to one broker or any, and return the answer.
 
-    `is_only_once`: do not retry; the caller finds the right broker again.
+    `is_only_once`: no retry; the caller finds the right broker again.
 
     Raises:
-        UnansweredError: It is a change, and its effect is unknown.
+        UnansweredError: A change whose effect is unknown.
         ReconcilerError: It was not sent or changes nothing, and retries did not help.
     """
     reads = _reads(request)
@@ -88,11 +85,11 @@ def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster
         ReconcilerError: Retries did not help.
     """
 
-    def told(error: Exception) -> ReconcilerError:
+    def translate(error: Exception) -> ReconcilerError:
         connections.cluster._coordinators.clear()  # noqa: SLF001 - the library never drops them, even when they move
         return translate_error(error, doing=doing, cluster=cluster)
 
-    return _again(connections, call, lambda _error: True, told)
+    return _again(connections, call, lambda _error: True, translate)
 
 
 def _again(
@@ -103,7 +100,6 @@ def _again(
     *,
     is_only_once: bool = False,
 ) -> T:
-    """Call until there is an answer or retries no longer help; errors are translated."""
     tries = 0
     while True:
         try:
@@ -163,7 +159,7 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _is_unsent(error: BaseException) -> bool:
-    """Return whether no broker can have seen the request; `connection.py` marks failed connections."""
+    """`connection.py` marks connections that failed before sending."""
     return type(error).__name__ == "NodeNotReadyError" or getattr(error, "is_unsent", False)
 
 
@@ -183,32 +179,31 @@ _CLIENTS = {"kafka-python": "kafka", "confluent-kafka": "confluent_kafka"}
 
 
 _COORDINATING: Final = frozenset({14, 15, 16})
-"""Error codes of a group whose coordinator is loading, missing or moving."""
+"""Codes: a group's coordinator is loading, missing or moving."""
 ABSENT: Final = frozenset({3, 100})
-"""Error codes of a missing topic."""
+"""Codes of a missing topic."""
 UNAUTHORIZED: Final = 29
-"""Error code of a hidden topic, which may or may not exist."""
+"""Code of a hidden topic, which may not exist."""
 _CONFIGS_AT_ONCE: Final = 5_000
-"""Topics per config request; an answer is about 10 MB."""
+"""Topics per config request: an answer of about 10 MB."""
 
 
 class KafkaClient:
     """Connection to one cluster, opened on first use. Thread-safe."""
 
     def __init__(self, name: str, settings: Callable[[], Mapping[str, Any]]) -> None:
-        """Accept the cluster's declared name, and a function for the settings of `connection.opened_admin`."""
         self.name, self._settings = name, settings
         self._admin: Any = None
         self._opening = threading.Lock()
 
     @classmethod
     def of(cls, declared: Cluster, edge: Edge) -> Self:
-        """Return the client of a declared cluster; secrets are resolved when it connects."""
+        """Return the client of a cluster; secrets are resolved when it connects."""
         return cls(declared.metadata.name, lambda: admin_settings(declared, edge))
 
     @property
     def admin(self) -> Any:
-        """Client of the library. Call its methods through `asked`, which translates errors."""
+        """The library's client; call its methods through `ask`, which translates errors."""
         with self._opening:
             if self._admin is None:
                 check_installed(cluster=self.name)
@@ -219,38 +214,38 @@ class KafkaClient:
                 weakref.finalize(self, let_go, self._admin).atexit = False
             return self._admin
 
-    def asked(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
-        """Return the result of an idempotent call of the library; errors are translated."""
-        connections = self.admin._manager  # noqa: SLF001 - as in `send`: retries share its state
+    def ask(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:
+        """Return the result of an idempotent call of the library; translates errors."""
+        connections = self.admin._manager  # noqa: SLF001 - retries share its state
         return call_library(connections, partial(call, *arguments, **options), doing=doing, cluster=self.name)
 
-    def asked_of_group(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
+    def ask_group(self, doing: str, call: Any, *arguments: Any) -> Mapping[Any, Any]:
         """Return the answers of a group's coordinator by item; waits for one that moves or loads.
 
-        Errors of single items are values: error classes of the library.
+        Errors of items are values: the library's error classes.
         """
 
-        def answered() -> Mapping[Any, Any]:
+        def read_answers() -> Mapping[Any, Any]:
             answers = {item: _error_of(answer) for item, answer in call(*arguments).items()}
             for answer in answers.values():
                 if getattr(answer, "errno", 0) in _COORDINATING:
                     raise answer
             return answers
 
-        by_item: Mapping[Any, Any] = self.asked(doing, answered)
+        by_item: Mapping[Any, Any] = self.ask(doing, read_answers)
         return by_item
 
     def send(self, request: Any, *, doing: str, node: int | None = None, is_only_once: bool = False) -> Any:
-        """Send one request to any broker or `node`, and return the answer.
+        """Send a request to any broker or `node`, and return the answer.
 
-        `is_only_once`: do not retry; the caller finds the right broker again.
+        `is_only_once`: no retry; the caller finds the right broker again.
         """
-        connections = self.admin._manager  # noqa: SLF001 - the library has no public way to send a request
+        connections = self.admin._manager  # noqa: SLF001 - no public method
         return send_request(connections, request, node, doing=doing, cluster=self.name, is_only_once=is_only_once)
 
     def cluster(self) -> ClusterSeen:
-        """Return the cluster's id, its live brokers and our rights."""
-        description = self.asked("describing the cluster", self.admin.describe_cluster)
+        """Return the cluster's id, live brokers and our rights."""
+        description = self.ask("describing the cluster", self.admin.describe_cluster)
         alive = sorted(
             (broker["broker_id"], broker["rack"]) for broker in description["brokers"] if not broker.get("is_fenced")
         )
@@ -259,7 +254,7 @@ class KafkaClient:
         )
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicSeen]:
-        """Return topics by name in one request: those of `names`, or all visible ones."""
+        """Return topics by name in one request; all visible ones without `names`."""
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -270,10 +265,10 @@ class KafkaClient:
         return {topic.name: _topic(topic) for topic in answer.topics}
 
     def topic(self, name: str) -> TopicSeen | None:
-        """Return a topic, or `None` if it does not exist or is being deleted.
+        """Return a topic; `None` if it does not exist or is being deleted.
 
         Raises:
-            NotAuthorizedError: The principal may not describe it, so it may or may not exist.
+            NotAuthorizedError: It may not be described, and may not exist.
             ReconcilerError: The brokers cannot answer now, or the name is invalid.
         """
         seen = self.topics([name]).get(name)
@@ -286,17 +281,17 @@ class KafkaClient:
         return seen
 
     def hidden(self, name: str) -> NotAuthorizedError:
-        """Return the error for a topic that may not be described."""
+        """Return the error for a hidden topic."""
         message = f"cluster {self.name}: the principal of reconciler may not describe topic {name}"
         return NotAuthorizedError(message, hint="Allow DESCRIBE on it, then run the same command again.")
 
     def configs(
         self, names: Sequence[str], keys: Sequence[str] | None = None, *, node: int | None = None
     ) -> Iterator[tuple[str, Mapping[str, ConfigSeen] | int]]:
-        """Yield topics' configs, all or those of `keys`, as one broker knows them; an error code if rejected."""
+        """Yield topics' configs as one broker knows them, or a rejection's code; `keys` limits them."""
         for begin in range(0, len(names), _CONFIGS_AT_ONCE):
             wanted = [(TOPIC, name, None if keys is None else list(keys)) for name in names[begin:][:_CONFIGS_AT_ONCE]]
-            # Requests to a given broker are not retried: it may be gone.
+            # A single broker may be gone: no retries.
             is_only_once = node is not None
             for result in self._describe_configs(
                 wanted, node, doing="reading configs of topics", is_only_once=is_only_once
@@ -308,15 +303,15 @@ class KafkaClient:
         return self._of_brokers([""])[""]
 
     def own_broker_configs(self, broker: int) -> Mapping[str, ConfigSeen]:
-        """Return the configs of one broker, including its own dynamic ones."""
+        """Return one broker's configs, including its own dynamic ones."""
         return self._of_brokers([str(broker)], broker, is_only_once=True)[str(broker)]
 
     def both_broker_configs(
         self, broker: int, *, is_only_once: bool = True
     ) -> tuple[Mapping[str, ConfigSeen], Mapping[str, ConfigSeen]]:
-        """Return the configs of one broker, and the dynamic configs of all, in one request.
+        """Return one broker's configs, and the dynamic ones of all, in one request.
 
-        `is_only_once`: do not retry; the caller tries another broker.
+        `is_only_once`: no retry; the caller tries another broker.
         """
         by_name = self._of_brokers([str(broker), ""], broker, is_only_once=is_only_once)
         return by_name[str(broker)], by_name[""]
@@ -335,7 +330,7 @@ class KafkaClient:
         return by_name
 
     def close(self) -> None:
-        """Close the connection; the next call opens it again."""
+        """Close the connection until the next call."""
         with self._opening:
             if self._admin is not None:
                 self._admin.close()
@@ -358,7 +353,7 @@ class KafkaClient:
 
 
 def _error_of(answer: Any) -> Any:
-    """Return an item's answer; converts names of errors, which some calls return, to their classes."""
+    """Some calls return names of errors instead of classes."""
     from kafka import errors
 
     return getattr(errors, answer, answer) if isinstance(answer, str) else answer
@@ -426,7 +421,7 @@ def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
 
 
 def bindings_in(answer: Any) -> Iterator[AccessBinding]:
-    """Yield the bindings of an answer; unknown codes become words such as `unknown-16`."""
+    """Yield an answer's bindings; unknown codes become words such as `unknown-16`."""
     for resource in answer.resources:
         kind = _word(_RESOURCES, resource.resource_type)
         if resource.pattern_type not in {_LITERAL, _PREFIXED}:
@@ -464,12 +459,12 @@ def _describe_acls(client: KafkaClient) -> Any:
 
 
 def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
-    """Create bindings; return a code and message for each, in order. Existing ones stay."""
+    """Create bindings; return a code and message each, in order. Existing ones stay."""
     return [answer for some in _portions(bindings, _MADE_AT_ONCE) for answer in _create_some(client, some)]
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
-    """Delete bindings; return a code and message for each, in order. Missing ones count as deleted."""
+    """Delete bindings; return a code and message each, in order. Missing ones count as deleted."""
     return [answer for some in _portions(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
 
 
@@ -517,7 +512,7 @@ def _delete_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list
 
 
 def deletions_in(answer: Any) -> Iterator[tuple[int, str]]:
-    """Yield a code and message for each filter; a filter also succeeds if deleting a matching rule fails."""
+    """Yield a code and message per filter; a filter succeeds even if deleting a matching rule fails."""
     for result in answer.filter_results:
         refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)
         yield refused.error_code, refused.error_message or ""

@@ -162,15 +162,15 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
 
     def get_connection(self, node_id: Any, *args: Any, **named: Any) -> Any:
         """Before the first success, raise an error that retries cannot change."""
-        if (failure := self.route.hopeless()) is not None:
+        if (failure := self.route.find_final_error()) is not None:
             raise failure
         known = self._conns.get(node_id)
         connection = super().get_connection(node_id, *args, **named)
         if connection is not known:
             node = self.cluster.broker_metadata(node_id)
             address = (node.host, node.port)
-            connection.init_future.add_callback(lambda _: self.route.greeted(address))
-            connection.close_future.add_errback(lambda error: self.route.failed(address, error))
+            connection.init_future.add_callback(lambda _: self.route.record_greeting(address))
+            connection.close_future.add_errback(lambda error: self.route.record_failure(address, error))
         return connection
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Translate error codes of brokers and both client libraries to our errors."""
+"""Translate errors of brokers and both client libraries to ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.errors import (
 )
 from reconciler.runtime.text import one_line
 
-# Meanings of the codes of brokers and librdkafka, and hints (facts 6.2).
+# Meanings of codes of brokers and librdkafka, and hints (facts 6.2).
 
 
 TRANSIENT: Final = {
@@ -48,7 +48,7 @@ TRANSIENT: Final = {
 """Temporary errors: wait and retry."""
 
 UNDONE: Final = frozenset({14, 15, 16, 41, 55, 89})
-"""Temporary errors after which nothing was done, so that even a write may be repeated."""
+"""Temporary errors after which nothing was done: even a write may be repeated."""
 
 FORBIDDEN: Final = {
     29: "this principal may not do that with the topic",
@@ -95,7 +95,7 @@ REFUSED: Final = {
     86: "members of the group are reading that topic",
     87: "the brokers do not take such a record; compacted topics want a key",
 }
-"""Permanent errors to correct in the files."""
+"""Permanent errors, corrected in the files."""
 
 SECURITY_DISABLED: Final = 54
 
@@ -108,23 +108,23 @@ OURS: Final = {
     -193: "the name of a broker is known nowhere",
     -195: "the connection to a broker failed",
 }
-"""Internal codes of librdkafka for temporary errors."""
+"""librdkafka's own codes of temporary errors."""
 
 LOGIN: Final = {-169: "the credentials are not accepted", -181: "TLS with a broker failed"}
-"""Internal codes of librdkafka for permanent errors."""
+"""librdkafka's own codes of permanent errors."""
 
 
 # ruff: noqa: PLC0415, SLF001
 
 
 def find_original_error(producer: Any, error: Any) -> Any:
-    """Return the original error of a dead transactional producer if `error` only reports that it is dead."""
+    """Return the original error if `error` only reports that the transactional producer is dead."""
     from confluent_kafka import KafkaError, KafkaException
 
     if error.code() != KafkaError._FATAL:
         return error
     try:
-        producer.begin_transaction()  # a dead producer fails with the original error
+        producer.begin_transaction()  # fails with the original error
     except KafkaException as died:
         return died.args[0]
     return error
@@ -133,8 +133,7 @@ def find_original_error(producer: Any, error: Any) -> Any:
 def find_cause(error: BaseException) -> Any:
     """Return the client's error behind an exception, or `None`.
 
-    A fatal error raised between callbacks surfaces as the cause of the next callback's failure, or as no error at
-    all.
+    A fatal error between callbacks surfaces as the cause of the next callback's failure, or as no error at all.
     """
     from confluent_kafka import KafkaError, KafkaException
 
@@ -165,12 +164,12 @@ _HINTS: Final = {
     -169: "Check the credentials in spec.kafka.security, and that the user exists.",
     -181: "Check protocol and caFile in spec.kafka.security, and the certificates of the brokers.",
 }
-"""Hints for single codes that are more specific than their kind's."""
+"""Hints of codes that are more specific than their kind's."""
 
 
 @runtime_checkable
 class _ConnectionError(Protocol):
-    """An error of a lost connection, which `reachability.py` can explain."""
+    """An error of a lost connection, explained by `reachability.py`."""
 
     told: Any
 
@@ -195,7 +194,7 @@ def translate_error(error: BaseException, *, doing: str, cluster: str) -> Reconc
 
 
 def hidden_topic(cluster: str, name: str) -> NotAuthorizedError:
-    """Return the error for a topic or configs that the principal may not describe."""
+    """Return the error for a topic or configs that may not be described."""
     return NotAuthorizedError(
         f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",
         hint="Allow DESCRIBE and DESCRIBE_CONFIGS on it, or leave it out with --exclude.",
@@ -234,24 +233,23 @@ def error_of_code(code: int, message: str, *, what: str) -> ReconcilerError:
 
 
 def _plain(message: str) -> str:
-    """Return a broker's message without the request that it quotes."""
+    """Omits the quoted request."""
     if any(part in message for part in _OF_LIBRDKAFKA):
-        return ""  # it has own words for codes, which say less than ours
+        return ""  # its own words say less than ours
     needed = _NEEDED.fullmatch(message.strip())
     return one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
 
 _PREFIX: Final = "Broker: "
-"""Prefix of librdkafka's own words for a broker's code."""
+"""librdkafka's prefix of a broker's error."""
 _OF_LIBRDKAFKA: Final = ("Local: ", "Timed out waiting for operation")
 _NEEDED: Final = re.compile(r"Request Request\(.*\) needs (.+? permission)\.?", re.DOTALL)
 _AUTHENTICATION: Final = -169
 _NOBODY: Final = "-1"
-"""Broker id of a missing leader."""
 
 
 def _code_of(error: BaseException) -> int | None:
-    """Return the code of an error of either library; numbers of Python's own errors mean something else."""
+    """Numbers of Python's own errors mean something else."""
     if isinstance(error, OSError):
         return None
     inner = error.args[0] if error.args else None
@@ -261,7 +259,7 @@ def _code_of(error: BaseException) -> int | None:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return an error's text without the name and number added by libraries."""
+    """Omits the name and number that libraries add."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)
     return one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))

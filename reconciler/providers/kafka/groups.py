@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reconciler.providers.kafka.translate import ClusterNaming
 
 
-# Imported on connection only.
+# ruff: noqa: PLC0415 - imported on connection only
 
 _MAX_GROUPS: Final = 1_000
 """Limit of groups read for a plan."""
@@ -29,7 +29,7 @@ _IDLE: Final = frozenset({"Empty", "Dead", ""})
 _TYPES: Final = frozenset({"", "classic", "consumer", _SHARE})
 """Types of groups whose members' topics are readable."""
 _UNSUPPORTED, _GONE = 35, 69
-"""Codes: unsupported request; no such group of the type. #"""
+"""Codes: unsupported request; no such group of the type."""
 _UNAUTHORIZED: Final = 30
 
 
@@ -169,7 +169,7 @@ class KafkaGroups:
             return False
         self._check_idle(group, force=force)
         if topic is None:
-            answers_by_group = self.client.asked_of_group("deleting a group", self.client.admin.delete_groups, [group])
+            answers_by_group = self.client.ask_group("deleting a group", self.client.admin.delete_groups, [group])
             return _check_answer(answers_by_group.get(group), f"group {group}", may_be_gone=True)
         _check_committing(group, states)
         from kafka.structs import TopicPartition
@@ -178,13 +178,13 @@ class KafkaGroups:
         if places:
             partitions = [TopicPartition(*place) for place in places]
             admin = self.client.admin
-            answers = self.client.asked_of_group("deleting offsets", admin.delete_group_offsets, group, partitions)
+            answers = self.client.ask_group("deleting offsets", admin.delete_group_offsets, group, partitions)
             for answer in answers.values():
                 _check_answer(answer, f"group {group}")
         return bool(places)
 
     def _broker_name(self, group: str, names: Collection[str] | None = None) -> str:
-        """Links create groups under the same names as at the source, so the flat name counts only if it alone exists."""
+        """Links create groups under their source's names: the flat name counts only if it alone exists."""
         if ":" not in group:
             return group
         names = self._states() if names is None else names
@@ -242,7 +242,7 @@ class KafkaGroups:
         from kafka.structs import OffsetAndMetadata, TopicPartition
 
         wanted = {TopicPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
-        answers = self.client.asked_of_group("setting offsets", self.client.admin.alter_group_offsets, group, wanted)
+        answers = self.client.ask_group("setting offsets", self.client.admin.alter_group_offsets, group, wanted)
         for answer in answers.values():
             _check_answer(answer, f"group {group}")
 
@@ -263,7 +263,7 @@ class GroupSeen:
 
 def group_states(client: KafkaClient) -> dict[str, GroupSeen]:
     """Return all groups by name."""
-    listing = client.asked("listing groups", client.admin.list_groups)
+    listing = client.ask("listing groups", client.admin.list_groups)
     words = ("group_state", "group_type", "protocol_type")
     return {row["group_id"]: GroupSeen(*(row.get(word) or "" for word in words)) for row in listing}
 
@@ -290,7 +290,7 @@ def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[
     wanted = dict.fromkeys(groups)
     if not wanted:
         return {}
-    answers = client.asked("reading offsets of groups", client.admin.list_group_offsets, wanted)
+    answers = client.ask("reading offsets of groups", client.admin.list_group_offsets, wanted)
     return {
         group: {(at.topic, at.partition): commit for at, commit in offsets.items() if commit.offset >= 0}
         for group, offsets in answers.items()
@@ -363,7 +363,7 @@ def _message(name: str) -> Any:
 def _topics_of_members(client: KafkaClient, busy: Mapping[str, GroupSeen]) -> dict[str, set[str]]:
     """By brokers' names."""
     classic = [name for name, seen in busy.items() if seen.type in {"", "classic"} and seen.protocol == "consumer"]
-    described = client.asked("describing groups", client.admin.describe_groups, classic) if classic else {}
+    described = client.ask("describing groups", client.admin.describe_groups, classic) if classic else {}
     members = {name: [member["member_metadata"] for member in group["members"]] for name, group in described.items()}
     topics = {
         name: {topic for member in of if isinstance(member, Mapping) for topic in member["topics"]}
@@ -392,11 +392,11 @@ def _offsets_of_share_groups(client: KafkaClient, groups: Collection[str]) -> di
 def _describe(
     client: KafkaClient, groups: Collection[str], request: Callable[[list[str]], Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Omits deleted groups and those of another type. #"""
+    """Omits deleted groups and those of another type."""
     from kafka.errors import for_code
 
     def ask() -> dict[str, Any]:
-        connections = client.admin._manager  # noqa: SLF001 - the library has no method for it
+        connections = client.admin._manager  # noqa: SLF001 - no public method
         nodes = connections.run(client.admin._find_coordinator_ids, groups)  # noqa: SLF001 - as above
         requests = {
             node: request([item for item in groups if nodes[item] == node]) for node in sorted(set(nodes.values()))
@@ -405,7 +405,7 @@ def _describe(
         by_name = {item.group_id: item for answer in answers for item in answer.groups}
         return {name: for_code(item.error_code) if item.error_code else item for name, item in by_name.items()}
 
-    for name, answer in client.asked_of_group("describing groups", ask).items() if groups else ():
+    for name, answer in client.ask_group("describing groups", ask).items() if groups else ():
         if (code := getattr(answer, "errno", 0)) not in {0, _UNSUPPORTED, _GONE}:
             raise error_of_code(code, "", what=f"cluster {client.name}: group {name}")
         if not code:

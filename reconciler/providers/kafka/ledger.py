@@ -32,7 +32,6 @@ from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
 from reconciler.runtime.retry import pause, spread_out
 
-
 # ruff: noqa: PLC0415, SLF001
 
 TRANSACTION_MS: Final = 60_000

@@ -64,7 +64,7 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
     if not specs_by_partition:
         return {}
     isolation = "read_committed" if is_stable else "read_uncommitted"
-    answers = client.asked(
+    answers = client.ask(
         "reading offsets", client.admin.list_partition_offsets, specs_by_partition, isolation_level=isolation
     )
     return {(place.topic, place.partition): answer for place, answer in answers.items()}
@@ -118,7 +118,7 @@ def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
         return {}
     topics = {seen.name: list(range(len(seen.replicas))) for seen in client.topics(wanted).values() if not seen.error}
     sizes: dict[Place, int] = {}
-    for broker in client.asked("reading sizes", client.admin.describe_log_dirs, topics):
+    for broker in client.ask("reading sizes", client.admin.describe_log_dirs, topics):
         for place, size in _sizes_in(broker["log_dirs"]):
             sizes[place] = max(size, sizes.get(place, 0))
     return sizes
@@ -126,7 +126,7 @@ def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
 
 def replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
     """Return the bytes of replicas on some brokers."""
-    folders = client.asked("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
+    folders = client.ask("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
     return sum(size for broker in folders for _, size in _sizes_in(broker["log_dirs"]))
 
 

@@ -1,4 +1,4 @@
-"""Find out why a broker cannot be reached, by probing its port; translate errors of librdkafka."""
+"""Why a broker cannot be reached, found by probing its port; errors of librdkafka."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 3.0
 _API_VERSIONS: Final = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
-"""Length, ApiVersions, version 0, correlation id 1, no client id: every listener answers it before login."""
+"""Length, ApiVersions, version 0, correlation id 1, no client id: answered before login."""
 _ANSWER_MAX: Final = 1 << 20
 _TLS_MISSING: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"})
 
 
 def connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -> OSError | None:
-    """Return the error of connecting to a port, with a TLS handshake if `context` is given; `None` if it succeeds."""
+    """Return the error of connecting to a port, with a TLS handshake if there is a `context`; `None` on success."""
     try:
         with socket.create_connection(address, _SECONDS) as plain:
             if context is not None:
@@ -42,7 +42,7 @@ def connection_error(address: tuple[str, int], context: ssl.SSLContext | None) -
 
 
 def speaks_tls(address: tuple[str, int]) -> bool:
-    """Return whether a port answers a TLS handshake; certificates are not checked."""
+    """Return whether a port speaks TLS; certificates are not checked."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -58,7 +58,7 @@ def speaks_tls(address: tuple[str, int]) -> bool:
 
 
 def speaks_plain(address: tuple[str, int]) -> bool:
-    """Return whether a port answers a request in clear."""
+    """Return whether a port answers in clear."""
     try:
         with closing(socket.create_connection(address, _SECONDS)) as plain:
             plain.sendall(_API_VERSIONS)
@@ -73,12 +73,12 @@ Address: TypeAlias = tuple[str, int]
 _REFUSED_S: Final = 0.75
 """Time after which refused connections are final; attempts are half a second apart."""
 _HANG_UPS: Final = 3
-"""Hang-ups right after a greeting that count as final."""
+"""Hang-ups after a greeting that count as final."""
 _SECURITY: Final = "spec.kafka.security"
 _CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
 
 _ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
-"""Words for the end of a connection; the last is a TLS alert parsed as a length."""
+"""Words for the end of a connection; the last is a TLS alert read as a length."""
 
 _OF_CERTIFICATES: Final = {
     "certificate has expired": ("its certificate has expired", "Renew the certificate of the broker."),
@@ -90,7 +90,7 @@ _OF_CERTIFICATES: Final = {
         f"Name the certificate of its issuer in {_SECURITY}.caFile.",
     ),
 }
-"""Explanation and hint by part of OpenSSL's words for a certificate; the first match counts."""
+"""By OpenSSL's words for a certificate, first match; explanation and hint."""
 _OF_ALERTS: Final = {
     "certificate required": "it requires a client certificate",
     "certificate expired": "our certificate has expired",
@@ -99,12 +99,12 @@ _OF_ALERTS: Final = {
     "bad certificate": "it does not accept our certificate",
     "handshake failure": "it refuses the handshake; perhaps it requires a client certificate",
 }
-"""Explanation by OpenSSL's words for a broker's alert."""
+"""By OpenSSL's words for a broker's alert."""
 
 
 @dataclass(slots=True)
 class Route:
-    """Addresses and settings of one cluster, with the last connection error of each broker."""
+    """Addresses and settings of one cluster, with each broker's last connection error."""
 
     cluster: str
     servers: tuple[Address, ...]
@@ -117,7 +117,7 @@ class Route:
     refused_since: dict[Address, float] = field(default_factory=dict)
     now: Callable[[], float] = monotonic
     is_open: bool = False
-    """Whether a broker has answered before; later failures may be temporary."""
+    """Whether a broker ever answered; later failures may be temporary."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], cluster: str) -> Route:
@@ -132,21 +132,21 @@ class Route:
             getattr(settings.get("tls"), "certificate", None) is not None,
         )
 
-    def greeted(self, address: Address) -> None:
-        """Record that a broker answered, and accepted our credentials if it needs any."""
+    def record_greeting(self, address: Address) -> None:
+        """Record that a broker answered, after any login."""
         self.greetings[address] = self.greetings.get(address, 0) + 1
 
-    def failed(self, address: Address, error: BaseException) -> None:
-        """Record a connection's error, and let the error explain itself to its handler."""
+    def record_failure(self, address: Address, error: BaseException) -> None:
+        """Record a connection's error, and let it explain itself to its handler."""
         self.deaths[address] = error
         if "refused" in str(error).lower():
             self.refused_since.setdefault(address, self.now())
         else:
             self.refused_since.pop(address, None)
-        error.told = lambda doing: self.explained(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
+        error.told = lambda doing: self.explain_error(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
 
-    def hopeless(self) -> BaseException | None:
-        """Return a connection error if no retry can change the outcome, else `None`."""
+    def find_final_error(self) -> BaseException | None:
+        """Return an error that no retry can change, or `None`."""
         if self.is_open or not all(server in self.deaths for server in self.servers):
             return None
         if all(self._is_final(server, self.deaths[server]) for server in self.servers):
@@ -154,20 +154,20 @@ class Route:
         return None
 
     def is_any_up(self) -> bool:
-        """Return whether any of the addresses accepts connections."""
+        """Return whether any address accepts connections."""
         return any(connection_error(server, None) is None for server in self.servers)
 
     def why(self, *, doing: str) -> ReconcilerError | None:
-        """Return why no broker was reached; permanent reasons come first."""
-        errors = [self.explained(server, doing=doing) for server in self.servers]
+        """Return why no broker was reached; permanent reasons first."""
+        errors = [self.explain_error(server, doing=doing) for server in self.servers]
         explanations = [explanation for explanation in errors if explanation is not None]
         return next(
             (explanation for explanation in explanations if not isinstance(explanation, RetryableError)),
             explanations[0] if explanations else None,
         )
 
-    def explained(self, address: Address, *, doing: str) -> ReconcilerError | None:
-        """Return the explanation of a broker's last connection error, or `None`."""
+    def explain_error(self, address: Address, *, doing: str) -> ReconcilerError | None:
+        """Return the explanation of a broker's last error, or `None`."""
         error = self.deaths.get(address)
         if error is None:
             return None
@@ -175,9 +175,9 @@ class Route:
             return type(error)(f"cluster {self.cluster}: {doing}: {error.message}", hint=error.hint)
         where = f"cluster {self.cluster}: {doing}: {address[0]}:{address[1]}"
         return (
-            self._of_login(where, error)
-            or self._of_tls(where, address, str(error))
-            or self._of_wire(where, address, str(error))
+            self._explain_login(where, error)
+            or self._explain_tls(where, address, str(error))
+            or self._explain_wire(where, address, str(error))
         )
 
     def _is_final(self, address: Address, error: BaseException) -> bool:
@@ -190,13 +190,13 @@ class Route:
             return "timed out" not in text.lower()
         if (since := self.refused_since.get(address)) is not None:
             return self.now() - since >= _REFUSED_S
-        return self._hung_up(text) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
+        return self._has_hung_up(text) and (self.greetings.get(address, 0) >= _HANG_UPS or self._wants_tls(address))
 
-    def _of_login(self, where: str, error: BaseException) -> ReconcilerError | None:
+    def _explain_login(self, where: str, error: BaseException) -> ReconcilerError | None:
         code = getattr(error, "errno", None)
         if code == _REFUSED:
             who = f"user {self.username}" if self.username is not None else "our token"
-            message = f"{where} does not accept {who} by {self.mechanism}: {_said(error)}"
+            message = f"{where} does not accept {who} by {self.mechanism}: {_broker_words(error)}"
             return NotAuthorizedError(message, hint=f"Check the credentials in {_SECURITY}, and that the user exists.")
         if code == _NO_MECHANISM:
             message = f"{where} does not offer the mechanism {self.mechanism}"
@@ -206,9 +206,9 @@ class Route:
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
-    def _of_tls(self, where: str, address: Address, text: str) -> ReconcilerError | None:
+    def _explain_tls(self, where: str, address: Address, text: str) -> ReconcilerError | None:
         if "SSL" not in self.protocol:
-            if not self.is_open and self._hung_up(text) and self._wants_tls(address):
+            if not self.is_open and self._has_hung_up(text) and self._wants_tls(address):
                 message = f"{where} is a listener with TLS, and {_SECURITY}.protocol is {self.protocol}"
                 return UserError(message, hint=_CHECK_LISTENER)
             return None
@@ -220,12 +220,12 @@ class Route:
             why_not = why_not if self.has_certificate else "it requires a client certificate"
             hint = f"Give a valid certificate and its key in {_SECURITY}.certFile and keyFile."
             return UserError(f"{where} refuses the connection: {why_not}", hint=hint)
-        if not self.is_open and ("Handshake failed" in text or self._hung_up(text)) and speaks_plain(address):
+        if not self.is_open and ("Handshake failed" in text or self._has_hung_up(text)) and speaks_plain(address):
             message = f"{where} is a listener without TLS, and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
         return None
 
-    def _of_wire(self, where: str, address: Address, text: str) -> ReconcilerError:
+    def _explain_wire(self, where: str, address: Address, text: str) -> ReconcilerError:
         if "DNS" in text or "not known" in text:
             hint = "Check bootstrapServers and, if brokers advertise that name, their advertised.listeners."
             return RetryableError(f"{where}: no such host is known here", hint=hint)
@@ -233,15 +233,15 @@ class Route:
             return RetryableError(f"{where} refuses connections: nothing listens on that port", hint=_ALIVE)
         if "timed out" in text.lower() or "timeout" in text.lower():
             return RetryableError(f"{where} does not answer in time", hint=_ALIVE)
-        if not self.is_open and self._hung_up(text) and self.greetings.get(address) and self.mechanism is None:
+        if not self.is_open and self._has_hung_up(text) and self.greetings.get(address) and self.mechanism is None:
             message = f"{where} closes connections without login (SASL), and {_SECURITY}.protocol is {self.protocol}"
             return UserError(message, hint=_CHECK_LISTENER)
-        if self._hung_up(text):
+        if self._has_hung_up(text):
             return RetryableError(f"{where} closes the connection", hint=_ALIVE)
         return RetryableError(f"{where} cannot be reached: {text}", hint=_ALIVE)
 
     @staticmethod
-    def _hung_up(text: str) -> bool:
+    def _has_hung_up(text: str) -> bool:
         return any(part in text for part in _ENDS)
 
     def _wants_tls(self, address: Address) -> bool:
@@ -253,23 +253,23 @@ _LOGIN: Final = frozenset({_REFUSED, _NO_MECHANISM, _NO_SASL})
 _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names them, then run the same command again."
 
 
-def _said(error: BaseException) -> str:
-    """Return the broker's words without the prefixes of the library."""
+def _broker_words(error: BaseException) -> str:
+    """Omits the library's prefixes."""
     return one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
 
 
 _WORDLESS: Final = OURS.keys() | LOGIN.keys()
 LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 78})
-"""Error codes of a partition whose leader has just died or changed."""
+"""Codes: a partition's leader has just died or changed."""
 _ELECTION_S: Final = 30.0
-"""Brokers are replaced as leaders nine seconds after their death."""
+"""Dead leaders are replaced after nine seconds."""
 _ANSWER_S: Final = 10.0
-"""Time limit for one answer; a leader that hangs is asked again."""
+"""Limit of one answer; a hanging leader is asked again."""
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError:
-    """Translate an error of a record client; `settings` are those of the client, secrets hidden."""
+    """Translate an error of a record client with these settings."""
     from confluent_kafka import KafkaException
 
     reason = explain_unreachable(settings, doing=doing, cluster=cluster) if error.code() in _WORDLESS else None
@@ -277,7 +277,7 @@ def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: st
 
 
 def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
-    """Raise if a waiting client cannot recover.
+    """Reject waiting for a client that cannot recover.
 
     Raises:
         UserError: The reason is permanent, such as an untrusted certificate.
@@ -288,7 +288,7 @@ def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None
 
 
 def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the first offset and the end of a partition; waits for the election of a new leader.
+    """Return a partition's first offset and end; waits for the election of a leader.
 
     Raises:
         KafkaException: The request is rejected, no broker is reachable, or no leader is elected in 30 seconds.
@@ -309,15 +309,15 @@ def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str,
 
 
 def explain_unreachable(settings: Mapping[str, Any], *, doing: str, cluster: str) -> ReconcilerError | None:
-    """Return why none of the brokers accepts connections; `None` if one does."""
+    """Return why no broker accepts connections; `None` if one does."""
     protocol = settings.get("security.protocol", "PLAINTEXT")
     admin_options = {"bootstrap_servers": settings["bootstrap.servers"].split(","), "security_protocol": protocol}
     route = Route.of(admin_options, cluster)
-    route.is_open = True  # these settings have worked before
+    route.is_open = True  # the settings have worked
     tls = Tls(settings.get("ssl.ca.pem"), settings.get("ssl.certificate.pem"), settings.get("ssl.key.pem"))
     context = tls.context(where=f"cluster {cluster}: spec.kafka.security") if protocol.endswith("SSL") else None
     for address in route.servers:
         if (error := connection_error(address, context)) is None:
             return None
-        route.failed(address, error)
+        route.record_failure(address, error)
     return route.why(doing=doing)

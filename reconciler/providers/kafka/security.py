@@ -1,8 +1,7 @@
 """Security settings of both client libraries: TLS, SASL and tokens.
 
-Settings are plain values that can be sent to executors. Passwords and keys stay `Secret` until a client is opened,
-by
-`connection.py` for administration and by `revealed` for records.
+They can be sent to executors. Secrets are revealed only to open a client, by `connection.py` for administration and
+`reveal_secrets` for records.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-# Certificates and keys are texts, read on the driver, as executors lack the files.
+# Certificates and keys are read on the driver: executors lack the files.
 
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
@@ -39,19 +38,19 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Trusted certificates, and our certificate and key, in PEM; `None` for the system's, and for none."""
+    """Trusted certificates, and our certificate and key, in PEM; `None`: the system's, or none."""
 
     ca: str | None = None
     certificate: str | None = None
     key: Secret | None = None
-    """Part of the certificate's file if no own file is declared."""
+    """In the certificate's file unless declared."""
 
     @classmethod
     def of(cls, declared: SecuritySpec, edge: Edge, *, where: str) -> Tls:
         """Read the declared files; relative paths start at the workspace folder.
 
         Raises:
-            UserError: A file cannot be read, or has other contents.
+            UserError: A file is unreadable or has other contents.
         """
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"
@@ -94,15 +93,15 @@ class Tls:
             certificate, key = Path(folder, "certificate"), Path(folder, "key")
             certificate.write_text(self.certificate)
             key.write_text(self.key.reveal())
-            context.load_cert_chain(certificate, key, password=_nobody_to_ask)
+            context.load_cert_chain(certificate, key, password=_reject_encrypted_key)
 
     def of_records(self) -> dict[str, Any]:
-        """Return the settings for librdkafka; the key stays secret."""
+        """Return the settings for librdkafka, with the key hidden."""
         settings = {"ssl.ca.pem": self.ca, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
         return {name: text for name, text in settings.items() if text is not None}
 
 
-def _nobody_to_ask() -> str:
+def _reject_encrypted_key() -> str:
     message = "the key is encrypted"
     raise ValueError(message)
 
@@ -141,15 +140,15 @@ def _read(name: str, edge: Edge, where: str) -> str:
 
 
 CONNECT_MS: Final = 10_000
-"""Time limit for a connection with handshake and login, and for reaching any broker."""
+"""Limit of a connection with handshake and login, and of reaching any broker."""
 REQUEST_MS: Final = 60_000
-"""Time limit for an answer; creating thousands of topics takes long."""
+"""Limit of an answer; creating thousands of topics takes long."""
 _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
 
 _IN_FLIGHT: Final = 1_000
-"""Requests per connection, which threads share; beyond it the library reports no available broker."""
+"""Requests per connection, which threads share; beyond, the library finds no available broker."""
 _PATIENT: Final = {
     "client_id": "reconciler",
     "reconnect_backoff_max_ms": _BACKOFF_MAX_MS,
@@ -160,10 +159,10 @@ _PATIENT: Final = {
 
 
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of an admin client, for `connection.opened_admin`.
+    """Return the settings of an admin client, for `connection.open_admin`.
 
     Raises:
-        UserError: A secret or file cannot be read, or an address is invalid.
+        UserError: A secret or file is unreadable, or an address invalid.
     """
     connection = _connection(declared)
     settings: dict[str, Any] = {
@@ -203,7 +202,7 @@ def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def principal_of(declared: Cluster) -> str | None:
-    """Return our principal; `None` if only a certificate or token determines it."""
+    """Return our principal; `None` if a certificate or token determines it."""
     security = _connection(declared).security
     if security is None:
         return _ANONYMOUS
@@ -268,17 +267,17 @@ def _record_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, A
     options = {
         "sasl.oauthbearer.token.endpoint.url": _endpoint(security, where),
         "sasl.oauthbearer.client.id": security.client_id,
-        # required by the library; endpoints without secrets accept an empty one
+        # the library requires it; endpoints without secrets accept an empty one
         "sasl.oauthbearer.client.secret": _secret(security.client_secret, edge) or "",
         "sasl.oauthbearer.scope": security.scope,
-        "https.ca.pem": None if ca is None else ca + _trusted_by_the_system(),
+        "https.ca.pem": None if ca is None else ca + _system_certificates(),
     }
     present = {name: value for name, value in options.items() if value is not None}
     return {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", **present}
 
 
-def _trusted_by_the_system() -> str:
-    """Return the system's certificates: librdkafka trusts either given ones or the system's, not both."""
+def _system_certificates() -> str:
+    """Librdkafka trusts either given certificates or the system's, not both."""
     import ssl
 
     context = ssl.create_default_context()
@@ -326,7 +325,7 @@ _BASE: Final = {
 }
 _quiet: Final = logging.getLogger("reconciler.kafka")
 _quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False  # what matters is also raised
+_quiet.propagate = False  # errors are also raised
 
 
 def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,16 +334,16 @@ def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**_BASE, **clear, "logger": _quiet}
 
 
-# Tokens for OAUTHBEARER by client credentials (RFC 6749, 4.4), for the client without own support.
+# Tokens for OAUTHBEARER by client credentials (RFC 6749, 4.4).
 
 
 _SECONDS: Final = 10
-"""Socket timeout of the endpoint's answer."""
+"""Socket timeout."""
 _MAX_TOKEN_BYTES: Final = 1024 * 1024
 _EARLY: Final = 0.8
 """Part of a token's life after which it is renewed."""
 _LIFE_SECONDS: Final = 300
-"""Assumed life of a token without expiry."""
+"""Life of a token without expiry."""
 _SAID: Final = 200
 _BUSY: Final = frozenset({408, 429, 500, 502, 503, 504})
 
@@ -358,7 +357,7 @@ class Tokens:
     client_secret: Secret | None
     scope: str | None
     tls: Tls = field(default_factory=Tls)
-    """Certificates trusted in addition to the system's."""
+    """Trusted besides the system's certificates."""
     _token: str | None = field(default=None, init=False, repr=False)
     _until: float = field(default=0.0, init=False, repr=False)
     _asking: Any = field(default=None, init=False, repr=False)
@@ -380,11 +379,11 @@ class Tokens:
         with self._asking:
             if self._token is None or monotonic() > self._until:
                 requested_at = monotonic()
-                self._token, life = self._asked()
+                self._token, life = self._request_token()
                 self._until = requested_at + life * _EARLY
             return self._token
 
-    def _asked(self) -> tuple[str, float]:
+    def _request_token(self) -> tuple[str, float]:
         import json
 
         body = self._answer()
@@ -400,10 +399,10 @@ class Tokens:
         from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
         class NoRedirects(HTTPRedirectHandler):
-            """Rejects redirects, as the secret is for this address only."""
+            """The secret is for this address only."""
 
             def redirect_request(self, *_: Any) -> None:
-                """Return no request."""
+                pass
 
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         request = Request(  # noqa: S310 - the scheme is checked where the settings are made
@@ -415,7 +414,7 @@ class Tokens:
             ) as answer:
                 return bytes(answer.read(_MAX_TOKEN_BYTES))
         except HTTPError as error:
-            raise self._refused(error) from error
+            raise self._refusal(error) from error
         except OSError as error:
             why = getattr(error, "reason", error)
             message = f"{self._where} does not answer: {why}"
@@ -423,7 +422,7 @@ class Tokens:
                 message, hint="Check tokenEndpointUrl, and that it can be reached from here."
             ) from error
 
-    def _refused(self, error: Any) -> ReconcilerError:
+    def _refusal(self, error: Any) -> ReconcilerError:
         text = " ".join(error.read(_MAX_TOKEN_BYTES).decode(errors="replace").split())[:_SAID]
         message = f"{self._where} answers {error.code}" + (f": {text}" if text else "")
         if error.code in _BUSY:
@@ -432,7 +431,7 @@ class Tokens:
         return NotAuthorizedError(message, hint=hint)
 
     def _basic(self) -> str:
-        """Return the Basic header, with name and secret URL-encoded first (RFC 6749, 2.3.1)."""
+        """Name and secret are URL-encoded first (RFC 6749, 2.3.1)."""
         secret = "" if self.client_secret is None else self.client_secret.reveal()
         pair = f"{quote(self.client_id, safe='')}:{quote(secret, safe='')}"
         return f"Basic {base64.b64encode(pair.encode()).decode()}"

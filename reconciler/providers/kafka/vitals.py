@@ -172,7 +172,7 @@ def _group_lags(groups: KafkaGroups, names: Sequence[str], offsets: _Offsets) ->
 def _open_transactions(client: KafkaClient) -> int | None:
     """Counts describable ones."""
     try:
-        transactions = client.asked("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
+        transactions = client.ask("listing transactions", client.admin.list_transactions, state_filters=[_ONGOING])
     except NotAuthorizedError:
         return None
     return sum(len(listed) for listed in transactions.values())

@@ -328,19 +328,19 @@ def test_ports_that_refuse_connections_are_believed_soon_if_all_do() -> None:
     route.now = lambda: now
     one, two = route.servers
     refused = ConnectionRefusedError(111, "Connection refused")
-    route.failed(one, refused)
-    route.failed(two, refused)
+    route.record_failure(one, refused)
+    route.record_failure(two, refused)
     now = 0.7
-    assert route.hopeless() is None
+    assert route.find_final_error() is None
     now = 0.8
-    assert route.hopeless() is refused
-    route.failed(two, TimeoutError("timed out"))
-    assert route.hopeless() is None  # Who is slow may come.
-    route.failed(two, refused)
-    assert route.hopeless() is None
+    assert route.find_final_error() is refused
+    route.record_failure(two, TimeoutError("timed out"))
+    assert route.find_final_error() is None  # Who is slow may come.
+    route.record_failure(two, refused)
+    assert route.find_final_error() is None
     route.is_open = True
     now = 9.0
-    assert route.hopeless() is None  # It was reached: it may come back.
+    assert route.find_final_error() is None  # It was reached: it may come back.
 
 
 def test_the_only_broker_is_asked_again_for_its_configs_where_the_network_cut_the_connection(

@@ -16,7 +16,7 @@ from reconciler.providers.kafka.admin_requests import (
     MARK,
     Reassignment,
     Replicas,
-    _added,
+    _add_throttled,
     _start,
     alter,
     choose_brokers,
@@ -144,7 +144,7 @@ def test_a_partition_that_gets_its_replicas_by_itself_is_left_alone(
     ids=["none", "empty", "an operator's", "ours, of a killed run", "all of them", "a full one"],
 )
 def test_limits_are_added_behind_a_mark_to_those_of_an_operator(theirs: str | None, limited: str | None) -> None:
-    assert _added(theirs, ["0:1"]) == limited
+    assert _add_throttled(theirs, ["0:1"]) == limited
 
 
 def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:

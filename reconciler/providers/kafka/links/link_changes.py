@@ -87,7 +87,7 @@ def fence(client: KafkaClient, transactional_ids: Iterable[str]) -> None:
     left = sorted(transactional_ids)
     until = monotonic() + WAIT_S
     while left:
-        answers = client.asked("fencing copiers", _init_producers, client, left)
+        answers = client.ask("fencing copiers", _init_producers, client, left)
         left = [name for name, code in answers.items() if code in _RETRIED]
         for name, code in answers.items():
             if code and code not in _RETRIED:

@@ -215,7 +215,7 @@ class _OffsetSync:
             TopicPartition(*place): OffsetAndMetadata(at.offset, at.metadata, -1) for place, at in offsets.items()
         }
         admin = self.site.client.admin
-        answers = self.site.client.asked_of_group(
+        answers = self.site.client.ask_group(
             "committing offsets", admin.alter_group_offsets, group, offsets_by_partition
         )
         for place, answer in answers.items():
