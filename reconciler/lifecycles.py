@@ -48,27 +48,27 @@ class Lifecycle(Generic[State]):
 
     def legal(self, state: State) -> tuple[str, ...]:
         """Return the verbs that are legal in `state`."""
-        return tuple(dict.fromkeys(move.verb for move in self._from.get(state, ()) if not move.by_itself))
+        return tuple(dict.fromkeys(move.verb for move in self._moves_from.get(state, ()) if not move.by_itself))
 
     def by_itself(self, state: State) -> tuple[State, ...]:
         """Return the states that the platform enters by itself."""
-        return tuple(dict.fromkeys(move.end for move in self._from.get(state, ()) if move.by_itself))
+        return tuple(dict.fromkeys(move.end for move in self._moves_from.get(state, ()) if move.by_itself))
 
     def step(self, state: State, verb: str, *, condition: str = "", subject: str = "") -> State:
         """Return the state after `verb`; `condition` selects one of several ends. Errors name `subject`."""
         ends = [
             move.end
-            for move in self._from.get(state, ())
+            for move in self._moves_from.get(state, ())
             if move.verb == verb and not move.by_itself and move.condition == condition
         ]
         if not ends:
-            raise UserError(self.refuse(state, verb, subject), hint=self._advice(state))
+            raise UserError(self.refuse(state, verb, subject), hint=self._advise(state))
         return ends[0]
 
     def follow(self, state: State, end: State) -> State:
         """Return `end` if the platform moves there by itself, else raise `UserError`."""
         if end not in self.by_itself(state):
-            raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._advice(state))
+            raise UserError(f"{self.name}: {state} does not become {end} by itself", hint=self._advise(state))
         return end
 
     def path(self, start: State, end: State) -> tuple[Move[State], ...] | None:
@@ -79,7 +79,7 @@ class Lifecycle(Generic[State]):
             state = queue.popleft()
             if state == end:
                 return paths[state]
-            for move in self._from.get(state, ()):
+            for move in self._moves_from.get(state, ()):
                 if move.end not in paths:
                     paths[move.end] = (*paths[state], move)
                     queue.append(move.end)
@@ -94,13 +94,13 @@ class Lifecycle(Generic[State]):
         return f"{subject or self.name}: cannot {verb} while {state}"
 
     @cached_property
-    def _from(self) -> Mapping[State, tuple[Move[State], ...]]:
+    def _moves_from(self) -> Mapping[State, tuple[Move[State], ...]]:
         table: dict[State, list[Move[State]]] = {}
         for move in self.moves:
             table.setdefault(move.start, []).append(move)
         return {state: tuple(moves) for state, moves in table.items()}
 
-    def _advice(self, state: State) -> str:
+    def _advise(self, state: State) -> str:
         legal = self.legal(state)
         itself = self.by_itself(state)
         ways = f"Possible in this state: {', '.join(legal)}." if legal else "Nothing can be asked for there."

@@ -233,7 +233,7 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     )
     if ownership is not None and is_let_go and _require_topic(archive).owner != archive.owner:
         return ownership
-    hand_over(storage, place, lambda current: _without_owner(archive, current), f"detach-{claim}")
+    hand_over(storage, place, lambda current: _drop_owner(archive, current), f"detach-{claim}")
 
     def let_go(current: Manifest) -> Manifest | None:
         check_handover_owner("a manifest of the topic", current.owner, archive.owner)
@@ -315,7 +315,7 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
     hand_over(archive.storage, place, change, mark)
 
 
-def _without_owner(archive: Archive, manifest: TopicManifest | None) -> TopicManifest | None:
+def _drop_owner(archive: Archive, manifest: TopicManifest | None) -> TopicManifest | None:
     if manifest is None:
         return None
     check_handover_owner(f"topic {manifest.location}", manifest.owner, archive.owner)
@@ -363,7 +363,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     mark, place = fresh_mark(), topic.location
     seized = Ownership(place, OwnershipState.MOUNTED, owner, mark, topic.name, topic.partitions, at_ms=now_ms)
     seize_topic(storage, place, seized, topic.owner)
-    groups = _stored_groups(storage, topic, owner)
+    groups = _read_groups(storage, topic, owner)
 
     def check() -> None:
         check_seized(place, read_ownership(storage, place), owner, mark)
@@ -392,7 +392,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     return released
 
 
-def _stored_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, CommittedOffset]]:
+def _read_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, CommittedOffset]]:
     place = topic.location
     metadata, why = kept_groups(storage, owner)
     if why is not None:

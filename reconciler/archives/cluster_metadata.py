@@ -162,7 +162,7 @@ def _read(
         try:
             content = read_part(storage, name, parts[name], shapes)
             if name == GROUPS_PART:
-                groups = _groups_in(content)
+                groups = _parse_groups(content)
             else:
                 tables[name] = content
         except UserError as error:
@@ -173,7 +173,7 @@ def _read(
     return StoredMetadata(value["cluster_id"], value["serial"], value["revision"], parts, tables, groups, lost)
 
 
-def _groups_in(content: Json) -> dict[str, GroupOffsets]:
+def _parse_groups(content: Json) -> dict[str, GroupOffsets]:
     return {
         group: {
             place: {int(number): CommittedOffset.from_json(committed) for number, committed in offsets.items()}

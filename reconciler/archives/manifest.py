@@ -181,7 +181,7 @@ def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Regis
 def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
     """Parse a manifest. Raises `UserError` if it is damaged or inconsistent: records would be missed or repeated."""
     manifest = decode_object(storage, key, values, Manifest.from_json)
-    contradiction = next(_contradictions(manifest), None)
+    contradiction = next(_find_contradictions(manifest), None)
     if contradiction is not None:
         raise damaged_error(storage, key, f"the manifest contradicts itself: {contradiction}")
     return manifest
@@ -193,7 +193,7 @@ def read_manifest(storage: ObjectStore, partition: RemotePartition) -> Manifest 
     return None if held is None else parse_manifest(storage, partition.key, held.value)
 
 
-def _contradictions(manifest: Manifest) -> Iterator[str]:
+def _find_contradictions(manifest: Manifest) -> Iterator[str]:
     if not 0 <= manifest.start <= manifest.end:
         yield f"it begins at offset {manifest.start} and ends at {manifest.end}"
     if not manifest.epochs:
@@ -260,7 +260,7 @@ class ManifestSpill:
                 count += 1
             pages.append(self.page(entries[:count]))
             del entries[:count], sizes[:count]
-        return replace(manifest, pages=tuple(self._packed(pages)), entries=tuple(entries))
+        return replace(manifest, pages=tuple(self._pack(pages)), entries=tuple(entries))
 
     def page(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page, once per content."""
@@ -279,21 +279,21 @@ class ManifestSpill:
         gone = [] if held is None else list(self._joined)
         return [*gone, *(page.key for page in self._written.values() if page.key not in named)]
 
-    def _packed(self, pages: list[PageRef]) -> list[PageRef]:
-        while (run := self._run(pages)) is not None:
+    def _pack(self, pages: list[PageRef]) -> list[PageRef]:
+        while (run := self._find_run(pages)) is not None:
             entries = [entry for page in pages[run] for entry in self._entries(page)]
             self._joined.update(dict.fromkeys(page.key for page in pages[run]))
             pages[run] = [self.page(entries)]
         return pages
 
-    def _run(self, pages: Sequence[PageRef]) -> slice | None:
+    def _find_run(self, pages: Sequence[PageRef]) -> slice | None:
         for at in range(len(pages) - JOINED, -1, -1):
-            sizes = {self._size(page) for page in pages[at : at + JOINED]}
+            sizes = {self._size_class(page) for page in pages[at : at + JOINED]}
             if len(sizes) == 1 and sum(page.entries for page in pages[at : at + JOINED]) * _ENTRY <= _LARGEST:
                 return slice(at, at + JOINED)
         return None
 
-    def _size(self, page: PageRef) -> int:
+    def _size_class(self, page: PageRef) -> int:
         size, limit = 0, 2 * self._page_bytes
         while page.entries * _ENTRY > limit:
             size, limit = size + 1, limit * JOINED
@@ -363,11 +363,11 @@ def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> b
     delete_garbage(swap.storage, garbage)
     keys = {page.key for page in garbage.pages} | {entry.key for entry in garbage.entries}
 
-    def forgotten(manifest: Manifest) -> Manifest | None:
-        left = Garbage(_without(manifest.garbage.pages, keys), _without(manifest.garbage.entries, keys))
+    def forget(manifest: Manifest) -> Manifest | None:
+        left = Garbage(_drop_keys(manifest.garbage.pages, keys), _drop_keys(manifest.garbage.entries, keys))
         return None if left == manifest.garbage else replace(manifest, garbage=left)
 
-    swap(partition, forgotten)
+    swap(partition, forget)
     return True
 
 
@@ -390,7 +390,7 @@ def objects_of(entries: Iterable[Entry]) -> Iterator[str]:
         yield index_key(entry.key)
 
 
-def _without(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
+def _drop_keys(named: Iterable[N], keys: set[str]) -> tuple[N, ...]:
     return tuple(item for item in named if item.key not in keys)
 
 

@@ -197,13 +197,13 @@ def check_owned(
 def settle_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:
     """Mark a claimed topic as mounted. Raises `OwnershipLostError` if the claim was taken."""
 
-    def settled(current: Ownership | None) -> Ownership | None:
+    def settle(current: Ownership | None) -> Ownership | None:
         check_owned(location, current, cluster_id, claim)
         if current is None or current.state is OwnershipState.MOUNTED:
             return None
         return replace(current, state=OwnershipState.MOUNTED, at_ms=now_ms)
 
-    update_ownership(storage, location, settled, mark=f"settle-{claim}")
+    update_ownership(storage, location, settle, mark=f"settle-{claim}")
 
 
 def unclaim_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str, claim: str, now_ms: int) -> None:

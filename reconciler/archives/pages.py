@@ -65,7 +65,7 @@ def all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = F
 
     `skips_missing` skips missing pages and their subtrees, for a repeated deletion.
     """
-    return _pages(store, head.pages, skips_missing=skips_missing)
+    return _walk_pages(store, head.pages, skips_missing=skips_missing)
 
 
 def all_entries(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[Entry]:
@@ -108,7 +108,7 @@ def _filter_entries(
             yield from filter(is_wanted, read_page(store, page))
 
 
-def _pages(store: ObjectStore, pages: Iterable[PageRef], *, skips_missing: bool) -> Iterator[PageRef]:
+def _walk_pages(store: ObjectStore, pages: Iterable[PageRef], *, skips_missing: bool) -> Iterator[PageRef]:
     for page in pages:
         if page.level:
             try:
@@ -117,7 +117,7 @@ def _pages(store: ObjectStore, pages: Iterable[PageRef], *, skips_missing: bool)
                 if not skips_missing:
                     raise
             else:
-                yield from _pages(store, below, skips_missing=skips_missing)
+                yield from _walk_pages(store, below, skips_missing=skips_missing)
         yield page
 
 

@@ -94,12 +94,12 @@ def losses_of(storage: ObjectStore, location: TopicLocation, numbers: Sequence[i
     One LIST, and a GET per partition and page; all twice if something seems lost.
     """
 
-    def looked() -> list[Loss]:
+    def look() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
-            return _losses(storage, *_read_stored(storage, location, numbers, threads), threads)
+            return _find_all_losses(storage, *_read_stored(storage, location, numbers, threads), threads)
 
-    lost = looked()
-    return [loss for loss in looked() if loss in lost] if lost else []
+    lost = look()
+    return [loss for loss in look() if loss in lost] if lost else []
 
 
 def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, Manifest], list[Loss]]:
@@ -109,7 +109,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
         for number in numbers:
             if number not in manifests:
                 check_named(storage, remote_partition(topic.location, number), sizes.get(number, ()))
-        losses = _losses(storage, manifests, sizes, threads)
+        losses = _find_all_losses(storage, manifests, sizes, threads)
         return manifests, sorted([*losses, *_find_outdated_manifests(topic, manifests)])
 
 
@@ -130,14 +130,14 @@ def _read_stored(
     return {number: manifest for number, manifest in manifests.items() if manifest is not None}, sizes
 
 
-def _losses(
+def _find_all_losses(
     storage: ObjectStore,
     manifests: Mapping[int, Manifest],
     sizes: Mapping[int, Mapping[str, int]],
     threads: ThreadPoolExecutor,
 ) -> list[Loss]:
     def lost(number: int) -> Sequence[Loss]:
-        return list(_losses_of_partition(storage, number, manifests[number], sizes.get(number, {})))
+        return list(_find_losses_of_partition(storage, number, manifests[number], sizes.get(number, {})))
 
     return [loss for losses in threads.map(lost, manifests) for loss in losses]
 
@@ -151,7 +151,7 @@ def _find_outdated_manifests(topic: TopicManifest, manifests: Mapping[int, Manif
             yield Loss(number, has, end - 1, key, "is not there" if manifest is None else "is an older copy")
 
 
-def _losses_of_partition(
+def _find_losses_of_partition(
     storage: ObjectStore, number: int, manifest: Manifest, sizes: Mapping[str, int]
 ) -> Iterator[Loss]:
     pages: list[PageRef] = list(manifest.pages)
@@ -210,7 +210,7 @@ def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifes
 
 def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
     """Return a topic's only location, by full name, for `remote.recovery`; several are an error."""
-    locations = sorted(_locations_called(storage, full_name))
+    locations = sorted(_find_locations(storage, full_name))
     if len(locations) == 1:
         return locations[0]
     if not locations:
@@ -260,7 +260,7 @@ def _pages_and_entries(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
     return (*manifest.pages, *manifest.entries)
 
 
-def _locations_called(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:
+def _find_locations(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:
     for cluster_id, revision in manifests_in(storage):
         topic = read_topic_manifest(storage, cluster_id, revision)
         if topic is not None and full_name in {topic.name, topic.location.topic}:

@@ -43,12 +43,12 @@ def check_place(storage: ObjectStore, root: str | None = None) -> None:
     for listed in islice(storage.list(""), _LISTED_KEYS):
         if listed.key.endswith(f"/{CLUSTER}") and _is_cluster(storage, listed.key):
             raise UserError(f"{storage.url} holds the root of a cluster: {listed.key}", hint=APART)
-    above = next(_roots_above(storage), None)
+    above = next(_find_roots_above(storage), None)
     if above is not None:
         raise UserError(f"{storage.url} lies in the root of a cluster, {above.url}", hint=APART)
 
 
-def _roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
+def _find_roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
     """Cluster roots of a bucket are not visible."""
     if storage.url.startswith(_FOLDER):
         for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
@@ -123,7 +123,7 @@ def check_storage_shared(storage: ObjectStore, expected: str | None) -> None:
 def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
     """Reject a place without `storage.json` that has topics; one LIST."""
     if _holds_topics(storage):
-        raise _lost(storage, expected)
+        raise _lost_error(storage, expected)
 
 
 def check_given(storage: ObjectStore | None, bound: str | None) -> None:
@@ -137,7 +137,7 @@ def _holds_topics(storage: ObjectStore) -> bool:
     return next(iter(storage.list(REMOTE_TOPICS)), None) is not None
 
 
-def _lost(storage: ObjectStore, expected: str | None) -> UserError:
+def _lost_error(storage: ObjectStore, expected: str | None) -> UserError:
     bound = "" if expected is None else f": this cluster's topics are stored in object storage {expected}"
     content = orjson.dumps({"format": _FORMAT, "id": expected or "ID"}).decode()
     if expected is None:

@@ -198,7 +198,7 @@ class _Job:
         return [Outcome(flow.copy(), flow.error) for flow in self._flows]
 
     def _for_each(self, do: Callable[[FlowRun], object], flows: Iterable[FlowRun]) -> None:
-        def tried(flow: FlowRun) -> None:
+        def try_flow(flow: FlowRun) -> None:
             try:
                 do(flow)
             except ReconcilerError as error:
@@ -206,18 +206,18 @@ class _Job:
 
         open_flows = [flow for flow in flows if flow.error is None]
         if len(open_flows) == 1:
-            tried(open_flows[0])
+            try_flow(open_flows[0])
         else:
-            for _ in side_by_side(tried, open_flows, name="flows"):
+            for _ in side_by_side(try_flow, open_flows, name="flows"):
                 pass
 
     def _run_pass(self, active: Sequence[FlowRun]) -> None:
         pieces_by_flow: dict[int, list[Piece]] = {}
 
-        def cut(flow: FlowRun) -> None:
+        def cut_flow(flow: FlowRun) -> None:
             pieces_by_flow[flow.number] = flow.pieces(self._tasks.budget.cost)
 
-        self._for_each(cut, active)
+        self._for_each(cut_flow, active)
         work = [_Work(number, piece) for number in sorted(pieces_by_flow) for piece in pieces_by_flow[number]]
         try:
             if work:
@@ -349,7 +349,9 @@ def _compare_copy(job: TopicCopyJob) -> None:
     if job.engine.is_stopped():
         raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
     wrong = (
-        _digest_difference(job, job.sink) if isinstance(job.sink, RekeySink) else _differing_partitions(job, job.sink)
+        _describe_digest_difference(job, job.sink)
+        if isinstance(job.sink, RekeySink)
+        else _describe_differing(job, job.sink)
     )
     if wrong:
         message = f"{job.name}: the copy differs from it in {wrong}"
@@ -359,13 +361,13 @@ def _compare_copy(job: TopicCopyJob) -> None:
         raise UserError(message, hint=hint)
 
 
-def _differing_partitions(job: TopicCopyJob, sink: TransactionalSink) -> str:
+def _describe_differing(job: TopicCopyJob, sink: TransactionalSink) -> str:
     spans = sink.spans(job.source.bounds())
     wrong = [part.partition for part in verify_renumbered(job.engine, job.copy, job.source, spans).differing]
     return f"partitions {', '.join(map(str, wrong))}" if wrong else ""
 
 
-def _digest_difference(job: TopicCopyJob, sink: RekeySink) -> str:
+def _describe_digest_difference(job: TopicCopyJob, sink: RekeySink) -> str:
     whole = {
         number: OffsetRange(bounds.start, bounds.stable)
         for number, bounds in job.copy.bounds().items()

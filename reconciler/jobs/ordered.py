@@ -52,13 +52,13 @@ def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) 
     ]
     tasks = Tasks(engine)
     with tasks.over(sum(piece.stored_bytes for piece in work), _DESCRIPTION):
-        digests, error = tasks.run(work, partial(_digests, log), what="comparing records")
+        digests, error = tasks.run(work, partial(_digest_pieces, log), what="comparing records")
     if error is not None:
         raise error
     return sum(digests, Digest())
 
 
-def _digests(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
+def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
     log.check_shared()
     for piece in pieces:
         yield read_digest(log, piece.partition, piece.offsets)
@@ -93,18 +93,18 @@ def explained(left: Records, right: Records, pair: Pair) -> DisputeResult:
         return DisputeResult(0, pair.common.start)
     missing_right = _MissingRecords((left, right), pair, pair.right.compacted_to)
     missing_left = _MissingRecords((left, right), pair, pair.left.compacted_to)
-    for ours, theirs in _side_by_side(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
-        missing_right.seek(_only_in(ours, theirs))
-        missing_left.seek(_only_in(theirs, ours))
+    for ours, theirs in _align_batches(left.read(pair.partition, pair.common), right.read(pair.partition, pair.common)):
+        missing_right.seek(_select_only_in(ours, theirs))
+        missing_left.seek(_select_only_in(theirs, ours))
         first = _first_unequal(ours, theirs)
         if first is not None:
             first = _min_offset(first, missing_left.unexplained(), missing_right.unexplained())
-            return DisputeResult(0, first, _foreign_in(left))
+            return DisputeResult(0, first, _foreign_offset(left))
     first = _min_offset(missing_left.unexplained(), missing_right.unexplained())
-    return DisputeResult(missing_left.explained + missing_right.explained, first, _foreign_in(left))
+    return DisputeResult(missing_left.explained + missing_right.explained, first, _foreign_offset(left))
 
 
-def _foreign_in(log: Records) -> int | None:
+def _foreign_offset(log: Records) -> int | None:
     return log.foreign if isinstance(log, RenumberedLog) else None
 
 
@@ -169,13 +169,13 @@ class _MissingRecords:
             self._first = _min_offset(self._first, int(offsets.min()))
 
 
-def _side_by_side(
+def _align_batches(
     left: Iterator[pa.RecordBatch], right: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     ours, theirs = next(left, None), next(right, None)
     while ours is not None and theirs is not None:
-        stop = min(_last(ours), _last(theirs)) + 1
-        (taken, ours), (their_part, theirs) = _cut(ours, stop), _cut(theirs, stop)
+        stop = min(_last_offset(ours), _last_offset(theirs)) + 1
+        (taken, ours), (their_part, theirs) = _cut_batch(ours, stop), _cut_batch(theirs, stop)
         yield taken, their_part
         ours = ours if ours.num_rows else next(left, None)
         theirs = theirs if theirs.num_rows else next(right, None)
@@ -187,12 +187,12 @@ def _side_by_side(
             batch = next(others, None)
 
 
-def _cut(batch: pa.RecordBatch, stop: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def _cut_batch(batch: pa.RecordBatch, stop: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     at = int(np.searchsorted(batch.column("offset").to_numpy(), stop))
     return batch.slice(0, at), batch.slice(at)
 
 
-def _last(batch: pa.RecordBatch) -> int:
+def _last_offset(batch: pa.RecordBatch) -> int:
     return int(batch.column("offset")[-1].as_py())
 
 
@@ -206,7 +206,7 @@ def _first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
     return int(offsets[differs][0]) if differs.any() else None
 
 
-def _only_in(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> pa.RecordBatch:
+def _select_only_in(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> pa.RecordBatch:
     is_shared = np.isin(ours.column("offset").to_numpy(), theirs.column("offset").to_numpy(), assume_unique=True)
     return ours.filter(pa.array(~is_shared))
 
@@ -269,9 +269,9 @@ class _RealignedLog:
         if not within.length:
             return
         for batch in self.copy.read(partition, within):
-            yield from self._with_source_offsets(batch)
+            yield from self._renumber(batch)
 
-    def _with_source_offsets(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _renumber(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         targets = batch.column("offset").to_numpy()
         sources = self.offsets.sources_of(targets)
         is_known = sources >= 0
@@ -370,11 +370,11 @@ def _digest_task(logs: tuple[TopicLog, TopicLog], work: Sequence[_SidedPiece]) -
     for one in work:
         piece, digest = one.piece, Digest()
         for batch in logs[one.side].read(piece.partition, piece.offsets):
-            digest += digest_of(_with_positions(batch, digest.records), base=0)
+            digest += digest_of(_number_positions(batch, digest.records), base=0)
         yield _PieceDigest(one.side, piece.partition, piece.offsets.start, digest)
 
 
-def _with_positions(batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
+def _number_positions(batch: pa.RecordBatch, before: int) -> pa.RecordBatch:
     numbers = pa.array(np.arange(before, before + batch.num_rows, dtype=np.int64))
     at = batch.schema.get_field_index("offset")
     return batch.set_column(at, batch.schema.field(at), numbers)
@@ -456,18 +456,18 @@ def find_agreed_ends_by_map(
         ours, theirs = bounds[0][number], bounds[1][number]
         is_compacted = any(compact) or max(ours.compacted_to, theirs.compacted_to) > 0
         low = max(ours.start, maps[number].source_of(theirs.start))
-        agreed[number] = _agreed_until(logs, number, maps[number], OffsetRange(low, end), is_compacted=is_compacted)
+        agreed[number] = _find_agreed_end(logs, number, maps[number], OffsetRange(low, end), is_compacted=is_compacted)
     return agreed
 
 
-def _agreed_until(
+def _find_agreed_end(
     logs: tuple[TopicLog, TopicLog], partition: int, offsets: OffsetMap, whole: OffsetRange, *, is_compacted: bool
 ) -> int:
     agreed = stop = whole.stop
     low, window = whole.start, _WINDOW
     while stop > low:
         within = OffsetRange(max(low, stop - window), stop)
-        wrong = _first_difference_in(logs, partition, offsets, within, is_compacted=is_compacted)
+        wrong = _find_first_difference(logs, partition, offsets, within, is_compacted=is_compacted)
         if wrong is None:
             return agreed
         agreed = wrong
@@ -477,7 +477,7 @@ def _agreed_until(
     return agreed
 
 
-def _first_difference_in(
+def _find_first_difference(
     logs: tuple[TopicLog, TopicLog], partition: int, offsets: OffsetMap, within: OffsetRange, *, is_compacted: bool
 ) -> int | None:
     source, copy = logs

@@ -78,7 +78,7 @@ class _RekeyJob:
         while (wanted := self._missing_ranges()) and fruitless < _MAX_FRUITLESS:
             fruitless = fruitless + 1 if wanted == before else 0
             before = wanted
-            pieces = self._pieces(wanted)
+            pieces = self._plan_pieces(wanted)
             with tasks.over(sum(piece.stored_bytes for piece in pieces), "reconciler: re-key"):
                 lost = self._run_round(tasks, pieces) or lost
             self._report_progress(pieces, self.engine.clock() - began)
@@ -96,7 +96,7 @@ class _RekeyJob:
         ends = {number: min(through.get(number, 0) for through in reached.values()) for number in bounds}
         return missing_ranges(bounds, ends, self.until)
 
-    def _pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
+    def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
         """Interleave the pieces of all partitions, so that records of about the same time are together.
 
         The ends come last: a group with a small lag in a short partition rereads no earlier round.
@@ -167,8 +167,8 @@ def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece]
         source.check_shared()
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                for rows in _rows_of(source, pieces[index], targets, within):
-                    yield _as_batch(rows)
+                for rows in _read_rows(source, pieces[index], targets, within):
+                    yield _to_batch(rows)
 
     return session.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, _COLUMNS)
 
@@ -213,7 +213,7 @@ def write_in_threads(
     within = _ranges_of(pieces)
     by_target: dict[int, list[Row]] = {target: [] for target in range(sink.partitions)}
     for piece in pieces:
-        for rows in _rows_of(source, piece, sink.partitions, within):
+        for rows in _read_rows(source, piece, sink.partitions, within):
             for row in rows:
                 by_target[row[0]].append(row)
 
@@ -244,7 +244,7 @@ def _ranges_of(pieces: Sequence[Piece]) -> dict[int, OffsetRange]:
     return ranges
 
 
-def _rows_of(source: TopicLog, piece: Piece, targets: int, within: Mapping[int, OffsetRange]) -> Iterator[list[Row]]:
+def _read_rows(source: TopicLog, piece: Piece, targets: int, within: Mapping[int, OffsetRange]) -> Iterator[list[Row]]:
     for batch in source.read(piece.partition, piece.offsets):
         yield list(split_by_target(batch, piece.partition, targets, within[piece.partition]))
 
@@ -270,7 +270,7 @@ def split_by_target(batch: pa.RecordBatch, partition: int, targets: int, within:
             yield target, place, partition, offsets[0].as_py(), records
 
 
-def _as_batch(rows: Sequence[Row]) -> pa.RecordBatch:
+def _to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     targets, places, sources, offsets, records = zip(*rows, strict=True)
     numbers = [pa.array(targets, pa.int32()), pa.array(places, pa.float64()), pa.array(sources, pa.int32())]
     content = pa.array([record_batch.serialize().to_pybytes() for record_batch in records], pa.binary())

@@ -244,7 +244,7 @@ def truth_of(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     return text == "true"
 
 
-def _listed_numbers(options: Mapping[str, str], name: str) -> _NumberRange:
+def _parse_numbers(options: Mapping[str, str], name: str) -> _NumberRange:
     text = options.get(name)
     if text is None:
         return _NumberRange()
@@ -271,7 +271,7 @@ class _NumberRange:
     def holds(self, number: int) -> bool:
         return self.least <= number <= self.most and (self.among is None or number in self.among)
 
-    def narrowed(self, condition: Filter) -> _NumberRange | None:
+    def narrow(self, condition: Filter) -> _NumberRange | None:
         match condition:
             case EqualTo(value=value) | EqualNullSafe(value=value):
                 return self._narrow_to(value, value, 0, 0)
@@ -284,7 +284,7 @@ class _NumberRange:
             case LessThanOrEqual(value=value):
                 return self._narrow_to(None, value, 0, 0)
             case In(value=values):
-                numbers = [_number(value) for value in values]
+                numbers = [_parse_number(value) for value in values]
                 known = frozenset(number for number in numbers if number is not None)
                 if len(known) != len(set(numbers)) or not known:
                     return None
@@ -294,14 +294,14 @@ class _NumberRange:
                 return None
 
     def _narrow_to(self, least: object, most: object, up: int, down: int) -> _NumberRange | None:
-        low = self.least if least is None else _number(least)
-        high = self.most if most is None else _number(most)
+        low = self.least if least is None else _parse_number(least)
+        high = self.most if most is None else _parse_number(most)
         if low is None or high is None:
             return None
         return replace(self, least=max(self.least, low + up), most=min(self.most, high + down))
 
 
-def _number(value: object) -> int | None:
+def _parse_number(value: object) -> int | None:
     """Return a filter's value, times in microseconds; `None` for other types."""
     if isinstance(value, dt.datetime):
         return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
@@ -315,11 +315,11 @@ class _QueryFilter:
     timestamp: _NumberRange = _NumberRange()
     """In microseconds."""
 
-    def narrowed(self, condition: Filter) -> _QueryFilter | None:
+    def narrow(self, condition: Filter) -> _QueryFilter | None:
         (name, *deeper) = getattr(condition, "attribute", ("",))
         if deeper or name not in {"partition", "offset", "timestamp"}:
             return None
-        numbers = getattr(self, name).narrowed(condition)
+        numbers = getattr(self, name).narrow(condition)
         return None if numbers is None else replace(self, **{name: numbers})
 
     @property
@@ -443,11 +443,11 @@ class TopicLogReader(DataSourceReader):
 
     def __init__(self, rows: Mapping[str, Rows], options: Mapping[str, str]) -> None:
         self._rows = rows
-        self._starts = self._places(options, ("start", "startingOffsets"), STARTS, "earliest")
-        self._ends = self._places(options, ("end", "endingOffsets"), ENDS, "stable")
+        self._starts = self._read_places(options, ("start", "startingOffsets"), STARTS, "earliest")
+        self._ends = self._read_places(options, ("end", "endingOffsets"), ENDS, "stable")
         self._since_ms = whole_of(options, "startingTimestamp")
         self._until_ms = whole_of(options, "endingTimestamp")
-        self._wanted = _QueryFilter(_listed_numbers(options, "partitions"))
+        self._wanted = _QueryFilter(_parse_numbers(options, "partitions"))
         self._listed_partitions = self._wanted.partition.among or frozenset()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -459,7 +459,7 @@ class TopicLogReader(DataSourceReader):
         return [
             task
             for topic, rows in self._rows.items()
-            for task in rows.planned(self._selected_ranges(topic, rows, bounds[topic]))
+            for task in rows.planned(self._select_ranges(topic, rows, bounds[topic]))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -468,12 +468,12 @@ class TopicLogReader(DataSourceReader):
             wanted, rows = self._wanted, self._rows[partition.topic]
             yield from rows.read(partition, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
 
-    def _places(
+    def _read_places(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
     ) -> dict[str, Places]:
         return {topic: places_of(options, names, words, default, topic=topic) for topic in self._rows}
 
-    def _selected_ranges(self, topic: str, rows: Rows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
+    def _select_ranges(self, topic: str, rows: Rows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
         starts, ends = self._starts[topic].resolve(bounds), self._ends[topic].resolve(bounds)
         requested = {
             partition: OffsetRange(starts[partition], max(starts[partition], ends[partition]))
@@ -483,10 +483,10 @@ class TopicLogReader(DataSourceReader):
         for partition in requested:
             self._check_order(topic, partition)
         rows.losses.report(
-            [text for partition in requested for text in self._lost_offsets(topic, partition, bounds[partition])]
+            [text for partition in requested for text in self._find_lost_offsets(topic, partition, bounds[partition])]
         )
         return {
-            partition: self._selected_range(rows.log, partition, bounds[partition], offsets)
+            partition: self._select_range(rows.log, partition, bounds[partition], offsets)
             for partition, offsets in requested.items()
         }
 
@@ -500,7 +500,7 @@ class TopicLogReader(DataSourceReader):
             )
             raise UserError(message, hint="Give a start that is not after the end.")
 
-    def _lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
+    def _find_lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
         """A start at the partition's end is valid. An end for all partitions is only an upper limit."""
         start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
@@ -510,7 +510,7 @@ class TopicLogReader(DataSourceReader):
         elif end > bounds.stable:
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
-    def _selected_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
+    def _select_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
         """No matching record precedes the first one of the start time."""
         offset = self._wanted.offset
         start, stop = (
@@ -537,8 +537,8 @@ class PushingReader(TopicLogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Keep supported filters, and yield those that Spark must still apply."""
         for condition in filters:
-            narrowed = self._wanted.narrowed(condition)
-            self._wanted = narrowed or self._wanted
+            narrow = self._wanted.narrow(condition)
+            self._wanted = narrow or self._wanted
             is_never_null = isinstance(condition, IsNotNull) and _is_exact(condition)
-            if not is_never_null and (narrowed is None or not _is_exact(condition)):
+            if not is_never_null and (narrow is None or not _is_exact(condition)):
                 yield condition

@@ -111,7 +111,7 @@ class _TopicLogSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = PushingReader if truth_of(self.options, "pushFilters", otherwise=False) else TopicLogReader
         options, topics = self._read_options(schema, _STREAM_ONLY, "streams")
-        return kind({topic: self._rows(topic, options, schema) for topic in topics}, options)
+        return kind({topic: self._build_rows(topic, options, schema) for topic in topics}, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         try:
@@ -124,7 +124,7 @@ class _TopicLogSource(DataSource):
         if len(topics) > 1:
             message = f"a stream of {NAME} reads one topic, not {len(topics)}"
             raise UserError(message, hint="Load a stream for each topic, and join them by union().")
-        return _TopicLogStream(self._rows(topics[0], options, schema), topics[0], options)
+        return _TopicLogStream(self._build_rows(topics[0], options, schema), topics[0], options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
         return BatchWriter(self._available_now(schema, overwrites=overwrite)[0])
@@ -150,7 +150,7 @@ class _TopicLogSource(DataSource):
         options: dict[str, str] = dict(self.options)
         return options, topics_of(options)
 
-    def _rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
+    def _build_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
         named = {name: value for name, value in options.items() if name not in {"topic", "subscribe"}}
         log = type(self).opener({**named, "topic": topic} if topic else named)
         return Rows(log, schema, Losses.of(topic, options))
@@ -158,27 +158,27 @@ class _TopicLogSource(DataSource):
 
 class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
-        self._rows = rows
+        self._build_rows = rows
         self._topic = topic
         self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
         self._max_offsets = whole_of(options, "maxOffsetsPerTrigger", least=1)
         self._available_now: Mapping[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
-        bounds = self._rows.log.bounds()
+        bounds = self._build_rows.log.bounds()
         begins = self._start.resolve(bounds)
         beyond = [number for number, begin in begins.items() if begin > bounds[number].end]
-        self._rows.losses.report([starts_beyond(number, begins[number], bounds[number].end) for number in beyond])
-        return self._position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
+        self._build_rows.losses.report([starts_beyond(number, begins[number], bounds[number].end) for number in beyond])
+        return self._to_position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable() if self._max_offsets is None else ReadMaxRows(self._max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._available_now = {partition: bounds.stable for partition, bounds in self._rows.log.bounds().items()}
+        self._available_now = {partition: bounds.stable for partition, bounds in self._build_rows.log.bounds().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begins, bounds = self._offsets_in(start), self._rows.log.bounds()
+        begins, bounds = self._parse_position(start), self._build_rows.log.bounds()
         ends = {
             partition: partition_bounds.stable
             if self._available_now is None
@@ -187,34 +187,36 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._available_now is None or partition in self._available_now
         }
         # Lost offsets do not count; `partitions` reports and skips them.
-        ranges, lost = _readable_ranges(begins, ends, bounds)
-        if self._rows.losses.is_error:
-            self._rows.losses.report(lost)
+        ranges, lost = _find_readable_ranges(begins, ends, bounds)
+        if self._build_rows.losses.is_error:
+            self._build_rows.losses.report(lost)
         if isinstance(limit, ReadMaxRows):
             ranges = _limit_ranges(ranges, limit.max_rows)
-        return self._position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
+        return self._to_position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ranges, lost = _readable_ranges(self._offsets_in(start), self._offsets_in(end), self._rows.log.bounds())
-        self._rows.losses.report(lost)
-        return self._rows.planned(ranges)
+        ranges, lost = _find_readable_ranges(
+            self._parse_position(start), self._parse_position(end), self._build_rows.log.bounds()
+        )
+        self._build_rows.losses.report(lost)
+        return self._build_rows.planned(ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Range):
-            yield from self._rows.read(partition)
+            yield from self._build_rows.read(partition)
 
-    def _position(self, offsets: Mapping[int, int]) -> dict[str, Any]:
+    def _to_position(self, offsets: Mapping[int, int]) -> dict[str, Any]:
         by_partition = {str(partition): offset for partition, offset in sorted(offsets.items())}
-        return {"topic": self._topic, "topic_id": self._rows.log.topic_id, "offsets": by_partition}
+        return {"topic": self._topic, "topic_id": self._build_rows.log.topic_id, "offsets": by_partition}
 
-    def _offsets_in(self, position: dict[str, Any]) -> dict[int, int]:
+    def _parse_position(self, position: dict[str, Any]) -> dict[int, int]:
         try:
             topic, topic_id = position["topic"], position["topic_id"]
             offsets = {int(partition): int(offset) for partition, offset in position["offsets"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"the checkpoint holds no position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
-        own_id = self._rows.log.topic_id
+        own_id = self._build_rows.log.topic_id
         if topic_id != own_id if topic_id is not None and own_id is not None else topic != self._topic:
             message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {own_id}"
             at = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
@@ -251,7 +253,7 @@ class _RefusedStream(DataSourceStreamReader):
         raise self._error
 
 
-def _readable_ranges(
+def _find_readable_ranges(
     begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
 ) -> tuple[dict[int, OffsetRange], list[str]]:
     """New partitions start at 0."""

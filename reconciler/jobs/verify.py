@@ -56,7 +56,7 @@ class DeepReading:
 
     def __init__(self, left: TopicLog, right: TopicLog, both: Sequence[Pair], progress: Report) -> None:
         self._progress = progress
-        self._pieces = [piece for pair in both for piece in _pieces(left, right, pair)]
+        self._list_pieces = [piece for pair in both for piece in _list_pieces(left, right, pair)]
         lacking = (
             frozenset(pair.partition for pair in both if pair.left is None),
             frozenset(pair.partition for pair in both if pair.right is None),
@@ -67,18 +67,18 @@ class DeepReading:
         """Yield the digests, in rounds."""
         began = engine.clock()
         done: list[DigestPair] = []
-        for taken in self._rounds(engine):
+        for taken in self._run_rounds(engine):
             for reading in taken:
                 done.append(reading)
                 yield reading
             self._report_progress(done, engine.clock() - began)
 
-    def _rounds(self, engine: Engine) -> Iterator[list[DigestPair]]:
-        if not self._pieces:
+    def _run_rounds(self, engine: Engine) -> Iterator[list[DigestPair]]:
+        if not self._list_pieces:
             return
         tasks = Tasks(engine)
-        with tasks.over(sum(piece.stored_bytes for piece in self._pieces), "reconciler: verify"):
-            for pieces in rounds(self._pieces, tasks.budget):
+        with tasks.over(sum(piece.stored_bytes for piece in self._list_pieces), "reconciler: verify"):
+            for pieces in rounds(self._list_pieces, tasks.budget):
                 began = engine.clock()
                 readings, error = tasks.run(pieces, self._read, what="comparing records")
                 if error is not None:
@@ -87,12 +87,14 @@ class DeepReading:
                 yield readings
 
     def _report_progress(self, done: Sequence[DigestPair], seconds: float) -> None:
-        share = sum(reading.offsets.length for reading in done) / sum(piece.offsets.length for piece in self._pieces)
-        stored = sum(piece.stored_bytes for piece in self._pieces)
+        share = sum(reading.offsets.length for reading in done) / sum(
+            piece.offsets.length for piece in self._list_pieces
+        )
+        stored = sum(piece.stored_bytes for piece in self._list_pieces)
         self._progress(
             JobProgress(
                 records=sum(reading.left.records for reading in done),
-                records_total=sum(piece.records for piece in self._pieces),
+                records_total=sum(piece.records for piece in self._list_pieces),
                 bytes=int(stored * share),
                 bytes_total=stored,
                 seconds=seconds,
@@ -113,7 +115,7 @@ def read_pieces(
         yield DigestPair(number, offsets, ours, theirs)
 
 
-def _pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
+def _list_pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
     for stretch in pair.stretches:
         log = left if pair.left is not None and pair.left.start <= stretch.start < pair.left.stable else right
         yield from pieces_of(pair.partition, stretch, log.extents(pair.partition, stretch))

@@ -166,7 +166,7 @@ def _apply_approved(
     plan = approved.plan
     work = _open_again(invocation, select, plan.back_to)
     approved.check_place(work)
-    options = _with_approval(work, options)
+    options = _add_approval(work, options)
     if options.approved_digest is not None:
         check_file_digest(plan, options.approved_digest, str(options.file))
     options = replace(options, approved_digest=plan.digest)
@@ -185,7 +185,7 @@ def apply_wanted(
     """Plan and apply: at once with `yes`, otherwise after confirmation."""
     work = open_work(invocation, select)
     work.warn_about_local_state()
-    options = _with_approval(work, options)
+    options = _add_approval(work, options)
     applying = _ApplyRun(work, options, hooks, wanted)
     if options.approved_digest is not None:
         use = ApprovalUse(since_ms=options.approved_ms, pull_request=options.pull_request)
@@ -193,7 +193,7 @@ def apply_wanted(
     return applying.run(None) if options.yes else applying.ask_and_run()
 
 
-def _with_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
+def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
     """`--expect-digest` may name another plan: `StalePlanError`."""
     if options.approved_in is None:
         return options

@@ -180,10 +180,10 @@ def approved_request(
             message = f"the last plan in pull request {request.number} failed, so nothing was approved"
             raise BlockedError(message, hint=f"Read why: {comment.url or request.url}")
         approvals = forge.approvals(request)
-        counting = [approval for approval in approvals if _why_not(approval, request, comment) is None]
+        counting = [approval for approval in approvals if _explain_rejection(approval, request, comment) is None]
         if not counting:
             reasons = (
-                "; ".join(_rejected_approvals(approvals, request, comment))
+                "; ".join(_explain_rejections(approvals, request, comment))
                 or "there is no approval by a user who may write"
             )
             message = f"pull request {request.number} is not approved as it is now: {reasons}"
@@ -221,26 +221,26 @@ def _find_plan(forge: Forge, request: PullRequest, workspace: str, environment: 
     own = forge.own_comments(request.number, is_plan)
     if of_workspace := [own_comment for own_comment in own if wanted.is_of(own_comment.body)]:
         return of_workspace[-1]
-    plans = {_where(marker) for own_comment in own if (marker := marker_of(own_comment.body)) is not None}
+    plans = {_describe_marker(marker) for own_comment in own if (marker := marker_of(own_comment.body)) is not None}
     others = f"; it has plans of {first_few(sorted(plans))}" if plans else ""
     others += (
         "; the one that is there was written by another account, or is hidden" if any(map(wanted.is_of, texts)) else ""
     )
-    where = f"workspace {_where(wanted)}"
+    where = f"workspace {_describe_marker(wanted)}"
     message = f"pull request {request.number} has no plan of {where}{others}"
     raise BlockedError(message, hint="Comment it first: reconciler plan --format markdown | reconciler comment -")
 
 
-def _where(marker: Marker) -> str:
+def _describe_marker(marker: Marker) -> str:
     return f"{marker.workspace}{f' in {marker.environment}' if marker.environment else ''}"
 
 
-def _rejected_approvals(approvals: list[Approval], request: PullRequest, comment: Comment) -> Iterator[str]:
+def _explain_rejections(approvals: list[Approval], request: PullRequest, comment: Comment) -> Iterator[str]:
     for approval in approvals:
-        yield f"{approval.by} approved {_why_not(approval, request, comment)}"
+        yield f"{approval.by} approved {_explain_rejection(approval, request, comment)}"
 
 
-def _why_not(approval: Approval, request: PullRequest, comment: Comment) -> str | None:
+def _explain_rejection(approval: Approval, request: PullRequest, comment: Comment) -> str | None:
     """`None`: the approval counts."""
     if approval.by == request.author:
         return "what is their own"

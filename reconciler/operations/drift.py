@@ -298,7 +298,7 @@ _Field = tuple["Address", str]
 
 def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
     """Return the plan's findings as drift items, in its order."""
-    agreed = _agreed_fields(plan)
+    agreed = _find_agreed_fields(plan)
     moved = tuple(_drift_item(finding) for finding in plan.drift if (finding.address, finding.path) not in agreed)
     waiting = tuple(_agreed_item(finding) for finding in plan.drift if (finding.address, finding.path) in agreed)
     fields = frozenset((finding.address, finding.path) for finding in plan.drift)
@@ -313,7 +313,7 @@ def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
     )
 
 
-def _agreed_fields(plan: Plan) -> frozenset[_Field]:
+def _find_agreed_fields(plan: Plan) -> frozenset[_Field]:
     """The files declare these drifted fields too: only the state must follow."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
@@ -437,7 +437,7 @@ class DriftResult:
     @property
     def obstacles(self) -> tuple[PlanFinding, ...]:
         """Errors that prevented a comparison."""
-        return (*self._unknown, *_obstacles(self.planned.plan))
+        return (*self._unknown, *_find_obstacles(self.planned.plan))
 
     @property
     def errors(self) -> tuple[PlanFinding, ...]:
@@ -452,7 +452,7 @@ class DriftResult:
     @property
     def ways_on(self) -> tuple[str, ...]:
         """Next steps for failing items, as sentences with commands, the gravest first."""
-        return _ways_on(self.planned.plan, self.failing)
+        return _describe_next_steps(self.planned.plan, self.failing)
 
     @property
     def _unknown(self) -> tuple[PlanFinding, ...]:
@@ -496,16 +496,16 @@ def drift(
             invocation.cwd / known,
             _scope_of(planned.plan),
             findings,
-            (lambda _address: False) if unknown is not None or lost else _was_looked_at(planned.plan, select),
+            (lambda _address: False) if unknown is not None or lost else _build_compared_check(planned.plan, select),
         )
         findings = known_file.unknown
     fails = tuple(item for item in findings if item.kind in kinds and item.ignored is None)
     if unknown is not None:
         verdict: ReconcilerError | None = UserError(unknown.message, hint=unknown.hint)
-    elif lost and not _obstacles(planned.plan):
+    elif lost and not _find_obstacles(planned.plan):
         verdict = unreachable(decided.seen.lost)
     else:
-        verdict = _verdict(planned.plan, fails, lost)
+        verdict = _find_verdict(planned.plan, fails, lost)
     is_chosen = _selector(select)
     shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = ComparisonInput(work.loaded, decided, doubtful)
@@ -591,9 +591,9 @@ def _scope_of(plan: Plan) -> DriftScope:
     return DriftScope(plan.workspace, plan.environment, plan.base.lineage if plan.base else None)
 
 
-def _was_looked_at(plan: Plan, select: Select) -> Callable[[Address], bool]:
+def _build_compared_check(plan: Plan, select: Select) -> Callable[[Address], bool]:
     """A missing item is gone only if its address was compared."""
-    if _obstacles(plan) or select.labels or select.changed_since is not None:
+    if _find_obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
     return _selector(select)
 
@@ -606,7 +606,7 @@ def _selector(select: Select) -> Callable[[Address], bool]:
     return test
 
 
-def _obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
+def _find_obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
     """An error about resetting drift does not prevent a comparison."""
     moved = {finding.address for finding in plan.drift}
     return tuple(error for error in plan.errors if error.address not in moved)
@@ -615,23 +615,25 @@ def _obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
 _ACCEPTING: Final = "take it into the files: reconciler drift --accept ADDR"
 
 
-def _verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[PlanFinding]) -> ReconcilerError | None:
-    obstacles = (*lost, *_obstacles(plan))
+def _find_verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[PlanFinding]) -> ReconcilerError | None:
+    obstacles = (*lost, *_find_obstacles(plan))
     if obstacles:
         return errors_of(obstacles)
     counts = {kind: sum(item.kind == kind for item in fails) for kind in CLASSES}
     counted_kinds = [f"{count} {kind}" for kind, count in counts.items() if count]
     if not counted_kinds:
         return None
-    return DriftError(f"reality differs from the files: {', '.join(counted_kinds)}", hint=_ways_on(plan, fails)[0])
+    return DriftError(
+        f"reality differs from the files: {', '.join(counted_kinds)}", hint=_describe_next_steps(plan, fails)[0]
+    )
 
 
-def _ways_on(plan: Plan, fails: Sequence[DriftItem]) -> tuple[str, ...]:
+def _describe_next_steps(plan: Plan, fails: Sequence[DriftItem]) -> tuple[str, ...]:
     moved = [item for item in fails if item.kind in {"drift", "missing"}]
-    return (*([_way_back(plan, moved)] if moved else []), *_other_ways(fails))
+    return (*([_describe_reset(plan, moved)] if moved else []), *_describe_other_steps(fails))
 
 
-def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
+def _describe_reset(plan: Plan, moved: Sequence[DriftItem]) -> str:
     refused = {*(error.address for error in plan.errors), *(finding.address for finding in plan.drift if finding.stays)}
     back = [item for item in moved if item.path not in {"incarnation", OWNER, FOREIGN}]
     if any(item.address in refused for item in moved):
@@ -645,7 +647,7 @@ def _way_back(plan: Plan, moved: Sequence[DriftItem]) -> str:
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"
 
 
-def _other_ways(fails: Sequence[DriftItem]) -> Iterator[str]:
+def _describe_other_steps(fails: Sequence[DriftItem]) -> Iterator[str]:
     ways: dict[DriftClass, str] = {
         "in doubt": "Find out what happened, and continue: reconciler apply",
         "pending": "Revert to the files: reconciler apply",

@@ -416,7 +416,7 @@ class _PatchBuilder:
         if item.path == "incarnation":
             self._accept_recreated(item.address)
             return
-        origin = self._origin(item)
+        origin = self._find_origin(item)
         if origin is not None and not self._is_own(item):
             known = explain_origin(self.manifests.loaded, Address(origin)).get(f"spec.{item.path}")
             where = f"{origin} ({known})" if known else origin
@@ -456,7 +456,7 @@ class _PatchBuilder:
         place = place_of(item.address, item.path)
         return self.manifests.spot(item.address, place).value_at(place) is not None
 
-    def _origin(self, item: DriftItem) -> str | None:
+    def _find_origin(self, item: DriftItem) -> str | None:
         """Namespace or policy of a value; `None`: the topic's own or a manual override."""
         changes = (
             change

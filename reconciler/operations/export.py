@@ -57,7 +57,7 @@ def parse_cluster(
             hint = "Add --bootstrap-server, or set it in the manifest of the Cluster."
             raise UsageError("options for the connection are only for a cluster that no manifest declares", hint=hint)
         return None
-    fields = dict(_field(text, cwd, out) for text in security)
+    fields = dict(_parse_field(text, cwd, out) for text in security)
     separator = separator or FLAT_SEPARATOR
     connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator}
     if fields:
@@ -80,7 +80,7 @@ def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str
     return {_WORKSPACE: workspace_text(folder.resolve(), references=named), **below, SCHEMA: schema_text()}
 
 
-def _field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
+def _parse_field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"{name!r} is not field=value", hint="For example --security protocol=SASL_SSL")
@@ -132,12 +132,12 @@ def read_cluster(
     )
     gone = {left.place for left in left_out}
     complete = {address: seen for address, seen in inventory.items() if address not in gone}
-    made = factor_layout(_contents_of(cluster, provider, complete), policies=policies, at_least=at_least)
+    made = factor_layout(_read_contents(cluster, provider, complete), policies=policies, at_least=at_least)
     unsaid = (*made.unsaid, *_find_hidden(name, provider))
     return LiveCluster(FactoredLayout(made.resources, unsaid), complete, identity.cluster_id, left_out)
 
 
-def _contents_of(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
+def _read_contents(cluster: Cluster, provider: Provider, inventory: Inventory) -> ClusterContents:
     separator = cluster.spec.connection.separator()
     mirrors = [address for address in inventory if address.startswith("mirror/")]
     return ClusterContents(
@@ -222,7 +222,7 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
 def _export_archived(work: Work, cluster: str, options: ExportOptions) -> ExportResult:
     if work.invocation.principal is not None:
         raise UserError("only the super user may read what is in object storage", hint="Leave --principal out.")
-    stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _own_id(work, cluster))
+    stored = archives_of(work.providers[cluster]).cluster(options.cluster_id or _find_id(work, cluster))
     if stored is None:
         message = f"{cluster_address(cluster)}: its platform stores no whole cluster in object storage"
         raise UserError(message, hint="Export the live cluster: leave --from-object-storage out.")
@@ -248,7 +248,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
     )
 
 
-def _own_id(work: Work, cluster: str) -> str | None:
+def _find_id(work: Work, cluster: str) -> str | None:
     """The cluster may be lost: its id is declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:

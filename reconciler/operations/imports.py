@@ -177,11 +177,11 @@ def gather(
     for target in {target.name: target for target in targets}.values():
         contents = ClusterContents(
             cluster=target.name,
-            resources=[*flat[target.name].topics.values(), *_namespaces(target)],
-            capabilities=_capabilities(target),
+            resources=[*flat[target.name].topics.values(), *_list_namespaces(target)],
+            capabilities=_assume_capabilities(target),
             separator=target.separator,
             bindings=sorted(flat[target.name].bindings),
-            may_share=not _namespaces(target),  # declared namespaces stay unchanged
+            may_share=not _list_namespaces(target),  # declared namespaces stay unchanged
         )
         inherited = _InheritedConfigs(target, policies)
         made = factor_layout(contents, policies=taken, at_least=at_least)
@@ -217,14 +217,14 @@ def _add_resource(gathered: FactoredImport, address: Address, resource: Resource
         why = f"{address} is declared already, at {declared.source}"
         gathered.lost.append(NotImported(place, f"topic {name}", "", why, "Keep one of the two."))
     elif isinstance(resource, Namespace) and isinstance(declared.resource, Namespace):
-        declared_bindings = {*_bindings(declared.resource, target)}
+        declared_bindings = {*_list_bindings(declared.resource, target)}
         why = f"{address} is declared already, at {declared.source}, without this rule"
-        for binding in _bindings(resource, target):
+        for binding in _list_bindings(resource, target):
             if binding not in declared_bindings and (place := flat.bindings.get(binding)) is not None:
                 gathered.lost.append(NotImported(place, str(binding), "", why, "Add it there."))
 
 
-def _bindings(namespace: Namespace, target: Target) -> Iterator[AccessBinding]:
+def _list_bindings(namespace: Namespace, target: Target) -> Iterator[AccessBinding]:
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
     return bindings_of_namespace(prefix, namespace.spec.acls)
 
@@ -234,12 +234,12 @@ class _InheritedConfigs:
         self._target = target
         known = {policy.address: DeclaredResource(policy, "") for policy in policies.values()}
         self._inheritance = Inheritance({**known, **target.declared}, {})
-        self._capabilities = replace(_capabilities(target), inherits_configs=False)
+        self._assume_capabilities = replace(_assume_capabilities(target), inherits_configs=False)
 
     def find_inherited(self, topic: Topic, flat: Flat) -> Iterator[NotImported]:
         name = topic.full_name.replace(":", self._target.separator)
         own = flat.topics[name].spec.configs
-        for key, (value, origin) in sorted(self._inheritance.above(topic, self._capabilities).items()):
+        for key, (value, origin) in sorted(self._inheritance.above(topic, self._assume_capabilities).items()):
             if key not in own:
                 at = self._target.declared.get(Address(origin))
                 where = f"{origin}, at {at.source}" if at is not None else origin
@@ -247,12 +247,12 @@ class _InheritedConfigs:
                 yield NotImported(flat.places[name], f"topic {name}", key, why, _SET_IT)
 
 
-def _namespaces(target: Target) -> list[Namespace]:
+def _list_namespaces(target: Target) -> list[Namespace]:
     resources = (declared.resource for declared in target.declared.values())
     return [resource for resource in resources if isinstance(resource, Namespace)]
 
 
-def _capabilities(target: Target) -> Capabilities:
+def _assume_capabilities(target: Target) -> Capabilities:
     """Without contacting the cluster."""
     if target.has_namespaces:
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)

@@ -208,7 +208,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
     lost += [JobOutcome(_OBSERVE, name, seconds, error=error) for name, error in sorted(errors.items())]
     me = site.me(snapshot.lineage if snapshot else "")
     ours = {address for address in (*site.desired, *recorded) if kind_of(address) == "link"}
-    owners = {name: _foreign_owners(name, inventory, me, ours) for name, inventory in inventories.items()}
+    owners = {name: _find_foreign_owners(name, inventory, me, ours) for name, inventory in inventories.items()}
     return _Answers(inventories, tuple(lost), owners)
 
 
@@ -220,7 +220,9 @@ def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
         return None, [JobOutcome(_STATE, "", 0.0, error=error)]
 
 
-def _foreign_owners(cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]) -> LinkOwners:
+def _find_foreign_owners(
+    cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]
+) -> LinkOwners:
     """Links declared or recorded here are ours."""
     seen = inventory.get(cluster_address(cluster))
     owners = None if seen is None else seen.cluster.owners

@@ -187,7 +187,7 @@ class _LogComparer:
         site, engine = self.site, self.engine
         theirs = _source_address(site, mirror) if mirror is not None else topic_address(right or "")
         logs = provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
-        spans = _spans(site, (ours, theirs), logs, mirror)
+        spans = _find_spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(
                 engine, *logs, deep=self.how.deep, progress=lambda job_progress: self._tell(ours, job_progress)
@@ -231,7 +231,7 @@ def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> 
     return log
 
 
-def _spans(
+def _find_spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
 ) -> Mapping[int, Spans] | None:
     """`None`: the offsets are equal. A mirror on Kafka stores an offset map; two Kafka topics are compared whole."""
@@ -274,7 +274,7 @@ def renumbered(
         if bounds is None:
             return row
         if left_bounds is None:
-            return replace(row, left=None, right=_with_bounds(row.right, bounds), differences=("partition",))
+            return replace(row, left=None, right=_set_bounds(row.right, bounds), differences=("partition",))
         first = max(bounds.start, (begins or {}).get(row.partition, 0))
         is_gone = not span.right.length and left_bounds.start > 0 and first < bounds.stable
         lacks: list[Difference] = (
@@ -285,7 +285,7 @@ def renumbered(
         if not lacks and row.is_equal:
             return row
         # Show each side's full range, so that a lag is visible in the row.
-        sides = _with_bounds(row.left, left_bounds), _with_bounds(row.right, bounds)
+        sides = _set_bounds(row.left, left_bounds), _set_bounds(row.right, bounds)
         return replace(row, left=sides[0], right=sides[1], differences=(*row.differences, *lacks))
 
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
@@ -324,7 +324,7 @@ def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
     return {}
 
 
-def _with_bounds(side: Side | None, bounds: Bounds) -> Side | None:
+def _set_bounds(side: Side | None, bounds: Bounds) -> Side | None:
     return side and replace(side, start=bounds.start, end=bounds.stable)
 
 

@@ -43,21 +43,21 @@ def read_csv(stream: BinaryIO, source: str) -> Iterator[Rows]:
     Arrow infers types from the first 16 MiB; empty columns and cells that would lose digits stay text. An unquoted cell
     that is empty, NA, N/A, NULL or NaN is null.
     """
-    begun = _Begun(stream)
+    begun = _PeekedStream(stream)
     names: list[str] = []
     try:
-        reader = _csv_reader(begun, _texts_in(begun.first))
+        reader = _open_csv(begun, _find_text_columns(begun.first))
         names = reader.schema.names
         # The header is line 1, and a cell with a line break counts as one line. Close the reader after errors too:
         # Arrow's read-ahead thread must not outlive it.
         with reader:
-            for rows in _counted(reader, source):
+            for rows in _number_rows(reader, source):
                 yield replace(rows, before=rows.before + 1, unit="line")
     except pa.ArrowInvalid as error:
-        raise _bad_csv(source, names, error) from error
+        raise _csv_error(source, names, error) from error
 
 
-class _Begun:
+class _PeekedStream:
     """A stream whose first block is inspected and then read again."""
 
     closed = False
@@ -76,13 +76,13 @@ class _Begun:
         return block + self._stream.read() if size < 0 else block
 
 
-def _texts_in(first: bytes) -> dict[str, pa.DataType]:
+def _find_text_columns(first: bytes) -> dict[str, pa.DataType]:
     whole = first[: first.rfind(b"\n") + 1] if len(first) == _BLOCK else first
     try:
-        table = _csv_reader(BytesIO(whole or first), {}).read_all()
+        table = _open_csv(BytesIO(whole or first), {}).read_all()
         kinds = {field.name: _kind(field.type) for field in table.schema}
         numbers = {name: pa.string() for name, kind in kinds.items() if kind in _LIKE_A_NUMBER}
-        cells = _csv_reader(BytesIO(whole or first), numbers).read_all() if numbers else table
+        cells = _open_csv(BytesIO(whole or first), numbers).read_all() if numbers else table
     except pa.ArrowInvalid:
         return {}
     texts = [name for name, kind in kinds.items() if kind == "null"]
@@ -98,7 +98,7 @@ def _kind(of: pa.DataType) -> str:
     return next((kind for kind, is_one in kinds.items() if is_one(of)), "other")
 
 
-def _csv_reader(stream: BinaryIO | _Begun, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
+def _open_csv(stream: BinaryIO | _PeekedStream, types: dict[str, pa.DataType]) -> pyarrow.csv.CSVStreamingReader:
     convert = pyarrow.csv.ConvertOptions(
         column_types=types, null_values=_NULLS, strings_can_be_null=True, quoted_strings_can_be_null=False
     )
@@ -112,13 +112,13 @@ def read_parquet(stream: BinaryIO, source: str) -> Iterator[Rows]:
         hint = "Parquet is read from its end: give the file's name instead of a pipe."
         raise UserError(f"{source}: a Parquet file cannot be read from a pipe", hint=hint)
     try:
-        yield from _counted(pq.ParquetFile(stream).iter_batches(batch_size=_ROWS), source)
+        yield from _number_rows(pq.ParquetFile(stream).iter_batches(batch_size=_ROWS), source)
     except (pa.ArrowInvalid, OSError) as error:
         hint = "Name the format with --input-format, or write the file again."
         raise UserError(f"{source}: not a readable Parquet file: {_first_line(error)}", hint=hint) from error
 
 
-def _counted(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
+def _number_rows(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
     before = 0
     for batch in batches:
         names = batch.schema.names
@@ -131,7 +131,7 @@ def _counted(batches: Iterable[pa.RecordBatch], source: str) -> Iterator[Rows]:
         before += batch.num_rows
 
 
-def _bad_csv(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
+def _csv_error(source: str, names: Sequence[str], error: pa.ArrowInvalid) -> UserError:
     problem, where = _first_line(error), source
     if row := re.search(r"Row #(\d+): ", problem):
         # Arrow counts the header as row 1, as an editor does.
@@ -185,7 +185,7 @@ def format_of(name: str) -> InputFormat:
 
 def read_input(source: Input) -> Iterator[pa.RecordBatch]:
     """Yield an input's records as batches of `INPUT_SCHEMA`. Errors name line or row, field and remedy."""
-    for batch in _batches(source):
+    for batch in _read_batches(source):
         if source.partition is None:
             yield batch
         else:
@@ -194,15 +194,15 @@ def read_input(source: Input) -> Iterator[pa.RecordBatch]:
             )
 
 
-def _batches(source: Input) -> Iterator[pa.RecordBatch]:
+def _read_batches(source: Input) -> Iterator[pa.RecordBatch]:
     match source.form:
         case "jsonl":
-            yield from read_jsonl(_lines(source), source.fields, source.name)
+            yield from read_jsonl(_read_lines(source), source.fields, source.name)
         case "records":
             if source.fields != NO_FIELDS:
                 hint = "Leave out --key-field and --timestamp-field, or read the file as jsonl."
                 raise UserError(f"{source.name}: records bring their own keys and times", hint=hint)
-            yield from from_lines(_lines(source), source=source.name)
+            yield from from_lines(_read_lines(source), source=source.name)
         case "csv":
             for rows in read_csv(source.stream, source.name):
                 yield to_records(rows, source.fields)
@@ -213,7 +213,7 @@ def _batches(source: Input) -> Iterator[pa.RecordBatch]:
             assert_never(source.form)
 
 
-def _lines(source: Input) -> Iterator[bytes]:
+def _read_lines(source: Input) -> Iterator[bytes]:
     """Reject a file without line breaks instead of loading it."""
     number = 0
     while line := source.stream.readline(_LONGEST_LINE):
@@ -237,9 +237,9 @@ def write_output(batches: Iterable[pa.RecordBatch], stream: BinaryIO, *, form: O
     """Write batches of `RECORD_SCHEMA` as they arrive; return the number of records. Leaves the stream open."""
     match form:
         case "records":
-            return _write_text(batches, stream, _output_lines)
+            return _write_text(batches, stream, _render_lines)
         case "values":
-            return _write_text(batches, stream, _values)
+            return _write_text(batches, stream, _render_values)
         case "parquet":
             return _write_parquet(batches, stream)
         case _:
@@ -255,11 +255,11 @@ def _write_text(batches: Iterable[pa.RecordBatch], stream: BinaryIO, render: Cal
     return written
 
 
-def _output_lines(batch: pa.RecordBatch) -> bytes:
+def _render_lines(batch: pa.RecordBatch) -> bytes:
     return b"".join(to_lines(batch))
 
 
-def _values(batch: pa.RecordBatch) -> bytes:
+def _render_values(batch: pa.RecordBatch) -> bytes:
     values = pc.fill_null(batch.column("value"), b"")
     return b"".join(value + b"\n" for value in values.to_numpy(zero_copy_only=False).tolist())
 
@@ -267,13 +267,13 @@ def _values(batch: pa.RecordBatch) -> bytes:
 def _write_parquet(batches: Iterable[pa.RecordBatch], stream: BinaryIO) -> int:
     written = 0
     with pq.ParquetWriter(stream, RECORD_SCHEMA, compression="zstd") as writer:
-        for group in _groups(batches):
+        for group in _group_rows(batches):
             writer.write_table(group)
             written += group.num_rows
     return written
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _group_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -55,7 +55,7 @@ def partitions_by_key(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 
 def murmur2(keys: pa.Array) -> Words:
     """Return the unsigned hash of each key; undefined for absent keys."""
-    starts, lengths, content = _layout(keys)
+    starts, lengths, content = _lay_out(keys)
     # Longest last, so the keys with words left to mix are a slice.
     order = np.argsort(lengths, kind="stable")
     starts, lengths = starts[order], lengths[order]
@@ -97,7 +97,7 @@ def _mix_tail(mixed: Words, words: Words, at: npt.NDArray[np.int64], rest: npt.N
     mixed[with_rest] = (mixed[with_rest] ^ (words[at[with_rest]] & mask)) * _M
 
 
-def _layout(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def _lay_out(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     _, bounds, content = keys.buffers()
     offsets = np.zeros(1, np.int64)
     if len(keys):
@@ -117,7 +117,7 @@ def split_by_partition(
     Records come out as `RECORD_SCHEMA`, with offsets from 0 in each partition. Key or round robin chooses a missing
     partition; a missing time becomes `now_ms`.
     """
-    chosen, records = _chosen(batch, partitions, spread), batch
+    chosen, records = _choose_partitions(batch, partitions, spread), batch
     # A copy costs as much as hashing: skip it for records in order.
     if not np.all(chosen[:-1] <= chosen[1:]):
         order = np.argsort(chosen, kind="stable")
@@ -146,7 +146,9 @@ def check_partitions(named: pa.Array, partitions: int) -> None:
             raise UserError(f"partition {number}: the topic does not have it", hint=hint)
 
 
-def _chosen(batch: pa.RecordBatch, partitions: int, spread: Spread) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _choose_partitions(
+    batch: pa.RecordBatch, partitions: int, spread: Spread
+) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     named = batch.column("partition")
     check_partitions(named, partitions)
     if partitions == 1:
@@ -178,41 +180,41 @@ _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4")
 def digest_of(batch: pa.RecordBatch, *, base: int) -> Digest:
     """Return the digest of records; offsets count from `base`."""
     digest = Digest()
-    for piece in _pieces(batch):
-        digest += _digest(piece, base)
+    for piece in _split_rows(batch):
+        digest += _digest_piece(piece, base)
     return digest
 
 
 def hashes_of(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
     """Return each record's hash, 16 bytes a row, most significant first."""
-    frames = _frames(batch).to_numpy(zero_copy_only=False).tolist()
+    frames = _build_frames(batch).to_numpy(zero_copy_only=False).tolist()
     joined = b"".join(map(xxhash.xxh3_128_digest, frames))
     return np.frombuffer(joined, np.uint8).reshape(-1, 16)
 
 
-def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def _split_rows(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     if batch.num_rows == 0:
         return []
     if batch.num_rows == 1 or (batch.num_rows <= _ROWS and batch.nbytes <= _BYTES):
         return [batch]
     half = batch.num_rows // 2
-    return _pieces(batch.slice(0, half)) + _pieces(batch.slice(half))
+    return _split_rows(batch.slice(0, half)) + _split_rows(batch.slice(half))
 
 
-def _digest(piece: pa.RecordBatch, base: int) -> Digest:
+def _digest_piece(piece: pa.RecordBatch, base: int) -> Digest:
     limbs = hashes_of(piece).view(">u2").astype(np.uint64)
     offsets = piece.column("offset").to_numpy()
     first = int(offsets[0])
-    total = _join(limbs.sum(axis=0))
+    total = _join_limbs(limbs.sum(axis=0))
     steps = offsets - first
     if int(steps.max()) >> 32 or int(steps.min()) < 0:
-        weighted = sum(int(step) * _join(row) for step, row in zip(steps, limbs, strict=True)) % _MODULUS
+        weighted = sum(int(step) * _join_limbs(row) for step, row in zip(steps, limbs, strict=True)) % _MODULUS
     else:
-        weighted = _join(steps.astype(np.uint64) @ limbs)
+        weighted = _join_limbs(steps.astype(np.uint64) @ limbs)
     return Digest(piece.num_rows, total % _MODULUS, weighted % _MODULUS).shifted(first - base)
 
 
-def _join(limbs: npt.NDArray[np.uint64]) -> int:
+def _join_limbs(limbs: npt.NDArray[np.uint64]) -> int:
     """The most significant limb is first."""
     joined = 0
     for limb in limbs.tolist():
@@ -220,40 +222,40 @@ def _join(limbs: npt.NDArray[np.uint64]) -> int:
     return joined
 
 
-def _frames(batch: pa.RecordBatch) -> pa.Array:
+def _build_frames(batch: pa.RecordBatch) -> pa.Array:
     key, value, headers = batch.column("key"), batch.column("value"), batch.column("headers")
     fixed = np.empty(batch.num_rows, _FIXED)
     fixed["timestamp"] = batch.column("timestamp_ms").to_numpy()
-    fixed["key"], fixed["value"] = _lengths(key), _lengths(value)
-    parts = [_present(key), _present(value)]
+    fixed["key"], fixed["value"] = _measure(key), _measure(value)
+    parts = [_mark_present(key), _mark_present(value)]
     if len(headers.flatten()):
         fixed["headers"] = pc.list_value_length(headers).to_numpy()
-        parts.append(_header_frames(headers))
+        parts.append(_build_header_frames(headers))
     else:
         fixed["headers"] = 0
-    return pc.binary_join_element_wise(_binary(fixed), *parts, b"")
+    return pc.binary_join_element_wise(_to_binary(fixed), *parts, b"")
 
 
-def _header_frames(headers: pa.ListArray) -> pa.Array:
+def _build_header_frames(headers: pa.ListArray) -> pa.Array:
     counts = pc.list_value_length(headers).to_numpy()
     flat = headers.flatten()
     key, value = flat.field("key").cast(pa.binary()), flat.field("value")
     fixed = np.empty(len(flat), _LENGTHS)
-    fixed["key"], fixed["value"] = _lengths(key), _lengths(value)
-    frames = pc.binary_join_element_wise(_binary(fixed), _present(key), _present(value), b"")
+    fixed["key"], fixed["value"] = _measure(key), _measure(value)
+    frames = pc.binary_join_element_wise(_to_binary(fixed), _mark_present(key), _mark_present(value), b"")
     starts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(starts), frames), b"")
 
 
-def _lengths(column: pa.Array) -> npt.NDArray[np.int32]:
+def _measure(column: pa.Array) -> npt.NDArray[np.int32]:
     lengths: npt.NDArray[np.int32] = pc.fill_null(pc.binary_length(column), -1).to_numpy()
     return lengths
 
 
-def _present(column: pa.Array) -> pa.Array:
+def _mark_present(column: pa.Array) -> pa.Array:
     return pc.fill_null(column, b"") if column.null_count else column
 
 
-def _binary(fixed: npt.NDArray[np.void]) -> pa.Array:
+def _to_binary(fixed: npt.NDArray[np.void]) -> pa.Array:
     starts = np.arange(0, fixed.nbytes + 1, fixed.itemsize, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), len(fixed), [None, pa.py_buffer(starts), pa.py_buffer(fixed)])

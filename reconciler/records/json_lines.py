@@ -86,24 +86,24 @@ def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatc
     `offset`, `topic` and empty lines are ignored; an absent `partition` or `timestamp_ms` is null.
     """
     rows: list[tuple[object, ...]] = []
-    taken = 0
+    take = 0
     for number, line in enumerate(lines, start=1):
         if line.isspace():
             continue
         try:
-            rows.append(_row(_object(line.removeprefix(_BOM) if number == 1 else line)))
+            rows.append(_parse_row(_parse_object(line.removeprefix(_BOM) if number == 1 else line)))
         except _BadFieldError as error:
             field = f"{error.field}: " if error.field else ""
             raise UserError(f"{source}: line {number}: {field}{error.problem}", hint=error.hint) from None
-        taken += len(line)
-        if len(rows) >= BATCH_ROWS or taken >= BATCH_BYTES:
-            yield _batch(rows)
-            rows, taken = [], 0
+        take += len(line)
+        if len(rows) >= BATCH_ROWS or take >= BATCH_BYTES:
+            yield _build_batch(rows)
+            rows, take = [], 0
     if rows:
-        yield _batch(rows)
+        yield _build_batch(rows)
 
 
-def _batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+def _build_batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, INPUT_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=INPUT_SCHEMA)
@@ -117,7 +117,7 @@ class _BadFieldError(Exception):
         self.field, self.problem, self.hint = field, problem, hint
 
 
-def _object(line: bytes) -> dict[str, object]:
+def _parse_object(line: bytes) -> dict[str, object]:
     try:
         record = orjson.loads(line.rstrip(b"\r\n"))
     except orjson.JSONDecodeError as error:
@@ -132,35 +132,39 @@ def _object(line: bytes) -> dict[str, object]:
     return record
 
 
-def _row(record: dict[str, object]) -> tuple[object, ...]:
+def _parse_row(record: dict[str, object]) -> tuple[object, ...]:
     if "value" not in record:
         raise _BadFieldError("value", "missing", 'Write "value": null for a tombstone, "" for an empty value.')
-    _integer(record, "offset", _INT64)
+    _parse_integer(record, "offset", _INT64)
     kind = record.get("timestamp_type") or "create"
     if not isinstance(kind, str) or kind not in TIMESTAMP_TYPES:
-        raise _BadFieldError("timestamp_type", f"{_shown(kind)} is not a kind of timestamp", "Write create or append.")
+        raise _BadFieldError(
+            "timestamp_type", f"{_show_value(kind)} is not a kind of timestamp", "Write create or append."
+        )
     return (
-        _integer(record, "partition", _INT32),
-        _integer(record, "timestamp_ms", _TIMES),
+        _parse_integer(record, "partition", _INT32),
+        _parse_integer(record, "timestamp_ms", _TIMES),
         TIMESTAMP_TYPES[kind],
-        _content("key", record.get("key")),
-        _content("value", record["value"]),
-        [_header(index, header) for index, header in enumerate(_list(record))],
+        _parse_content("key", record.get("key")),
+        _parse_content("value", record["value"]),
+        [_parse_header(index, header) for index, header in enumerate(_parse_list(record))],
     )
 
 
-def _integer(record: dict[str, object], field: str, allowed: range) -> int | None:
+def _parse_integer(record: dict[str, object], field: str, allowed: range) -> int | None:
     value = record.get(field)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
         raise _BadFieldError(
-            field, f"{_shown(value)} is not a whole number from {allowed.start}", "Write a number, or leave it out."
+            field,
+            f"{_show_value(value)} is not a whole number from {allowed.start}",
+            "Write a number, or leave it out.",
         )
     return value
 
 
-def _content(field: str, value: object) -> bytes | None:
+def _parse_content(field: str, value: object) -> bytes | None:
     match value:
         case None:
             return None
@@ -174,28 +178,28 @@ def _content(field: str, value: object) -> bytes | None:
                 raise _BadFieldError(field, f"not base64: {error}".lower(), hint) from None
         case _:
             hint = 'Write text, null, or {"base64": "…"}; JSON inside a value is a string.'
-            raise _BadFieldError(field, f"{_shown(value)} is neither text nor bytes", hint)
+            raise _BadFieldError(field, f"{_show_value(value)} is neither text nor bytes", hint)
 
 
-def _list(record: dict[str, object]) -> list[object]:
+def _parse_list(record: dict[str, object]) -> list[object]:
     headers = record.get("headers")
     if headers is None:
         return []
     if not isinstance(headers, list):
-        raise _BadFieldError("headers", f"{_shown(headers)} is not a list", _HEADERS_HINT)
+        raise _BadFieldError("headers", f"{_show_value(headers)} is not a list", _HEADERS_HINT)
     return headers
 
 
-def _header(index: int, header: object) -> dict[str, object]:
+def _parse_header(index: int, header: object) -> dict[str, object]:
     match header:
         case [name, value] if name is not None:
-            key = _content(f"headers[{index}]", name) or b""
-            return {"key": text_of(key), "value": _content(f"headers[{index}]", value)}
+            key = _parse_content(f"headers[{index}]", name) or b""
+            return {"key": text_of(key), "value": _parse_content(f"headers[{index}]", value)}
         case _:
-            raise _BadFieldError(f"headers[{index}]", f"{_shown(header)} is not a name and a value", _HEADERS_HINT)
+            raise _BadFieldError(f"headers[{index}]", f"{_show_value(header)} is not a name and a value", _HEADERS_HINT)
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     text = orjson.dumps(value).decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -211,7 +215,7 @@ def json_values(batch: pa.RecordBatch) -> pa.Array:
     """Return each row as a JSON object, its fields in column order."""
     names = batch.schema.names
     dumps, options = orjson.dumps, _OPTIONS
-    rows: Iterable[tuple[Any, ...]] = zip(*map(_plain, batch.columns), strict=True)
+    rows: Iterable[tuple[Any, ...]] = zip(*map(_to_python, batch.columns), strict=True)
     objects = [dumps(dict(zip(names, row, strict=False)), _as_json, options) for row in rows]
     return pa.array(objects, pa.binary())
 
@@ -226,9 +230,9 @@ def json_texts(column: pa.Array) -> pa.Array:
     if _is_text(kind) or _is_bytes(kind):
         return column.cast(pa.binary())
     if pa.types.is_timestamp(kind):
-        return _iso(column).cast(pa.binary())
+        return _to_iso(column).cast(pa.binary())
     # Many programs write NaN for a missing number: its key is `null`.
-    cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _plain(column))
+    cells = (None if isinstance(cell, float) and not isfinite(cell) else cell for cell in _to_python(column))
     return pa.array([None if cell is None else key_bytes(cell) for cell in cells], pa.binary())
 
 
@@ -237,7 +241,7 @@ def key_bytes(cell: object) -> bytes:
     return cell.encode() if isinstance(cell, str) else orjson.dumps(cell, _as_json, _OPTIONS)
 
 
-def _plain(column: pa.Array) -> list[Any]:
+def _to_python(column: pa.Array) -> list[Any]:
     """Faster than `to_pylist`."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -251,27 +255,27 @@ def _plain(column: pa.Array) -> list[Any]:
                 cells[index] = None
         return cells
     if pa.types.is_timestamp(kind):
-        column = _iso(column)
+        column = _to_iso(column)
     if _is_text(column.type):
         try:
             return list(column.to_numpy(zero_copy_only=False).tolist())
         except pa.ArrowException:  # Parquet text may be invalid UTF-8
             return list(column.cast(pa.binary()).to_pylist())
     if pa.types.is_temporal(kind):
-        return list(_texts(column).to_pylist())
+        return list(_to_texts(column).to_pylist())
     return list(column.to_pylist(maps_as_pydicts="strict"))
 
 
-def _iso(column: pa.Array) -> pa.Array:
+def _to_iso(column: pa.Array) -> pa.Array:
     """Fractions of a second appear only if the column has any."""
     naive = column.cast(pa.timestamp(column.type.unit))
     whole = pc.floor_temporal(naive, unit="second") if column.type.unit != "s" else naive
     if column.type.unit != "s" and pc.all(pc.equal(whole, naive)).as_py() is not False:
         naive = whole.cast(pa.timestamp("s"))
-    return pc.binary_join_element_wise(pc.replace_substring(_texts(naive), " ", "T"), "Z", "")
+    return pc.binary_join_element_wise(pc.replace_substring(_to_texts(naive), " ", "T"), "Z", "")
 
 
-def _texts(times: pa.Array) -> pa.Array:
+def _to_texts(times: pa.Array) -> pa.Array:
     """Arrow returns a text about a time beyond its calendar, instead of an error."""
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
@@ -329,7 +333,7 @@ class Rows:
 def to_records(rows: Rows, fields: Fields) -> pa.RecordBatch:
     """Return rows as records of `INPUT_SCHEMA`, without partitions; errors name the row."""
     batch = rows.batch
-    times = _times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
+    times = _parse_times(rows, fields.timestamp) if fields.timestamp else pa.nulls(len(batch), pa.int64())
     try:
         keys = json_texts(_column(rows, fields.key, "--key-field")) if fields.key else pa.nulls(len(batch), pa.binary())
         values = json_values(batch)
@@ -368,7 +372,7 @@ def _column(rows: Rows, name: str, option: str) -> pa.Array:
     return rows.batch.column(name)
 
 
-def _times(rows: Rows, name: str) -> pa.Array:
+def _parse_times(rows: Rows, name: str) -> pa.Array:
     try:
         return to_milliseconds(_column(rows, name, "--timestamp-field"))
     except BadTimeError as error:
@@ -388,9 +392,9 @@ def read_jsonl(lines: Iterable[bytes], fields: Fields, source: str) -> Iterator[
         if not line.isspace():
             gathered.add(number, (line.removeprefix(_BOM) if number == 1 else line).strip())
             if gathered.is_full:
-                yield gathered.taken()
+                yield gathered.take()
     if gathered.values:
-        yield gathered.taken()
+        yield gathered.take()
 
 
 class _BatchBuilder:
@@ -437,7 +441,7 @@ class _BatchBuilder:
             raise no_such_field(field, list(row), where=where, option=option)
         return row[field]
 
-    def taken(self) -> pa.RecordBatch:
+    def take(self) -> pa.RecordBatch:
         keys, values = pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary())
         try:
             batch = input_batch(keys, to_milliseconds(self.times), values)

@@ -87,7 +87,7 @@ def append_pieces(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
 
     Adjacent pieces are joined.
     """
-    joined = _joined([*chunk.pieces[-1:], *pieces])
+    joined = _join_pieces([*chunk.pieces[-1:], *pieces])
     if joined == [*chunk.pieces[-1:]]:
         return []
     every = [*chunk.pieces[:-1], *joined]
@@ -95,7 +95,7 @@ def append_pieces(chunk: Chunk, pieces: Iterable[Piece]) -> list[Chunk]:
     return [Chunk(chunk.number + nth, tuple(every[at : at + CHUNK_PIECES])) for nth, at in enumerate(starts)]
 
 
-def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+def _join_pieces(pieces: Sequence[Piece]) -> list[Piece]:
     joined: list[Piece] = []
     for piece in pieces:
         last = joined[-1] if joined else None

@@ -127,14 +127,14 @@ class BadTimeError(ValueError):
 
 def to_milliseconds(column: pa.Array | Sequence[object]) -> pa.Array:
     """Return cells as int64 milliseconds since 1970; null stays null. Raises `BadTimeError`."""
-    times = _column(column) if isinstance(column, pa.Array) else _cells(column)
+    times = _convert_column(column) if isinstance(column, pa.Array) else _convert_cells(column)
     early = pc.index(pc.less(times, 0), pa.scalar(value=True)).as_py()
     if early >= 0:
         raise BadTimeError(early, times[early].as_py(), is_early=True)
     return times
 
 
-def _column(column: pa.Array) -> pa.Array:
+def _convert_column(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_date(kind):
         return column.cast(pa.date64()).cast(pa.int64())
@@ -146,21 +146,21 @@ def _column(column: pa.Array) -> pa.Array:
     if pa.types.is_integer(kind):
         with suppress(pa.ArrowInvalid):  # too large: checked one by one
             return column.cast(pa.int64())
-    return _cells(_python(row, cell) for row, cell in enumerate(column))
+    return _convert_cells(_to_python(row, cell) for row, cell in enumerate(column))
 
 
-def _python(row: int, cell: pa.Scalar[Any]) -> object:
+def _to_python(row: int, cell: pa.Scalar[Any]) -> object:
     try:
         return cell.as_py()
     except (ValueError, OverflowError, KeyError):  # not UTF-8; or in lists, a time beyond its calendar or without zone
         raise BadTimeError(row, cell.type) from None
 
 
-def _cells(cells: Iterable[object]) -> pa.Array:
-    return pa.array([_milliseconds(row, cell) for row, cell in enumerate(cells)], pa.int64())
+def _convert_cells(cells: Iterable[object]) -> pa.Array:
+    return pa.array([_parse_milliseconds(row, cell) for row, cell in enumerate(cells)], pa.int64())
 
 
-def _milliseconds(row: int, cell: object) -> int | None:
+def _parse_milliseconds(row: int, cell: object) -> int | None:
     match cell:
         case None:
             return None

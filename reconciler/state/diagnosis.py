@@ -67,7 +67,7 @@ class Remains:
     @property
     def epoch(self) -> int:
         """Highest epoch in the lockfile or any run; 0 if none."""
-        left = _epochs_in(self.stored.body) if self.stored is not None else [0]
+        left = _find_epochs(self.stored.body) if self.stored is not None else [0]
         return max(*left, self.run_epoch)
 
     @property
@@ -95,7 +95,7 @@ def read_remains(store: ObjectStore, at_once: ParallelMap = map) -> Remains:
     """
     stored = store.get(KEY)
     snapshots = history(store)
-    runs = tuple(at_once(lambda trace: replace(trace, epoch=_epoch_of(store, trace)), _traces(store)))
+    runs = tuple(at_once(lambda trace: replace(trace, epoch=_read_epoch(store, trace)), _list_traces(store)))
     again = store.get(KEY)
     if (stored and stored.version) != (again and again.version):
         raise RetryableError(
@@ -105,7 +105,7 @@ def read_remains(store: ObjectStore, at_once: ParallelMap = map) -> Remains:
     return Remains(stored, snapshots, tuple(sorted(runs, key=lambda trace: (-trace.epoch, trace.run))))
 
 
-def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
+def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
     sizes: dict[str, int] = {}
     pages: dict[str, int] = {}
     ended: set[str] = set()
@@ -123,23 +123,23 @@ def _traces(store: ObjectStore) -> tuple[RunTrace, ...]:
     return tuple(RunTrace(run, sizes.get(run), last, has_result=run in ended) for run, last in pages.items())
 
 
-def _epoch_of(store: ObjectStore, trace: RunTrace) -> int:
+def _read_epoch(store: ObjectStore, trace: RunTrace) -> int:
     """Read only the ends of a run's files, which may be large. A truncated last page leaves the page before it."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
-            if epoch := _epochs_in(head)[0]:
+            if epoch := _find_epochs(head)[0]:
                 return epoch
     size = trace.file_bytes or 0
     tail = store.get_range(run_key(trace.run), max(0, size - _LENGTH), _LENGTH) if size else b""
-    epoch = _epochs_in(tail)[-1]
+    epoch = _find_epochs(tail)[-1]
     if not epoch and size > _LENGTH:
         file = read_run(store, trace.run)
         epoch = 0 if file is None else file.epoch
     return epoch
 
 
-def _epochs_in(body: bytes) -> list[int]:
+def _find_epochs(body: bytes) -> list[int]:
     return [int(match[1]) for match in _EPOCH.finditer(body)] or [0]
 
 
@@ -164,11 +164,7 @@ class Symptoms:
 
 
 def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptoms:
-    """Return the problems of a state.
-
-    Raises:
-        UserError: It belongs to another workspace, or was written by a newer version.
-    """
+    """Return the problems of a state."""
     if remains.is_nothing:
         return Symptoms()
     if remains.stored is None:
@@ -180,13 +176,13 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
     except UserError as error:
         return Symptoms((error.message,))
     check_owner(Owner(lockfile.workspace, lockfile.environment), owner, store.url)
-    old = _proof_of_age(store, lockfile, remains)
+    old = _prove_age(store, lockfile, remains)
     if old is not None:
         return Symptoms((f"{store.url}/{KEY} is an old copy: {old}",), lockfile)
     return Symptoms(_find_broken_files(store, lockfile), lockfile, is_current=True)
 
 
-def _proof_of_age(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
+def _prove_age(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
     why = why_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
@@ -221,13 +217,13 @@ def lineage_to_keep(store: ObjectStore, remains: Remains, lockfile: Lockfile) ->
     rows = remains.snapshots
     if lockfile.state is None or lockfile.state.key not in {row.key for row in rows}:
         return lockfile.lineage
-    if _lineage_of(store, rows[0]) == lockfile.lineage:
+    if _read_lineage(store, rows[0]) == lockfile.lineage:
         return lockfile.lineage
-    lineages = {lineage for row in rows if (lineage := _lineage_of(store, row)) is not None}
+    lineages = {lineage for row in rows if (lineage := _read_lineage(store, row)) is not None}
     return lineages.pop() if len(lineages) == 1 else lockfile.lineage
 
 
-def _lineage_of(store: ObjectStore, row: SnapshotRow) -> str | None:
+def _read_lineage(store: ObjectStore, row: SnapshotRow) -> str | None:
     try:
         head = zlib.decompressobj(_GZIP).decompress(store.get_range(row.key, 0, _LENGTH), _LENGTH)
     except zlib.error:

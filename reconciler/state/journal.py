@@ -197,11 +197,7 @@ def journal_key(run: str, seq: int) -> str:
 
 
 def read_journal(store: ObjectStore, run: str) -> JournalContents:
-    """Read a run's journal: one LIST, and one GET per object.
-
-    Raises:
-        UserError: It has a gap, is damaged, or is of a newer version.
-    """
+    """Read a run's journal: one LIST, and one GET per object."""
     prefix = _prefix(run)
     matches = (_NAME.fullmatch(listed.key[len(prefix) :]) for listed in store.list(prefix))
     seqs = sorted(int(name[1]) for name in matches if name)
@@ -213,16 +209,12 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
                 "that run did; `reconciler state repair` shows what is known.",
             )
     pages = [_read_page(store, run, seq) for seq in seqs[:-1]]
-    last = _last_page(store, run, seqs[-1]) if seqs else None
+    last = _read_last_page(store, run, seqs[-1]) if seqs else None
     return JournalContents(run, (*pages, *([] if last is None else [last])))
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Close the journal of an abandoned run; a writer still alive finds its slot taken.
-
-    Raises:
-        UserError: The journal cannot be read.
-    """
+    """Close the journal of an abandoned run; a writer still alive finds its slot taken."""
     while not (written := read_journal(store, run)).is_closed:
         entries = (RunClosed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
@@ -363,7 +355,7 @@ def _is_filled(store: ObjectStore, key: str) -> bool:
     return stored is not None and not is_truncated_json(stored.body)
 
 
-def _last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
+def _read_last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
     """Return the page of the last slot; `None` if it is truncated."""
     stored = store.get(journal_key(run, seq))
     return None if stored is not None and is_truncated_json(stored.body) else _read_page(store, run, seq)
@@ -382,15 +374,15 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         page = Page.model_validate_json(stored.body)
     except orjson.JSONDecodeError as error:
-        raise _damaged(store, key, no_json(error, stored.body)) from error
+        raise _damaged_error(store, key, no_json(error, stored.body)) from error
     except ValidationError as error:
-        raise _damaged(store, key, refusal(error)) from error
+        raise _damaged_error(store, key, refusal(error)) from error
     if (page.run, page.seq) != (run, seq):
-        raise _damaged(store, key, f"it is entry {page.seq} of run {page.run}")
+        raise _damaged_error(store, key, f"it is entry {page.seq} of run {page.run}")
     return page
 
 
-def _damaged(store: ObjectStore, key: str, why: str) -> UserError:
+def _damaged_error(store: ObjectStore, key: str, why: str) -> UserError:
     return UserError(
         f"{store.url}/{key} cannot be read: {why}",
         hint="Nothing was changed. Restore it from a backup or the bucket's versions; `reconciler state repair` shows "
@@ -776,24 +768,24 @@ def why_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapshot
     """Return the proof that a lockfile is an old copy, or `None`; `rows` are newest first."""
     if rows and rows[0].serial >= lockfile.serial + 2:
         return f"{rows[0].key} was written"
-    proofs = (_proof_of_commit(store, lockfile, row) for row in rows if row.serial == lockfile.serial + 1)
+    proofs = (_prove_commit(store, lockfile, row) for row in rows if row.serial == lockfile.serial + 1)
     return next((why for why in proofs if why is not None), None)
 
 
-def _proof_of_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> str | None:
+def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> str | None:
     run = run_of(store, row)
     if run is None:
         return None
     end, file = read_end(store, run), read_run(store, run)
     if end is not None and end.serial >= row.serial:
         return f"run {run} ended with #{end.serial}"
-    epoch = file.epoch if file is not None else _last_epoch_of_open_run(store, lockfile)
+    epoch = file.epoch if file is not None else _find_last_epoch(store, lockfile)
     if epoch > lockfile.lease.epoch:
         return f"run {run} had the lease under epoch {epoch}, and it knows of {lockfile.lease.epoch}"
     return None
 
 
-def _last_epoch_of_open_run(store: ObjectStore, lockfile: Lockfile) -> int:
+def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
     """A run that only settled the open run has no file of its own."""
     if lockfile.open_run is None:
         return 0

@@ -493,7 +493,7 @@ class _Acquisition:
                 lease = await self._adopt(current)
             elif self._is_takeable(current.lockfile, sent):
                 await self.effects.call(partial(check_current, self.store, current.lockfile))
-                lease = await self._take(self._next(current.lockfile), expected=current)
+                lease = await self._take(self._next_lockfile(current.lockfile), expected=current)
             else:
                 lease = None
                 await self._wait(current.lockfile)
@@ -510,9 +510,9 @@ class _Acquisition:
     async def _create(self) -> Lease | None:
         """Create the first lockfile; never one that disappeared during the wait."""
         check_not_vanished(self.store, has_seen=self.has_seen)
-        return await self._take(await self._first(), expected=None)
+        return await self._take(await self._first_lockfile(), expected=None)
 
-    async def _first(self) -> Lockfile:
+    async def _first_lockfile(self) -> Lockfile:
         problems = await self.effects.call(self.store.probe)
         if problems:
             raise UserError(
@@ -526,15 +526,17 @@ class _Acquisition:
             environment=owner.environment,
             serial=0,
             state=None,
-            lease=self._entry(epoch=1),
+            lease=self._build_entry(epoch=1),
             open_run=None,
             nonce=nonce(),
         )
 
-    def _next(self, lockfile: Lockfile) -> Lockfile:
-        return lockfile.model_copy(update={"lease": self._entry(epoch=lockfile.lease.epoch + 1), "nonce": nonce()})
+    def _next_lockfile(self, lockfile: Lockfile) -> Lockfile:
+        return lockfile.model_copy(
+            update={"lease": self._build_entry(epoch=lockfile.lease.epoch + 1), "nonce": nonce()}
+        )
 
-    def _entry(self, *, epoch: int) -> LeaseEntry:
+    def _build_entry(self, *, epoch: int) -> LeaseEntry:
         return LeaseEntry(
             epoch=epoch,
             status="held",
@@ -557,11 +559,11 @@ class _Acquisition:
             note(_LOGGER, "race lost", epoch=ours.lease.epoch)
             return None
         except RetryableError as trouble:
-            await self._go_unanswered(ours, _SentWrite(sent, expected), trouble)
+            await self._watch_unanswered(ours, _SentWrite(sent, expected), trouble)
             return None
         return self._start_lease(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
 
-    async def _go_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
+    async def _watch_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
         """An unanswered write may be stored, land late, or never."""
         self.unanswered[ours.nonce] = sent
         note(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))

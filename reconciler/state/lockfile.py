@@ -53,7 +53,7 @@ class LeaseEntry(_Part):
     """Wall-clock time, informational."""
 
     @model_validator(mode="after")
-    def _held_by_someone(self) -> LeaseEntry:
+    def _check_holder(self) -> LeaseEntry:
         if self.status == "held" and not (self.run and self.holder):
             message = "a held lease names its run and holder"
             raise ValueError(message)
@@ -83,7 +83,7 @@ class Lockfile(_Part):
     """Of the files last applied, even if nothing had to be done."""
 
     @model_validator(mode="after")
-    def _serial_of_its_state(self) -> Lockfile:
+    def _check_serial(self) -> Lockfile:
         serial = 0 if self.state is None else int(self.state.key[len(STATE_PREFIX) :][:12])
         if serial != self.serial:
             message = f"serial is {self.serial}, but the state it names is {serial}"
@@ -129,16 +129,12 @@ class Read:
 
 
 def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | None:
-    """Return the lockfile; `None` if it was never written.
-
-    Raises:
-        UserError: It is damaged, of a newer version, another's, or lost while its state exists.
-    """
+    """Return the lockfile; `None` if it was never written."""
     stored = store.get(KEY)
     if stored is None and _has_remains(store):
         stored = store.get(KEY)  # a first apply may have created it since
         if stored is None:
-            raise _lost(store)
+            raise _lost_error(store)
     if stored is None:
         return None
     lockfile = parse_lockfile(stored, store.url)
@@ -150,7 +146,7 @@ def read_lockfile(store: ObjectStore, *, owner: Owner | None = None) -> Read | N
 def check_not_vanished(store: ObjectStore, *, has_seen: bool) -> None:
     """Raise `UserError` if a lockfile seen before is gone: a restarted epoch fences no one."""
     if has_seen:
-        raise _lost(store, "it was there a moment ago")
+        raise _lost_error(store, "it was there a moment ago")
 
 
 def parse_lockfile(stored: StoredObject, url: str) -> Read:
@@ -158,7 +154,7 @@ def parse_lockfile(stored: StoredObject, url: str) -> Read:
     try:
         body = orjson.loads(stored.body)
     except orjson.JSONDecodeError as error:
-        raise _damaged(url, no_json(error, stored.body)) from error
+        raise _damaged_error(url, no_json(error, stored.body)) from error
     format_name = body.get("format") if isinstance(body, dict) else None
     if isinstance(format_name, str) and format_name != FORMAT and format_name.startswith("reconciler.lockfile/"):
         message = f"{url}/{KEY} was written by a newer version of reconciler ({format_name})"
@@ -166,7 +162,7 @@ def parse_lockfile(stored: StoredObject, url: str) -> Read:
     try:
         return Read(Lockfile.model_validate(body), stored.version)
     except ValidationError as error:
-        raise _damaged(url, refusal(error)) from error
+        raise _damaged_error(url, refusal(error)) from error
 
 
 def _has_remains(store: ObjectStore) -> bool:
@@ -180,7 +176,7 @@ def check_owner(actual: Owner, owner: Owner, url: str) -> None:
         raise UserError(message, hint="Name another `spec.state` in reconciler.yaml, or give the right `-e`.")
 
 
-def _lost(store: ObjectStore, why: str = "") -> UserError:
+def _lost_error(store: ObjectStore, why: str = "") -> UserError:
     beside = why or f"{STATE_PREFIX} or {RUNS_PREFIX} next to it is not"
     return UserError(
         f"{store.url}: {KEY} is missing, but {beside}: the state is lost, not new",
@@ -189,7 +185,7 @@ def _lost(store: ObjectStore, why: str = "") -> UserError:
     )
 
 
-def _damaged(url: str, why: str) -> UserError:
+def _damaged_error(url: str, why: str) -> UserError:
     return UserError(
         f"{url}/{KEY} cannot be read: {why}",
         hint="Nothing was changed. Restore it from a backup or the bucket's versions, or rebuild it from the files "

@@ -110,11 +110,7 @@ def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastS
 def newest_base(
     store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str
 ) -> RepairBase:
-    """Return the newest readable state; the empty one if none was written.
-
-    Raises:
-        UserError: None is readable, one is of a newer version, or two claim to be the newest.
-    """
+    """Return the newest readable state; the empty one if none was written."""
     damaged = list(_find_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
         good: list[Snapshot] = []
@@ -135,11 +131,7 @@ def newest_base(
 
 
 def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSerial, *, lineage: str) -> RepairBase:
-    """Return the state that the user chose, by serial or key.
-
-    Raises:
-        UserError: It does not exist, is ambiguous, or is unreadable.
-    """
+    """Return the state that the user chose, by serial or key."""
     if chosen == "0":
         return _check_newer(store, remains, Snapshot(lineage, 0), far)
     rows = [row for row in remains.snapshots if chosen in (str(row.serial), row.key)]
@@ -227,10 +219,10 @@ def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[Forgo
         if file is not None and file.base_serial < serial:
             break
         forgotten += [ForgottenRun.of(file)] if file is not None else []
-    return (*reversed(forgotten), *_runs_with_result_only(store, remains.runs, serial))
+    return (*reversed(forgotten), *_find_runs_with_result_only(store, remains.runs, serial))
 
 
-def _runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
+def _find_runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
     for trace in runs:
         end = read_end(store, trace.run) if trace.has_result and trace.file_bytes is None else None
         if end is not None and end.serial > serial:
@@ -498,7 +490,7 @@ class _RepairPlanner:
                 raise
             except UserError as error:
                 if self._choice.snapshot is None:
-                    raise self._ask(self._last, base, error) from error
+                    raise self._decision_error(self._last, base, error) from error
                 given_up = self._last  # the choice of a snapshot implies giving the run up
         is_over = opened is None or opened.written.is_closed
         rebuilt = opened if is_over and opened is not None and _adds_to_base(opened, base) else None
@@ -521,7 +513,7 @@ class _RepairPlanner:
             lockfile=lockfile,
             body=body,
             rebuilt_from=rebuilt.file.run if rebuilt is not None else None,
-            forgotten=self._forgotten(base.snapshot, given_up, opened),
+            forgotten=self._find_forgotten(base.snapshot, given_up, opened),
             given_up=given_up.run if given_up is not None else None,
             stored=self._remains.stored,
         )
@@ -536,9 +528,9 @@ class _RepairPlanner:
             raise UserError(message, hint="Only that one can be abandoned: those before it are closed.")
         begun = last.begun if last is not None else 0
         if (last is None or named is not None) and base.damaged and not is_told:
-            raise self._ask_for_snapshot(base)
+            raise self._missing_snapshot_error(base)
         if begun > base.snapshot.serial and not is_told:
-            raise self._ask_for_snapshot(base)
+            raise self._missing_snapshot_error(base)
         return last if named is not None or begun > base.snapshot.serial else None
 
     def _find_run_to_resume(self, last: LastRun, base: RepairBase) -> UnfinishedRun | None:
@@ -563,7 +555,7 @@ class _RepairPlanner:
             and self._choice.snapshot is None
             and not self._wrote_newest(last, unfinished, base)
         ):
-            raise self._ask_for_snapshot(base)
+            raise self._missing_snapshot_error(base)
         return unfinished
 
     def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: RepairBase) -> bool:
@@ -575,9 +567,9 @@ class _RepairPlanner:
         is_next = self._last_serial.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
         return is_next and closed.folded().record != base.snapshot.record
 
-    def _ask(self, last: LastRun, base: RepairBase, error: UserError) -> UserError:
+    def _decision_error(self, last: LastRun, base: RepairBase, error: UserError) -> UserError:
         if base.damaged:
-            return self._ask_for_snapshot(base)
+            return self._missing_snapshot_error(base)
         return UserError(
             error.message,
             hint=f"{RESTORE}. To continue without it, and adopt what it created if the files declare it: "
@@ -593,7 +585,7 @@ class _RepairPlanner:
             return encode_after(replace(base, serial=top), base.run, base.record)
         return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
 
-    def _forgotten(
+    def _find_forgotten(
         self, base: Snapshot, given_up: LastRun | None, opened: UnfinishedRun | None
     ) -> tuple[ForgottenRun, ...]:
         own = (ForgottenRun.of(given_up.file),) if given_up is not None and given_up.file is not None else ()
@@ -603,7 +595,7 @@ class _RepairPlanner:
         later = runs_after(self._store, self._remains, base.serial)
         return tuple(run for run in later if run.run != resumed_run) or own
 
-    def _ask_for_snapshot(self, base: RepairBase) -> UserError:
+    def _missing_snapshot_error(self, base: RepairBase) -> UserError:
         why = (
             base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._last_serial.serial} any more"
         )

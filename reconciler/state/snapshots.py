@@ -62,11 +62,7 @@ class SnapshotRow:
 
 
 def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
-    """Return the current state without a lock; `None` if nothing was ever applied.
-
-    Raises:
-        UserError: The state is another's, lost, damaged, or of a newer version.
-    """
+    """Return the current state without a lock; `None` if nothing was ever applied."""
     lockfile = read_lockfile(store, owner=owner)
     return None if lockfile is None else snapshot_of(store, lockfile.lockfile)
 
@@ -89,11 +85,7 @@ def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
 
 
 def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
-    """Return the state committed as `serial`; `current` saves a read.
-
-    Raises:
-        UserError: It does not exist, or is damaged.
-    """
+    """Return the state committed as `serial`; `current` saves a read."""
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
         return current
@@ -103,17 +95,13 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
         message = f"{store.url} has no state #{serial}"
         raise UserError(message, hint="List what there is with: reconciler state history")
     if len(keys) > 1:
-        later = [_previous_of(store, row) for row in rows if row.serial == serial + 1]
+        later = [_read_previous(store, row) for row in rows if row.serial == serial + 1]
         keys = [key for key in keys if key in later] or keys
     return read_row(store, SnapshotRow(serial, keys[0], 0), lineage=current.lineage)
 
 
 def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
-    """Return the snapshot of a history line.
-
-    Raises:
-        UserError: It is missing or misnamed, of another lineage or a newer version.
-    """
+    """Return the snapshot of a history line."""
     snapshot = _read(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
@@ -188,7 +176,7 @@ def encode_after(
     head = {"format": FORMAT, "lineage": before.lineage, "serial": serial, "previous": before.key or None, "run": run}
     if settles is not None:
         head["settles"] = settles
-    resources = [_entry(address, record[address]) for address in sorted(record, key=rank)]
+    resources = [_encode_entry(address, record[address]) for address in sorted(record, key=rank)]
     plain = orjson.dumps({**head, "resources": resources}, option=orjson.OPT_SORT_KEYS)
     body = gzip.compress(plain, _LEVEL, mtime=0)
     digest = sha256(body).hexdigest()
@@ -196,7 +184,7 @@ def encode_after(
     return pointer, body
 
 
-def _entry(address: Address, recorded: Recorded) -> dict[str, object]:
+def _encode_entry(address: Address, recorded: Recorded) -> dict[str, object]:
     return {
         "address": address,
         "resource": recorded.resource.to_json(),
@@ -226,7 +214,7 @@ def _read(store: ObjectStore, key: str) -> Snapshot:
     return _decode(body, f"{store.url}/{key}", key, digest)
 
 
-def _previous_of(store: ObjectStore, row: SnapshotRow) -> str | None:
+def _read_previous(store: ObjectStore, row: SnapshotRow) -> str | None:
     try:
         return _read(store, row.key).previous
     except UserError:
@@ -240,7 +228,7 @@ def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
         if name == "reconciler.state" and version.isdecimal() and int(version) > 1:
             message = f"{where} was written by a newer version of reconciler (reconciler.state/{version})"
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
-        record = dict(_entries(parsed["resources"]))
+        record = dict(_decode_entries(parsed["resources"]))
         lineage, serial, previous = parsed["lineage"], parsed["serial"], parsed["previous"]
         return Snapshot(lineage, serial, digest, record, parsed["run"], key, previous, len(body))
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -251,13 +239,13 @@ def _decode(body: bytes, where: str, key: str, digest: str) -> Snapshot:
         ) from error
 
 
-def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorded]]:
+def _decode_entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorded]]:
     specs: dict[tuple[str, bytes], object] = {}
     for entry in resources:
         yield (
             Address(entry["address"]),
             Recorded(
-                _resource(entry["resource"], specs),
+                _decode_resource(entry["resource"], specs),
                 entry["incarnation"],
                 entry["physical_name"],
                 cast("Ownership", entry["ownership"]),
@@ -268,7 +256,7 @@ def _entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, Recorde
         )
 
 
-def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
+def _decode_resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
     """Topics share few specs, so each spec is parsed once."""
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
@@ -280,11 +268,7 @@ def _resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Re
 
 
 def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> Mapping[Address, str | None]:
-    """Return the incarnations of recorded resources of a kind, without parsing them.
-
-    Raises:
-        UserError: The state is another's, lost, damaged, or of a newer version.
-    """
+    """Return the incarnations of recorded resources of a kind, without parsing them."""
     lockfile = read_lockfile(store, owner=owner)
     if lockfile is None or lockfile.lockfile.state is None:
         return {}

@@ -83,13 +83,13 @@ class GroupDeletion:
 def list_groups(reach: SiteOptions, cluster: str) -> GroupNames:
     """Return the names of a cluster's groups."""
     name = parse_cluster_name(cluster)
-    return GroupNames(name, tuple(_groups(reach, name).names()))
+    return GroupNames(name, tuple(_open_groups(reach, name).names()))
 
 
 def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGroup:
     """Return the committed offsets and lag of a group."""
     name = parse_cluster_name(cluster)
-    return DescribedGroup(name, _groups(reach, name).describe(group))
+    return DescribedGroup(name, _open_groups(reach, name).describe(group))
 
 
 def reset_group(
@@ -100,8 +100,8 @@ def reset_group(
     Raises:
         BlockedError: The group reads the topics.
     """
-    reset, name, topic = reset_to(to), parse_cluster_name(change.cluster), _topic(change)
-    groups = _groups(reach, name, is_writing=True)
+    reset, name, topic = reset_to(to), parse_cluster_name(change.cluster), _parse_topic(change)
+    groups = _open_groups(reach, name, is_writing=True)
     change = replace(change, group=groups.called(change.group))
     moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
     done = GroupReset(name, change.group, moves, reset.offsets if isinstance(reset, ByShift) else 0)
@@ -118,8 +118,8 @@ def reset_group(
 
 def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
     """Delete a group, or its offsets of one topic. Raises `BlockedError` if the group is reading."""
-    name, topic = parse_cluster_name(change.cluster), _topic(change)
-    groups = _groups(reach, name, is_writing=True)
+    name, topic = parse_cluster_name(change.cluster), _parse_topic(change)
+    groups = _open_groups(reach, name, is_writing=True)
     consumer_group = groups.describe(change.group)
     deletion = GroupDeletion(name, consumer_group, topic)
     if consumer_group.is_reading and consumer_group.last_commit_ms is None:
@@ -163,7 +163,7 @@ def parse_cluster_name(text: str) -> str:
     return text.removeprefix("cluster/")
 
 
-def _groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> Groups:
+def _open_groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> Groups:
     site = reach.site()
     if is_writing:
         reach.check_writable(site, cluster)
@@ -172,7 +172,7 @@ def _groups(reach: SiteOptions, cluster: str, *, is_writing: bool = False) -> Gr
     return groups_of(site.providers[cluster])
 
 
-def _topic(change: GroupChange) -> str | None:
+def _parse_topic(change: GroupChange) -> str | None:
     if change.topic is None or "/" not in change.topic:
         return change.topic
     address = Address(change.topic)

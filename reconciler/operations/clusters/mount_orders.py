@@ -151,13 +151,13 @@ class _Choice:
         orders: dict[Address, MountOrder] = {}
         for cluster in sorted({cluster_of(address) or "" for address in chosen}):
             candidates = {address: candidate for address, candidate in chosen.items() if cluster_of(address) == cluster}
-            orders |= self._orders_on(cluster, candidates)
+            orders |= self._build_orders(cluster, candidates)
         return orders
 
     def explain(self, order: MountOrder | None, error: ReconcilerError) -> ReconcilerError:
         if order is None or not isinstance(error, OwnershipLostError):
             return error
-        begun = self._mount_of(order.source.location, [cluster_of(order.topic) or ""])
+        begun = self._find_mount(order.source.location, [cluster_of(order.topic) or ""])
         hint = error.hint
         if begun is not None and "cancel" in begun.legal:
             hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
@@ -217,9 +217,9 @@ class _Choice:
 
     def _list_candidates(self, cluster: str) -> list[_Candidate]:
         if self.request.phase == "finish":
-            return list(self._unfinished(cluster))
+            return list(self._find_unfinished(cluster))
         if self.request.verb == "unmount":
-            return list(self._attached_topics(cluster))
+            return list(self._list_attached(cluster))
         return [
             _Candidate(
                 address=address_of("topic", cluster, register.full_name), location=register.location, register=register
@@ -227,7 +227,7 @@ class _Choice:
             for register in archives_of(self.site.providers[cluster]).mountable()
         ]
 
-    def _unfinished(self, cluster: str) -> Iterator[_Candidate]:
+    def _find_unfinished(self, cluster: str) -> Iterator[_Candidate]:
         for migration in migrations_of(self.site.providers[cluster]).under_way(is_measured=False):
             if migration.direction != self.request.direction or not is_under_way(migration.state):
                 continue
@@ -236,7 +236,7 @@ class _Choice:
                 if topic.mounting is None:
                     yield _Candidate(address=address, location=topic.location, members=members)
 
-    def _attached_topics(self, cluster: str) -> Iterator[_Candidate]:
+    def _list_attached(self, cluster: str) -> Iterator[_Candidate]:
         provider = self.site.providers[cluster]
         patterns = [text for text in self.request.texts if _ANY in text or cluster_of(Address(text)) == cluster]
         by_jobs = migrations_of(provider).by_jobs
@@ -263,7 +263,7 @@ class _Choice:
                 del whole[address]
         return whole
 
-    def _orders_on(self, cluster: str, chosen: Mapping[Address, _Candidate]) -> dict[Address, MountOrder]:
+    def _build_orders(self, cluster: str, chosen: Mapping[Address, _Candidate]) -> dict[Address, MountOrder]:
         provider, request = self.site.providers[cluster], self.request
         sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
         if request.phase != "finish":
@@ -305,7 +305,7 @@ class _Choice:
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner
         names = [cluster] if is_here else sorted(self.site.clusters)  # other clusters may be down, and slow to time out
-        begun = self._mount_of(register.location, names) if register.state == "claimed" else None
+        begun = self._find_mount(register.location, names) if register.state == "claimed" else None
         owner = cluster_ids(self.site, names).get(register.owner or "") if begun is None else begun.cluster
         if begun is not None:
             one = f"{begun.migration.id} --cluster {begun.cluster}"
@@ -324,7 +324,7 @@ class _Choice:
         message = _OWNED[register.state].format(owner or register.owner, register.name)
         return UserError(f"{address}: {message}", hint=hint)
 
-    def _mount_of(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
+    def _find_mount(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
         answers, _ = query_clusters(
             names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False)

@@ -163,12 +163,12 @@ def ask_migration(
     reach.check_writable(site, chosen.cluster)
     require_confirmation(confirm(chosen))
 
-    def go_on() -> None:
+    def check_stop() -> None:
         if stop.is_requested:
             raise InterruptedRunError("Interrupted", hint="Nothing was started")
 
     with stop.ends(lambda: None):
-        after = migrations_of(site.providers[chosen.cluster]).ask(migration, verb, may_go_on=go_on)
+        after = migrations_of(site.providers[chosen.cluster]).ask(migration, verb, may_go_on=check_stop)
     return replace(chosen, migration=after)
 
 

@@ -88,7 +88,7 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
     if not sizes:
         return shown
     measures = measure(site.providers, {topic.address: () for topic in shown})
-    return [_with_size(topic, measures.get(topic.address)) for topic in shown]
+    return [_add_size(topic, measures.get(topic.address)) for topic in shown]
 
 
 def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
@@ -103,7 +103,7 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     return TopicDescription(
         address=found_address,
         incarnation=observed[found_address].incarnation,
-        groups=_groups(provider, full_name_of(topic)),
+        groups=_read_groups(provider, full_name_of(topic)),
         partitions=tuple(
             PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(standing.bounds.items())
         ),
@@ -112,19 +112,21 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
         configs=configs_on(provider, found_address, observed),
         acls=effective_acls(found_address, observed),
         storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
-        migration=_migration(provider, full_name_of(topic)) if observed[found_address].state == MIGRATING else None,
-        following=_following(observed[found_address]),
+        migration=_find_migration(provider, full_name_of(topic))
+        if observed[found_address].state == MIGRATING
+        else None,
+        following=_find_source(observed[found_address]),
     )
 
 
-def _following(seen: Observed) -> FollowedSource | None:
+def _find_source(seen: Observed) -> FollowedSource | None:
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic):
         return None
     return FollowedSource(seen.state or "", mirror.link, f"{mirror.source_cluster}/{mirror.source}")
 
 
-def _migration(provider: Provider, full_name: str) -> Migration | None:
+def _find_migration(provider: Provider, full_name: str) -> Migration | None:
     """`None`: none, or it has just ended. Other topics of the migration are left out."""
     for migration in migrations_of(provider).under_way(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
@@ -133,7 +135,7 @@ def _migration(provider: Provider, full_name: str) -> Migration | None:
     return None
 
 
-def _groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
+def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
     """`None`: there are too many, or one is unreadable."""
     try:
         groups = groups_of(provider).of_topic(full_name)
@@ -169,7 +171,7 @@ def _may_be_on(cluster: str, pattern: str) -> bool:
     return "*" in before or "*" in named or not has_rest or named == cluster
 
 
-def _with_size(topic: TopicShown, size: Measure | None) -> TopicShown:
+def _add_size(topic: TopicShown, size: Measure | None) -> TopicShown:
     return topic if size is None else topic._replace(records=size.records, bytes=size.bytes)
 
 
@@ -205,7 +207,7 @@ class Storages:
 
 def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
     """Return the storage of one topic."""
-    return next(iter(_named_storages(reach, reach.site(), [address])))
+    return next(iter(_read_named_storages(reach, reach.site(), [address])))
 
 
 def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
@@ -213,7 +215,7 @@ def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
     site = reach.site()
     storages = {
         storage.address: storage
-        for storage in _named_storages(reach, site, [text for text in patterns if "*" not in text])
+        for storage in _read_named_storages(reach, site, [text for text in patterns if "*" not in text])
     }
     wild = [text for text in patterns if "*" in text]
     unmeasured = 0
@@ -221,11 +223,11 @@ def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
         shown = [topic for topic in _find_matching(reach, site, wild) if topic.address not in storages]
         chosen = _limit_partitions(shown)
         unmeasured = len(shown) - len(chosen)
-        storages |= {storage.address: storage for storage in _storages_of(site, chosen)}
+        storages |= {storage.address: storage for storage in _read_storages(site, chosen)}
     return Storages(tuple(storages[address] for address in sorted(storages)), unmeasured)
 
 
-def _named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
+def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
     storages: list[TopicStorage] = []
     answering: set[str] = set()
     for address in dict.fromkeys(map(topic_address, addresses)):
@@ -261,7 +263,7 @@ def _limit_partitions(shown: Iterable[TopicShown]) -> list[Address]:
     return chosen
 
 
-def _storages_of(site: Site, addresses: Iterable[Address]) -> list[TopicStorage]:
+def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorage]:
     by_cluster: dict[str, list[Address]] = {}
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)

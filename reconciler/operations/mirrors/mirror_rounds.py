@@ -141,7 +141,7 @@ def by_distance(mirrors: Sequence[MirrorSeen]) -> Iterator[tuple[MirrorSeen, ...
     """Yield groups of mirrors: first those whose source is no mirror of `mirrors`, then their mirrors, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
-    depths = _depths(follows)
+    depths = _find_depths(follows)
 
     def distance(mirror: MirrorSeen) -> int:
         return depths[mirror.cluster, mirror.name]
@@ -153,7 +153,7 @@ def by_distance(mirrors: Sequence[MirrorSeen]) -> Iterator[tuple[MirrorSeen, ...
 def sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
     """Return cluster names, sources before destinations."""
     follows = {name: list(_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
-    depths = _depths(follows)
+    depths = _find_depths(follows)
     return sorted(follows, key=lambda name: (depths[name], name))
 
 
@@ -161,7 +161,7 @@ def _source_clusters(inventory: Inventory) -> Iterable[str]:
     return sorted({item.resource.spec.source for item in inventory.values() if isinstance(item.resource, MirrorLink)})
 
 
-def _depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
+def _find_depths(follows: Mapping[_Node, Sequence[_Node]]) -> dict[_Node, int]:
     """Return the longest path to each node; nodes outside `follows` do not count."""
     depths: dict[_Node, int] = {}
     for start in follows:
@@ -363,7 +363,7 @@ class Rounds:
         results: dict[tuple[str, str], tuple[MirrorView, MirrorOutcome]] = {}
         for mirrors in by_distance(mirrors_to_copy):
             self._list_marks({name for view in mirrors for name in (view.cluster, view.source_cluster)}, marks, lost)
-            views = [self._sight(mirror, marks, lost) for mirror in mirrors]
+            views = [self._view_mirror(mirror, marks, lost) for mirror in mirrors]
             due_views = [view for view in views if view.is_due]
             began_ms = self.now_ms()
             outcomes = dict(zip(map(_key, due_views), self._copy(due_views, started), strict=True))
@@ -449,7 +449,7 @@ class Rounds:
             else:
                 marks[name] = answer
 
-    def _sight(
+    def _view_mirror(
         self, mirror: MirrorSeen, marks: Mapping[str, Mapping[str, TopicMark]], lost: Mapping[str, ReconcilerError]
     ) -> MirrorView:
         own = marks.get(mirror.cluster, {}).get(mirror.name)

@@ -214,7 +214,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     """Return mirrors with their partitions."""
     site = reach.site(is_reader=True)
     lags = Lags(site)
-    seen_mirrors = [_find(reach, site, named) for named in mirrors_named(addresses)]
+    seen_mirrors = [_require_mirror(reach, site, named) for named in mirrors_named(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirrors.roles for seen in seen_mirrors}
     links = {(name, link.name): link.declared.spec for name in roles for link in links_of(site.providers[name]).links()}
     return tuple(
@@ -232,7 +232,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     site = reach.site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
     mirrors = mirrors_named(text for text in addresses if kind_of(Address(text)) != "link")
-    named = {(mirror.cluster, _find(reach, site, mirror).link) for mirror in mirrors}
+    named = {(mirror.cluster, _require_mirror(reach, site, mirror).link) for mirror in mirrors}
     named |= {(cluster_of(address) or "", full_name_of(address)) for address in links}
     names = _select_clusters(site, sorted({cluster for cluster, _ in named}) if addresses else ())
     recorded = reach.recorded(site)
@@ -321,7 +321,7 @@ def _read_mirrors(
     return query_clusters(names, look)
 
 
-def _find(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
+def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
     site.providers[named.cluster]
     is_present, lost = query_clusters([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
     if (verdict := error_for_lost(lost)) is not None:

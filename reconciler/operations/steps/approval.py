@@ -216,7 +216,7 @@ def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: B
         ids = wanted & completed_actions(store, file.run)
         done = (read_action(stored) for stored in file.actions if stored["id"] in ids)
         address = next(
-            (changed for action in done if (changed := _changed_since(action, basis.snapshot.record, ours))), None
+            (changed for action in done if (changed := _find_later_change(action, basis.snapshot.record, ours))), None
         )
         if address is not None:
             last = basis.snapshot.record.get(address)
@@ -229,7 +229,7 @@ def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: B
             raise StalePlanError(message, hint=use.hint)
 
 
-def _changed_since(action: Action, record: Record, ours: AbstractSet[str]) -> Address | None:
+def _find_later_change(action: Action, record: Record, ours: AbstractSet[str]) -> Address | None:
     for address, left in after_action(action, None, record, "").items():
         last = record.get(address)
         if (last is None) is not (left is None) or (last is not None and last.run not in ours):

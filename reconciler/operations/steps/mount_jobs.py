@@ -247,7 +247,7 @@ class Unmount(_MountRun):
 
         log = self.means.log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
-        records, stored, _ = archive_ahead(self._job(move, archive, topic, log))
+        records, stored, _ = archive_ahead(self._build_job(move, archive, topic, log))
         self.means.may_go_on()
         self._store(replace(move, state=_S.PREPARED))
         return JobResult(records, stored, physical_name=move.location)
@@ -274,7 +274,7 @@ class Unmount(_MountRun):
 
         mounts, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
-        done = archived(self._job(move, archive, topic, log))
+        done = archived(self._build_job(move, archive, topic, log))
         live_topic = mounts.topic(move.topic)
         if live_topic is None or live_topic.id != move.topic_id:
             raise self._recreated_error(move)
@@ -307,7 +307,7 @@ class Unmount(_MountRun):
         except ReconcilerError as also:
             tell_still_sealed(error, also)
 
-    def _job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
+    def _build_job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
         from reconciler.jobs.archive import ArchiveJob
 
@@ -396,7 +396,7 @@ class Mount(_MountRun):
             move = self._store(replace(move, state=_S.CUT_OVER))
         self.means.may_go_on()
         self._check_same(move)
-        mounts.finish(move.topic, manifest, self._retention())
+        mounts.finish(move.topic, manifest, self._read_retention())
         settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
         mounts.end(replace(move, location=str(manifest.location)))
         return moved
@@ -451,7 +451,7 @@ class Mount(_MountRun):
         copied = restore(job)
         return copied.records, copied.bytes
 
-    def _retention(self) -> dict[str, str]:
+    def _read_retention(self) -> dict[str, str]:
         retention = self.action.parameters.get("retention", {})
         return {key: str(value) for key, value in retention.items()} if isinstance(retention, Mapping) else {}
 
@@ -532,7 +532,7 @@ class Relocation:
         """
         from reconciler.jobs.copy import fill
 
-        move = self._move()
+        move = self._load_move()
         if self._copies.left(move) is not None:
             return JobResult()
         self.may_go_on()
@@ -548,7 +548,7 @@ class Relocation:
         Raises:
             RetryableError: A producer cannot be shut out, or a transaction stays open.
         """
-        move = self._move()
+        move = self._load_move()
         ends = self._copies.left(move)
         self.may_go_on()
         if ends is not None:
@@ -581,7 +581,7 @@ class Relocation:
     def _copies(self) -> MovesByJobs:
         return part_of(self.provider, migrations_of(self.provider).copies, "moves that jobs make")
 
-    def _move(self) -> CopyMove:
+    def _load_move(self) -> CopyMove:
         incarnation = self.job.parameters.get("incarnation")
         return self._copies.move(
             full_name_of(self.job.source),

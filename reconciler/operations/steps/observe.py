@@ -334,7 +334,7 @@ def followed_groups(
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _follows_by_name(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
-    return {name: names for name in sources_read if (names := _group_names(providers[name])) is not None}
+    return {name: names for name in sources_read if (names := _list_group_names(providers[name])) is not None}
 
 
 def _follows_by_name(link: MirrorLink) -> bool:
@@ -342,7 +342,7 @@ def _follows_by_name(link: MirrorLink) -> bool:
     return syncing is not None and syncing.enabled and any(entry.name != "*" for entry in syncing.filters)
 
 
-def _group_names(provider: Provider) -> Sequence[str] | None:
+def _list_group_names(provider: Provider) -> Sequence[str] | None:
     try:
         return groups_of(provider).names()
     except ReconcilerError:
@@ -443,12 +443,12 @@ class _StorageIndex:
             for source in [self._resolve(address, mounting)]
             if source is not None
         }
-        gone = dict(self._missing_topics(mountings))
+        gone = dict(self._find_missing_topics(mountings))
         detached = {address: lies for address, lies in gone.items() if isinstance(lies, str)}
         elsewhere = {address: lies for address, lies in gone.items() if isinstance(lies, MountedElsewhere)}
         filled = self._add_recoveries(mounts, queried)
         stored = StoredTopics(mounts=filled, detached=detached, mounted_elsewhere=elsewhere)
-        return stored, frozenset(self._lost_topics())
+        return stored, frozenset(self._find_lost_topics())
 
     def _needs_storage(self, mounting: Mounting) -> bool:
         topic, seen = mounted_by(mounting), self._seen
@@ -470,7 +470,7 @@ class _StorageIndex:
         return can_mount and declared is not None and declared.spec.object_storage is not None
 
     def _resolve(self, address: Address, mounting: Mounting) -> MountSource | UserError | None:
-        storage, is_there = self._shared_storage(mounting.cluster), mounted_by(mounting) in self._seen.inventory
+        storage, is_there = self._load_shared_storage(mounting.cluster), mounted_by(mounting) in self._seen.inventory
         if isinstance(storage, UserError):
             return None if is_there else storage
         if is_there:
@@ -479,22 +479,22 @@ class _StorageIndex:
         if mounting.spec.state == "unmounted":
             return find_detached_source(mounting, storage)
         last = self._record.get(address)
-        if last is None and (old := self._old_address(mounting)) is not None:
+        if last is None and (old := self._find_old_address(mounting)) is not None:
             last = self._record.get(old)
         source = find_source(mounting, last.physical_name if last is not None else None, storage)
         if source is not None:
             return source
         others = [
             (name, other_storage)
-            for name in self._other_storages(mounting.cluster)
-            for other_storage in [self._shared_storage(name)]
+            for name in self._list_other_storages(mounting.cluster)
+            for other_storage in [self._load_shared_storage(name)]
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
         return elsewhere(mounting, storage.url, known) or no_topic_error(
             mounting, storage.url, self._find_unmounting(mounting)
         )
 
-    def _old_address(self, mounting: Mounting) -> Address | None:
+    def _find_old_address(self, mounting: Mounting) -> Address | None:
         """By `movedFrom` of the mounting or its namespace."""
         spec = mounting.spec
         declared_old = (
@@ -530,7 +530,7 @@ class _StorageIndex:
                     filled[address] = lies if isinstance(lies, UserError) else replace(source, found=lies)
         return filled
 
-    def _missing_topics(
+    def _find_missing_topics(
         self, mountings: Mapping[Address, Mounting]
     ) -> Iterator[tuple[Address, str | MountedElsewhere]]:
         gone = [
@@ -588,7 +588,7 @@ class _StorageIndex:
         }
         candidates = (
             candidate
-            for candidate in self._attached_topics(cluster_of(address) or "")
+            for candidate in self._list_attached_topics(cluster_of(address) or "")
             if candidate.location == last.location
         )
         attached = next(
@@ -605,7 +605,7 @@ class _StorageIndex:
         )
         return None if is_said else MountedElsewhere(last.location, topic, last.owner or "", attached.name)
 
-    def _lost_topics(self) -> Iterator[Address]:
+    def _find_lost_topics(self) -> Iterator[Address]:
         for address in leaving_topics(self._desired, self._record, self._seen.inventory):
             cluster = cluster_of(address) or ""
             if self._can_look(cluster) and self._is_lost(address, cluster):
@@ -616,9 +616,9 @@ class _StorageIndex:
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
         if item.topic.legacy is None or identity is None:
             return False
-        return is_lost(item, identity.cluster_id, self._registers_of(viewer).get(item.topic.legacy.location))
+        return is_lost(item, identity.cluster_id, self._read_registers(viewer).get(item.topic.legacy.location))
 
-    def _registers_of(self, cluster: str) -> Mapping[str, Mountable]:
+    def _read_registers(self, cluster: str) -> Mapping[str, Mountable]:
         if cluster not in self._by_location:
             listed = self._list_registers(cluster)
             known = () if isinstance(listed, UserError) else listed
@@ -644,7 +644,7 @@ class _StorageIndex:
         able = {name: own for name, own in read.items() if self._can_look(name)}
         return {id_in_storage(self._providers[name], own): own for name, own in able.items()}
 
-    def _shared_storage(self, cluster: str) -> SharedStorage | UserError:
+    def _load_shared_storage(self, cluster: str) -> SharedStorage | UserError:
         if cluster not in self._storages:
             listed = self._list_registers(cluster)
             self._storages[cluster] = listed if isinstance(listed, UserError) else self._build_storage(cluster, listed)
@@ -659,11 +659,11 @@ class _StorageIndex:
             storage.url if storage is not None else "",
             identities.get(cluster),
             listed,
-            tuple(self._attached_topics(cluster)),
+            tuple(self._list_attached_topics(cluster)),
             {cluster_id: name for name, cluster_id in sorted(identities.items(), reverse=True)},
         )
 
-    def _attached_topics(self, cluster: str) -> Iterator[AttachedTopic]:
+    def _list_attached_topics(self, cluster: str) -> Iterator[AttachedTopic]:
         sharing = {cluster, *(name for name in self._seen.identities if self._is_shared(cluster, name))}
         for address, item in sorted(self._seen.inventory.items()):
             name = cluster_of(address) or ""
@@ -678,7 +678,7 @@ class _StorageIndex:
         mine_seen, theirs_seen = (self._seen.inventory.get(cluster_address(name)) for name in (one, other))
         return mine is not None and theirs is not None and is_one_storage(mine, mine_seen, theirs, theirs_seen)
 
-    def _other_storages(self, cluster: str) -> Iterator[str]:
+    def _list_other_storages(self, cluster: str) -> Iterator[str]:
         for name in sorted(self._seen.identities):
             if name != cluster and self._can_look(name) and not self._is_shared(cluster, name):
                 yield name
@@ -698,7 +698,7 @@ def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen:
         capabilities = seen.capabilities.get(topic.cluster)
         if capabilities is not None and capabilities.recovery:
             wanted.setdefault(topic.cluster, {})[address] = topic.spec.recover_from
-    replicas = _new_replicas(desired, seen)
+    replicas = _find_new_replicas(desired, seen)
     return {
         address: source
         for cluster in sorted(wanted.keys() | replicas.keys())
@@ -708,7 +708,7 @@ def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen:
     }
 
 
-def _new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str, Mapping[Address, str]]:
+def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str, Mapping[Address, str]]:
     wanted: dict[str, dict[Address, str]] = {}
     for address, declared in desired.items():
         topic, seen_topic = declared.resource, seen.inventory.get(address)

@@ -460,7 +460,7 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
                     yield address_of("mirror", cluster, mirror.name)
 
 
-def _live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
+def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
     """Clusters in `optional` have a short time-out."""
 
     def read(cluster: str) -> Sequence[MirrorSeen]:
@@ -531,8 +531,8 @@ def observe_orders(
         unread |= errors
     if any(_removes_topics(order) for order in orders):
         is_waited_for = any(isinstance(order, MountOrder) for order in orders)
-        observed = {**_live_mirrors(site, () if is_waited_for else site.clusters), **observed}
-    strange = dict(_replaced_sources(site, orders, observed))
+        observed = {**_read_live_mirrors(site, () if is_waited_for else site.clusters), **observed}
+    strange = dict(_find_replaced_sources(site, orders, observed))
     unread |= strange
     left = {address: seen for address, seen in observed.items() if cluster_of(address) not in strange}
     unneeded = frozenset({cluster_of(address) or "" for address in left} - needed)
@@ -639,7 +639,7 @@ def _links_on(cluster: str) -> Address:
     return address_of("link", cluster, "*")
 
 
-def _replaced_sources(
+def _find_replaced_sources(
     site: Site, orders: Sequence[Order], observed: Inventory
 ) -> Iterator[tuple[str, ReconcilerError]]:
     """The source is another cluster than at the link's creation."""
