@@ -31,8 +31,10 @@ from reconciler.operations.steps.invocation import (
     errors_in_files,
     load_files,
     located,
+    variables_of,
     workspace_folder,
 )
+from reconciler.operations.steps.trust import Trust
 from reconciler.planning.checks.offline import check_offline
 
 if TYPE_CHECKING:
@@ -163,13 +165,18 @@ class ValidationResult:
 def validate(invocation: Invocation, select: Select) -> ValidationResult:
     """Check the manifests without contacting clusters or state."""
     loaded = load_files(invocation, select)
-    problems = check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())
+    problems = [*check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())]
+    warnings = [str(problem) for problem in loaded.warnings]
+    try:
+        problems += Trust(invocation, select, variables_of(invocation, select), loaded, dict).refused_references()
+    except UserError as error:  # a shallow clone lacks the base; `plan` needs it
+        warnings.append(f"which secrets manifests may name is not known: {error.message}. {error.hint}")
     findings = located(problems, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
     return ValidationResult(
         workspace=loaded.workspace.metadata.name,
         counts=dict(sorted(counts.items())),
-        warnings=tuple(str(problem) for problem in loaded.warnings),
+        warnings=tuple(warnings),
         findings=findings,
         verdict=errors_in_files(findings) if findings else None,
     )

@@ -24,7 +24,7 @@ from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.overlays import Variables
 from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.cluster_check import check
-from reconciler.operations.manifest_files import fmt
+from reconciler.operations.manifest_files import fmt, validate
 from reconciler.operations.state_views import state_history
 from reconciler.operations.steps.invocation import Select, load_files, variables_of
 from reconciler.operations.steps.runner import SiteOptions
@@ -164,7 +164,21 @@ def test_a_reference_is_read_only_where_the_workspace_allows_it(
     with pytest.raises(UserError, match=refused) as error:
         judged(secret(bench), text)
     assert "manifests/live.yaml" in error.value.message
-    assert "spec.references.allow" in error.value.hint
+    assert "references: {allow: [" in error.value.hint
+
+
+def test_validating_names_the_line_that_lets_a_plan_read_all_references(bench: Bench) -> None:
+    workspace(bench)
+    bench.write("manifests/live.yaml", cluster(HERE))
+    bench.write("manifests/other.yaml", cluster(THERE, "${env:OTHER}").replace("name: live", "name: other"))
+    refused = validate(secret(bench).invocation, Select())
+    assert isinstance(refused.verdict, UserError)
+    assert [finding.source for finding in refused.findings] == ["manifests/live.yaml:4", "manifests/other.yaml:4"]
+    (line,) = {finding.hint.partition("reconciler.yaml: ")[2] for finding in refused.findings}
+    assert line == 'references: {allow: ["env:RECONCILER_*", "env:KAFKA_PASSWORD", "env:OTHER"]}'
+    path = bench.folder / "reconciler.yaml"
+    path.write_text(f"{path.read_text()}  {line}\n")
+    assert validate(bench.invocation, Select()).verdict is None
 
 
 KNOWN = cluster(HERE)
@@ -306,6 +320,19 @@ def test_of_a_pull_request_only_its_base_is_believed(
         return
     with pytest.raises(raised):
         trust.check(found)
+
+
+def test_validating_a_pull_request_believes_its_base_or_says_that_it_has_none(forked: Bench) -> None:
+    workspace(forked, "env:*")
+    forked.write("manifests/live.yaml", cluster(HERE, "${env:RECONCILER_PASSWORD}"))
+    (finding,) = validate(forked.invocation, Select()).findings
+    assert "the base of this pull request does not allow" in finding.message
+    assert '"env:KAFKA_*", "env:RECONCILER_PASSWORD"' in finding.hint
+    environ = {**ENVIRON, "RECONCILER_BASE": "f" * 40}
+    shallow = replace(forked.invocation, base_files=lambda folder: base_files(folder, environ))
+    validated = validate(shallow, Select())
+    assert validated.verdict is None
+    assert "which secrets manifests may name is not known" in validated.warnings[0]
 
 
 def test_a_pull_request_does_not_move_the_state_or_a_cluster_to_an_endpoint_of_its_own(

@@ -7,6 +7,7 @@ pull request, only its base decides.
 
 from __future__ import annotations
 
+import json
 import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from reconciler.manifests.files import is_outside
 from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
 from reconciler.planning.allowances import CONNECT
 from reconciler.planning.checks.cluster_checks import HINT, plaintext_of
+from reconciler.planning.plan import PlanFinding
 from reconciler.resources.address import matches
 from reconciler.resources.cluster import Cluster, LocationSpec
 from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_KEY, SECRET_KEY, TRUST_FILE
@@ -69,6 +71,9 @@ class Trust:
         where = self.loaded.desired[cluster.address].source if cluster.address in self.loaded.desired else ""
         about = f"{where}: {cluster.address}" if where else str(cluster.address)
         refuse_plaintext(cluster, about)
+        if refused := self._not_allowed(cluster):
+            message, hint = self._refusal(refused[0])
+            raise UserError(f"{about}: {message}", hint=f"Nothing was read. {hint}.")
         for sent in secrets_of(cluster):
             self._check_sent(about, cluster, sent)
         for location in _locations_of(cluster):
@@ -135,13 +140,32 @@ class Trust:
                 return self._base.of(path)
         return file
 
-    def _check_sent(self, about: str, cluster: Cluster, sent: SentSecret) -> None:
+    def refused_references(self) -> Iterator[PlanFinding]:
+        """Yield a finding for each reference to a secret that opening its cluster would refuse. Contacts nothing."""
+        for address, declared in self.loaded.desired.items():
+            if isinstance(declared.resource, Cluster):
+                for sent in self._not_allowed(declared.resource):
+                    message, hint = self._refusal(sent)
+                    mark = address, ("spec", *sent.field.split("."))
+                    yield PlanFinding(address, declared.source, message, hint, marks=(mark,))
+
+    def _not_allowed(self, cluster: Cluster) -> list[SentSecret]:
+        return [
+            sent
+            for sent in secrets_of(cluster)
+            if not self._was_sent(cluster, sent)
+            and not any(_allows(pattern, sent.reference) for pattern in self._trusted_facts.allow)
+        ]
+
+    def _was_sent(self, cluster: Cluster, sent: SentSecret) -> bool:
         before = self._trusted_facts.clusters.get(cluster.metadata.name)
-        was_sent = () if before is None else tuple(secrets_of(before))
-        if any(earlier.reference == sent.reference and sent.to <= earlier.to for earlier in was_sent):
+        earlier = () if before is None else secrets_of(before)
+        return any(other.reference == sent.reference and sent.to <= other.to for other in earlier)
+
+    def _check_sent(self, about: str, cluster: Cluster, sent: SentSecret) -> None:
+        if self._was_sent(cluster, sent):
             return
-        if not any(_allows(pattern, sent.reference) for pattern in self._trusted_facts.allow):
-            raise self._reference_error(about, sent)
+        before = self._trusted_facts.clusters.get(cluster.metadata.name)
         addresses = frozenset[str]() if before is None else addresses_of(before)
         if before is None and not self._is_pull_request:
             return  # a new cluster in trusted files
@@ -152,12 +176,17 @@ class Trust:
             hint = f"Nothing was sent. If that is its address now: --allow connect:{cluster.address}"
             raise BlockedError(message, hint=hint)
 
-    def _reference_error(self, about: str, sent: SentSecret) -> UserError:
-        source, name = sent.reference[2:-1].split(":", 1)
+    def _refusal(self, sent: SentSecret) -> tuple[str, str]:
+        """Return why a reference is not allowed, and the line that allows all that the workspace needs."""
         whose = "the base of this pull request" if self._is_pull_request else "reconciler.yaml"
-        message = f"{about}: {sent.field}: {whose} does not allow the reference {sent.reference}"
-        hint = f"Nothing was read. To allow it, add `{source}:{name}` to spec.references.allow of reconciler.yaml"
-        return UserError(message, hint=f"{hint}, on the base branch." if self._is_pull_request else f"{hint}.")
+        clusters = (item.resource for item in self.loaded.desired.values() if isinstance(item.resource, Cluster))
+        missing = {other.reference for cluster in clusters for other in self._not_allowed(cluster)} | {sent.reference}
+        names = [*self._trusted_facts.allow, *(reference[2:-1] for reference in sorted(missing))]
+        line = f"references: {{allow: {json.dumps(names)}}}"
+        hint = f"To allow it, set in spec of reconciler.yaml: {line}"
+        if self._is_pull_request:
+            hint += ". Merge that into the base branch first: what a pull request allows itself does not count"
+        return f"{sent.field}: {whose} does not allow the reference {sent.reference}", hint
 
     def _check_files(self, about: str, cluster: Cluster) -> None:
         """Files outside the workspace must not only be named by a pull request."""
