@@ -43,7 +43,7 @@ NO_CATALOG: Final[Mapping[str, ConfigKey]] = MappingProxyType({})
 _NOT_KEPT: Final = frozenset({"mirrorTopics", "movedFrom"})
 
 
-class MirrorBook(ABC):
+class MirrorEntries(ABC):
     """Entries of links and mirrors: this class decides their changes, a platform stores them."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ def mirror_seen(
     )
 
 
-def differs(full_name: str) -> UserError:
+def already_exists(full_name: str) -> UserError:
     """Return the error for a topic to create whose name is taken."""
     message = f"topic {full_name} exists and differs from what was to be created"
     return UserError(message, hint="It was created after the plan: plan again.")

@@ -488,10 +488,10 @@ from reconciler.embedded.link_side import ClusterLinks
 from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.steps.invocation import Invocation, Select
 from reconciler.operations.steps.runner import Stop
-from reconciler.providers.models import MirrorBook
+from reconciler.providers.models import MirrorEntries
 
 folder, step, when, *allow = sys.argv[1:]
-owner = ClusterLinks if hasattr(ClusterLinks, step) else MirrorBook
+owner = ClusterLinks if hasattr(ClusterLinks, step) else MirrorEntries
 whole = getattr(owner, step)
 
 def dying(*given, **named):
@@ -520,10 +520,10 @@ from queue import SimpleQueue
 from reconciler.cli.main import main
 from reconciler.embedded.link_side import ClusterLinks
 from reconciler.operations.steps.runner import Stop
-from reconciler.providers.models import MirrorBook
+from reconciler.providers.models import MirrorEntries
 
 step, when, number, *typed = sys.argv[1:]
-owner = ClusterLinks if hasattr(ClusterLinks, step) else MirrorBook
+owner = ClusterLinks if hasattr(ClusterLinks, step) else MirrorEntries
 whole, request = getattr(owner, step), Stop.request
 heard = SimpleQueue()
 

@@ -342,7 +342,7 @@ else:
 sys.exit(0 if verdict is None else verdict.exit_code)
 """
 LINKING = ("reconciler.embedded.link_side", "ClusterLinks")
-BOOK = ("reconciler.providers.models", "MirrorBook")
+BOOK = ("reconciler.providers.models", "MirrorEntries")
 
 
 def losing(shop: Bench, command: str, module: str, kind: str, step: str, *allow: str) -> tuple[int, str]:

@@ -400,7 +400,7 @@ setattr(owner, step, signalled)
 sys.exit(main(sys.argv[5:]))
 """
 LINKING = ("reconciler.embedded.link_side", "ClusterLinks")
-BOOK = ("reconciler.providers.models", "MirrorBook")
+BOOK = ("reconciler.providers.models", "MirrorEntries")
 DRIVER = ("reconciler.operations.steps.transitions", "Driver")
 
 

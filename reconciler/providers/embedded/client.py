@@ -32,9 +32,9 @@ from reconciler.planning.actions import Change, ControlAction, Create, Delete, T
 from reconciler.providers.embedded.recovery import begin, complete_recoveries, recoveries_in, replicas_in
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
 from reconciler.providers.models import (
+    already_exists,
     apply_declared_changes,
     check_unchanged,
-    differs,
     field_changes,
     link_entry,
     planned_source,
@@ -222,7 +222,7 @@ def _operation_of(change: Change) -> Operation:
 _PLATFORM: Final = "an embedded cluster"
 
 
-class Batch:
+class CatalogBatch:
     """Applies actions to a draft of the catalog, each completely or not at all."""
 
     def __init__(
@@ -309,7 +309,7 @@ class Batch:
             existing.configs,
             existing.acls,
         ):
-            raise differs(topic.full_name)
+            raise already_exists(topic.full_name)
         return draft.topics[topic.full_name].id
 
     def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
@@ -319,7 +319,7 @@ class Batch:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
             create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id(), now_ms=self._now_ms())
         elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
-            raise differs(mirror.name)
+            raise already_exists(mirror.name)
         return draft.topics[mirror.name].id
 
     def _update(self, draft: Draft, action: Update) -> str | None:
@@ -492,7 +492,7 @@ def run_batch(
         LeaseError: By `may_go_on`; the next process finishes what was begun.
     """
     mount_batch = _mount_batch(cluster, actions)
-    batch = Batch(actions, cluster, recoveries, mount_batch)
+    batch = CatalogBatch(actions, cluster, recoveries, mount_batch)
     began = now()
     cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
     failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)

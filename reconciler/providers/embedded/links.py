@@ -26,7 +26,7 @@ from reconciler.embedded.maintenance.survey import remember, remembered
 from reconciler.embedded.segments.head import list_heads, position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.providers.models import MirrorBook, link_seen, mirror_seen
+from reconciler.providers.models import MirrorEntries, link_seen, mirror_seen
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.mirrors import (
     AccessRules,
@@ -61,7 +61,7 @@ _MARK_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
-class EmbeddedLinks(MirrorBook):
+class EmbeddedLinks(MirrorEntries):
     """`Links` of the embedded cluster that manifests call `name`."""
 
     cluster: EmbeddedCluster

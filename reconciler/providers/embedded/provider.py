@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
+def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
     """Compare the catalog with the object storage: one GET, and LISTs if it is new. `root` is the cluster's URL."""
     bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
     if storage is None:
@@ -92,11 +92,11 @@ def seen_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> Se
     return SeenStorage(bound, storage_id, tiered)
 
 
-def observed_cluster(
+def observe_cluster(
     declared: Cluster, cluster_id: str, catalog: Catalog, storage: ObjectStore | None, *, root: str
 ) -> Observed:
     """Return the cluster, with its object storage if that is bound."""
-    seen = seen_storage(catalog, storage, root)
+    seen = observe_storage(catalog, storage, root)
     is_bound = seen.found is not None and seen.found == seen.bound
     changed = {
         "cluster_id": cluster_id,
@@ -119,7 +119,7 @@ def check_places(store: ObjectStore, storage: ObjectStore) -> None:
         raise UserError(f"its objectStorage cannot be used: {error.message}", hint=error.hint) from error
 
 
-def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
+def find_or_create_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]) -> None:
     """Create a cluster, or find it created; reject another one in the store."""
     cluster_id = wanted.spec.cluster_id if isinstance(wanted, Cluster) else None
     created_id = create_cluster(store, cluster_id or new_id())
@@ -128,7 +128,7 @@ def make_cluster(store: ObjectStore, wanted: Resource, new_id: Callable[[], str]
         raise UserError(message, hint="Correct spec.clusterId, or the root.")
 
 
-def set_up(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
+def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
     """Return the catalog change of an action on the cluster itself; it is idempotent."""
     wanted = dict(_properties_asked(action))
 
@@ -269,9 +269,7 @@ class EmbeddedProvider:
         inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
         inventory |= mountings_in(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
-            observed = observed_cluster(
-                self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url
-            )
+            observed = observe_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
             about = replace(observed.cluster, owners=catalog.owned if catalog.owners else None)
             inventory = {self._declared.address: replace(observed, cluster=about), **inventory}
         if not cluster.permissions.is_super_user:
@@ -316,7 +314,7 @@ class EmbeddedProvider:
         """Write owner marks in one commit."""
         if change.makes_cluster:
             self._check_storage("create", is_bound=self._declared.spec.object_storage is not None)
-            make_cluster(self._store, self._declared, self._edge.new_id)
+            find_or_create_cluster(self._store, self._declared, self._edge.new_id)
         refused: dict[str, ResourceOwner] = {}
 
         def decide(draft: Draft) -> None:
@@ -448,10 +446,10 @@ class EmbeddedProvider:
         try:
             storage = self._check_storage(action.verb, is_bound=is_binding(action))
             if isinstance(action, Create):
-                make_cluster(self._store, action.after, self._edge.new_id)
+                find_or_create_cluster(self._store, action.after, self._edge.new_id)
             storage_id = None if storage is None else create_storage(storage, self._edge.new_id)
             cluster = self._cluster()
-            cluster.catalog.commit(set_up(action, storage_id), may_go_on=may_go_on)
+            cluster.catalog.commit(change_cluster(action, storage_id), may_go_on=may_go_on)
         except (UserError, StalePlanError) as error:
             return Failed(action.id, error)
         return Done(action.id, cluster.cluster_id)

@@ -136,7 +136,7 @@ def pending_changes(actions: Iterable[ControlAction], naming: ClusterNaming) -> 
             yield Failed(action.id, error)
 
 
-class Batch:
+class TopicBatch:
     """Changes of one `apply`, and their progress."""
 
     def __init__(

@@ -20,7 +20,7 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, Co
 
 
 @dataclass(frozen=True)
-class ClusterLook:
+class ClusterFacts:
     """Facts of a cluster, read once and shared."""
 
     client: KafkaClient
@@ -126,7 +126,7 @@ KAFKA: Final = Capabilities(
 """The same in all versions; the rest is read from the brokers."""
 
 
-def capabilities_of(look: ClusterLook, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
+def capabilities_of(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
     """Return the limits of a cluster; `known`: topics that probably exist; `principal`: see `AccessControl`.
 
     `may_hide` stays off: declared and recorded topics are queried by name, which reveals hidden ones.
@@ -195,7 +195,7 @@ def _count_alive(brokers: int) -> str:
     return "one broker is alive" if brokers == 1 else f"{brokers} brokers are alive"
 
 
-def _topic_configs(look: ClusterLook, known: Sequence[str]) -> dict[str, str | None]:
+def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | None]:
     """Return the default of each topic config; `None`: unknown.
 
     The controller knows all but the retention, which brokers report for existing topics: `known` or visible ones.
@@ -213,7 +213,7 @@ def _topic_configs(look: ClusterLook, known: Sequence[str]) -> dict[str, str | N
     return defaults or dict(by_controller) or dict.fromkeys(KAFKA_CONFIGS)
 
 
-def _defaults_of_brokers(look: ClusterLook, names: Sequence[str]) -> dict[str, str | None]:
+def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
     """Retention only if all brokers agree."""
     answers: list[dict[str, str | None]] = []
     is_known = True

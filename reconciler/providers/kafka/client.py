@@ -207,11 +207,11 @@ class KafkaClient:
         with self._opening:
             if self._admin is None:
                 check_installed(cluster=self.name)
-                from reconciler.providers.kafka.connection import let_go, open_admin
+                from reconciler.providers.kafka.connection import close_unused, open_admin
 
                 self._admin = open_admin(self._settings(), cluster=self.name)
                 # A dropped client's thread would never end; process exit does not wait for it.
-                weakref.finalize(self, let_go, self._admin).atexit = False
+                weakref.finalize(self, close_unused, self._admin).atexit = False
             return self._admin
 
     def ask(self, doing: str, call: Any, *arguments: Any, **options: Any) -> Any:

@@ -60,7 +60,7 @@ def open_admin(settings: Mapping[str, Any], *, cluster: str) -> Any:
     return admin
 
 
-def let_go(admin: Any) -> None:
+def close_unused(admin: Any) -> None:
     """Close an unused client. Its own thread, which may run this finalizer, cannot wait for itself."""
     if threading.current_thread() is admin._net._io_thread:  # noqa: SLF001 - as the module says
         threading.Thread(target=admin.close, name="kafka-closing", daemon=True).start()

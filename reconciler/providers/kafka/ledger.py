@@ -56,7 +56,7 @@ _READING: Final = {
 """Every read ends with an empty fetch, which brokers delay by default; a restore reads 30 times."""
 
 
-class Tail:
+class LedgerReader:
     """Reader of the ledger that continues at its last offset."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Tail:
         """Offset at which a reader with the same knowledge continues."""
         return self._next
 
-    def news(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+    def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
         """Yield new records up to the committed end; calls `forget` first if the topic was recreated.
 
         Waits for open transactions.
@@ -186,7 +186,7 @@ def starts_of(
         consumer.close()
 
 
-class Writer:
+class LedgerWriter:
     """Transactional producer; its creation fences others of its id."""
 
     def __init__(
@@ -395,7 +395,7 @@ def _bytes(document: object) -> bytes:
 class _CachedEntries:
     """Cached entries of some kinds, and their reader."""
 
-    tail: Tail
+    tail: LedgerReader
     entries: dict[Key, Value] = field(default_factory=dict)
     begun: int = 0
     """Number of started reads."""
@@ -416,7 +416,7 @@ class Ledger:
     create: Callable[[], None] | None = None
     is_needed: Callable[[], bool] = lambda: True
     _reads: dict[frozenset[str | int], _CachedEntries] = field(default_factory=dict, repr=False, compare=False)
-    _writers: dict[str, Writer] = field(default_factory=dict, repr=False, compare=False)
+    _writers: dict[str, LedgerWriter] = field(default_factory=dict, repr=False, compare=False)
     _reading: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     _writing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
 
@@ -440,7 +440,9 @@ class Ledger:
         with self._reading:
             known = self._reads.get(large)
             if known is None:
-                known = self._reads[large] = _CachedEntries(Tail(self.settings, self.cluster, is_needed=self.is_needed))
+                known = self._reads[large] = _CachedEntries(
+                    LedgerReader(self.settings, self.cluster, is_needed=self.is_needed)
+                )
             if known.done <= begun:  # else another thread has read since
                 known.begun += 1
                 self._read_on(known, _LARGE - large)
@@ -482,7 +484,7 @@ class Ledger:
                 known.tail.close()
 
     def _read_on(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
-        for key, value in known.tail.news(known.entries.clear):
+        for key, value in known.tail.read_new(known.entries.clear):
             place, entry = entry_of(key, value)
             if place[0] in unwanted:
                 continue
@@ -495,7 +497,7 @@ class Ledger:
         self, writer: str, decide: Callable[[Entries], Changes], kinds: tuple[str, ...], patience_s: float
     ) -> Entries:
         if writer not in self._writers:
-            self._writers[writer] = Writer(self.settings, writer, self.cluster, patience_s=patience_s)
+            self._writers[writer] = LedgerWriter(self.settings, writer, self.cluster, patience_s=patience_s)
         entries = self.read(*kinds)  # a later writer aborts our commit
         changes = decide(entries)
         if not changes:
@@ -520,7 +522,7 @@ _OWNERS_S: Final = 20.0
 """As long as other requests are retried: the user waits for it before the first change."""
 
 
-def own(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
+def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
     """Record owners in one transaction. Returns resources owned by others; then nothing is written.
 
     Raises:

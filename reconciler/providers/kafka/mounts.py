@@ -534,7 +534,7 @@ class KafkaStorageMoves:
 ApplyActions = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
 
 
-def is_left(action: ControlAction) -> bool:
+def deletes_copied_topic(action: ControlAction) -> bool:
     """Return whether an action deletes a topic that was copied under another name."""
     return isinstance(action, Delete) and isinstance(action.before, Topic) and Reason.MOVED in action.reasons
 
@@ -546,21 +546,21 @@ def apply_guarded(
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:
     """Apply a batch and yield one outcome per action; copied topics with later records are not deleted."""
-    if not any(map(is_left, actions)):
+    if not any(map(deletes_copied_topic, actions)):
         yield from do(actions)
         return
     moves = open_moves()
     rest: list[ControlAction] = []
     for action in actions:
         try:
-            if is_left(action):
+            if deletes_copied_topic(action):
                 moves.seal_left(full_name_of(action.address), _topic_id(action), may_go_on)
             rest.append(action)
         except LeaseError:
             raise
         except ReconcilerError as error:
             yield Failed(action.id, error)
-    left = {action.id: _topic_id(action) for action in rest if is_left(action)}
+    left = {action.id: _topic_id(action) for action in rest if deletes_copied_topic(action)}
     for outcome in do(rest) if rest else ():
         if (topic_id := left.get(outcome.id)) is not None:
             if isinstance(outcome, Done):

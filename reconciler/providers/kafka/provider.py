@@ -13,15 +13,15 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
 from reconciler.providers.kafka.admin_requests import read_reassignments, with_final_replicas
-from reconciler.providers.kafka.capabilities import ClusterLook, capabilities_of
+from reconciler.providers.kafka.capabilities import ClusterFacts, capabilities_of
 from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import hidden_topic
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
 from reconciler.providers.kafka.translate import (
     ClusterNaming,
     ConfigSeen,
-    Models,
     PlacedRules,
+    ResourceModels,
     TopicSeen,
     assign_bindings,
     is_internal,
@@ -120,7 +120,7 @@ class ClusterObserver:
         hidden: Mapping[str, MirrorTopic] | None = None,
     ) -> Iterator[tuple[Address, Observed]]:
         """Yield namespaces and topics with their rules; `hidden`: mirrors that may not be described."""
-        rules, models = assign_bindings(bindings, self.naming, topics.keys()), Models(self.cluster)
+        rules, models = assign_bindings(bindings, self.naming, topics.keys()), ResourceModels(self.cluster)
         for name in self._namespaces(topics, rules):
             namespace = models.namespace(name, rules.namespaces.get(name, ()))
             others = rules.undeclarable.get(("namespace", name), ())
@@ -184,7 +184,7 @@ _DYNAMIC_DEFAULT: Final = 3
 """Source: dynamic config of all brokers."""
 
 
-def observed_cluster(look: ClusterLook, declared: Cluster) -> Observed:
+def observe_cluster(look: ClusterFacts, declared: Cluster) -> Observed:
     """Return the cluster; hidden if declared properties may not be read."""
     cluster_id, hidden, properties = look.cluster.id, None, {}
     if isinstance(look.configs, NotAuthorizedError):
@@ -265,7 +265,7 @@ class KafkaProvider:
     def __init__(self, declared: Cluster, edge: Edge) -> None:
         self._declared, self._edge = declared, edge
         self._client = KafkaClient.of(declared, edge)
-        self._look = ClusterLook(self._client)
+        self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = naming_of(self._separator, ())
         self._learning = threading.Lock()  # mirrors sync in parallel
@@ -293,7 +293,7 @@ class KafkaProvider:
         Raises:
             RetryableError: No broker answers.
         """
-        self._look = ClusterLook(self._client)
+        self._look = ClusterFacts(self._client)
         return ClusterIdentity("kafka", self._look.cluster.id)
 
     def observe(self, scope: Scope) -> Inventory:
@@ -301,7 +301,7 @@ class KafkaProvider:
 
         Reuses, once, what `identify` has read.
         """
-        look, self._look = self._look, ClusterLook(self._client)
+        look, self._look = self._look, ClusterFacts(self._client)
         self.learn((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
@@ -316,7 +316,7 @@ class KafkaProvider:
         bindings = self._without_denials(every, links)
         inventory: dict[Address, Observed] = {}
         if wanted is None or wanted(self._declared.address):
-            seen_cluster = observed_cluster(look, self._declared)
+            seen_cluster = observe_cluster(look, self._declared)
             inventory[self._declared.address] = replace(
                 seen_cluster, cluster=replace(seen_cluster.cluster, owners=ledger.owners)
             )
@@ -361,10 +361,10 @@ class KafkaProvider:
         try:
             yield from self._apply_all(actions, may_go_on)
         finally:
-            self._look = ClusterLook(self._client)  # outdated now
+            self._look = ClusterFacts(self._client)  # outdated now
 
     def _apply_all(self, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
-        from reconciler.providers.kafka.admin import Batch, pending_changes
+        from reconciler.providers.kafka.admin import TopicBatch, pending_changes
         from reconciler.providers.kafka.mounts import apply_guarded
 
         rest: list[ControlAction] = []
@@ -390,7 +390,7 @@ class KafkaProvider:
             yield from apply_guarded(
                 rest,
                 lambda: self.migrations.copies,
-                lambda actions: Batch(
+                lambda actions: TopicBatch(
                     self._client, self._naming, pending_changes(actions, self._naming), may_go_on, self._edge.warn
                 ).outcomes(),
                 may_go_on,
@@ -668,12 +668,12 @@ class KafkaProvider:
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
         """Record owners in the ledger; return resources that others own."""
-        from reconciler.providers.kafka.ledger import own
+        from reconciler.providers.kafka.ledger import record_owners
 
         ours = {self._key_of(key): key for key in (*change.take, *change.keep)}
         take = {self._key_of(key): other for key, other in change.take.items()}
         translated = replace(change, take=take, keep=[self._key_of(key) for key in change.keep])
-        return {ours[key]: other for key, other in own(self._ledger, translated).items()}
+        return {ours[key]: other for key, other in record_owners(self._ledger, translated).items()}
 
     def _key_of(self, key: str) -> str:
         kind, _, name = key.partition("/")

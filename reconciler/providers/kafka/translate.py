@@ -129,7 +129,7 @@ def is_internal(topic: TopicSeen) -> bool:
     return topic.is_internal or kafka_configs.is_internal(topic.name)
 
 
-class Models:
+class ResourceModels:
     """Creates resources as copies of a validated model that share equal specs."""
 
     def __init__(self, cluster: str) -> None:

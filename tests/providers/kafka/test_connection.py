@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
-from reconciler.providers.kafka.capabilities import ClusterLook
+from reconciler.providers.kafka.capabilities import ClusterFacts
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.connection import open_admin
 from reconciler.providers.kafka.reachability import Route, translate_record_error
@@ -355,8 +355,8 @@ def test_the_only_broker_is_asked_again_for_its_configs_where_the_network_cut_th
 
         start_kafka(extra=extra, before=lead)
         client = KafkaClient("west", lambda: {"bootstrap_servers": [relay.address]})
-        before = ClusterLook(client).configs
-        look = ClusterLook(client)
+        before = ClusterFacts(client).configs
+        look = ClusterFacts(client)
         assert look.cluster.brokers
         relay.cut(after=1, then=lambda: None)
         assert look.configs == before

@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import TransactionalIdNotFoundError
 
 from reconciler.errors import UserError
-from reconciler.providers.kafka.ledger import TOPIC, Ledger, Tail, _is_key, map_key, message, mirror_key
+from reconciler.providers.kafka.ledger import TOPIC, Ledger, LedgerReader, _is_key, map_key, message, mirror_key
 from reconciler.providers.kafka.links.link_states import states_of
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic, record_settings
@@ -35,10 +35,10 @@ def test_threads_share_readings_and_none_misses_what_was_there_when_it_asked(
     kafka = start_kafka()
     make_topic(kafka, TOPIC)
     ours, theirs = Ledger(record_settings(kafka), "west"), Ledger(record_settings(kafka), "west")
-    readings: list[Tail] = []
-    real = Tail.news
+    readings: list[LedgerReader] = []
+    real = LedgerReader.read_new
 
-    def counted(tail: Tail, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+    def counted(tail: LedgerReader, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
         readings.append(tail)
         return real(tail, forget)
 
@@ -48,7 +48,7 @@ def test_threads_share_readings_and_none_misses_what_was_there_when_it_asked(
             assert ours.read("count")["count", f"{thread}"]["n"] >= number
 
     ours.read("count")
-    monkeypatch.setattr(Tail, "news", counted)
+    monkeypatch.setattr(LedgerReader, "read_new", counted)
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(write_and_read, range(THREADS)))
         readings.clear()

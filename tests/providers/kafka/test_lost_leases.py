@@ -7,7 +7,7 @@ import time
 import pytest
 
 from reconciler.errors import LostRaceError, ProducerFencedError
-from reconciler.providers.kafka.ledger import Writer
+from reconciler.providers.kafka.ledger import LedgerWriter
 from reconciler.providers.kafka.records.copy_transaction import Sent, Transactions
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
@@ -42,8 +42,8 @@ def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: K
 def test_who_writes_into_the_ledger_on_after_being_fenced_is_told(kafka_broker: Kafka, kafka_prefix: str) -> None:
     make_topic(kafka_broker, kafka_prefix, partitions=1)
     settings = {"bootstrap.servers": kafka_broker.bootstrap()}
-    first = Writer(settings, f"{kafka_prefix}-link", "east")
+    first = LedgerWriter(settings, f"{kafka_prefix}-link", "east")
     first.write(kafka_prefix, [(b"key", b"one")])
-    Writer(settings, f"{kafka_prefix}-link", "east").write(kafka_prefix, [(b"key", b"two")])
+    LedgerWriter(settings, f"{kafka_prefix}-link", "east").write(kafka_prefix, [(b"key", b"two")])
     with pytest.raises(ProducerFencedError):  # Nobody uses it after that.
         first.write(kafka_prefix, [(b"key", b"three")])

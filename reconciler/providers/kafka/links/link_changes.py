@@ -40,7 +40,7 @@ from reconciler.providers.kafka.links.link_states import (
 from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.models import differs
+from reconciler.providers.models import already_exists
 from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
@@ -495,7 +495,7 @@ class MirrorCreation:
             return seen.id
         if mirror is not None and is_ours and mirror.entry.state == CREATING and self._is_empty(seen):
             return None  # Created, but the answer was lost.
-        raise differs(name)
+        raise already_exists(name)
 
     def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> KeptMirror:
         entry = MirrorEntry(

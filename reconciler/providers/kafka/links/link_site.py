@@ -148,9 +148,9 @@ class Site:
     def _apply(
         self, changes: Mapping[str, PendingChange], may_go_on: Callable[[], None]
     ) -> dict[str, str | ReconcilerError]:
-        from reconciler.providers.kafka.admin import Batch  # noqa: PLC0415 - lazy import
+        from reconciler.providers.kafka.admin import TopicBatch  # noqa: PLC0415 - lazy import
 
-        outcomes = Batch(self.client, self.naming, changes.values(), may_go_on).outcomes()
+        outcomes = TopicBatch(self.client, self.naming, changes.values(), may_go_on).outcomes()
         return {
             name: outcome.error if isinstance(outcome, Failed) else outcome.incarnation or ""
             for name, outcome in zip(changes, outcomes, strict=True)

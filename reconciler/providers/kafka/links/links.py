@@ -39,7 +39,7 @@ from reconciler.providers.kafka.links.link_states import (
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.providers.models import (
-    MirrorBook,
+    MirrorEntries,
     apply_declared_changes,
     field_changes,
     link_entry,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KafkaLinks(MirrorBook):
+class KafkaLinks(MirrorEntries):
     """`Links` over the ledger of a Kafka cluster."""
 
     site: Site

@@ -13,7 +13,7 @@ from reconciler.providers.kafka.ledger import (
     MIRROR_ENTRY,
     PROGRESS,
     Entries,
-    Tail,
+    LedgerReader,
     map_key,
     message,
     progress_key,
@@ -114,7 +114,7 @@ def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
 class Ledgers:
     """Progress of one topic's copy, read incrementally from the ledger."""
 
-    tail: Tail
+    tail: LedgerReader
     topic: str
     link: str | None = None
     changes: int = 0
@@ -130,7 +130,7 @@ class Ledgers:
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
         """
-        for key, value in self.tail.news(self._forget):
+        for key, value in self.tail.read_new(self._forget):
             self._take(tuple(json.loads(key)), value)
 
     def of(self, partition: int) -> Progress | None:
@@ -192,4 +192,4 @@ class Ledgers:
 
 def opened(settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0) -> Ledgers:
     """Return a reader of the ledger from an offset on."""
-    return Ledgers(Tail(settings, cluster, start), topic, link)
+    return Ledgers(LedgerReader(settings, cluster, start), topic, link)

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, Tail, Value, entry_of, message
+from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, LedgerReader, Value, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import SourceSnapshot
 from reconciler.providers.kafka.records.copy_sink import Target, Way, Writer, transactions_of
 from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
@@ -139,9 +139,9 @@ class KafkaRekeySink:
     def read_progress(self) -> tuple[dict[int, RekeyProgress], int]:
         """Return the progress in the ledger by target partition, and the offset up to which it was read."""
         target = self.target
-        tail, progress = Tail(target.settings, target.cluster, self.read_to), dict(self.known)
+        tail, progress = LedgerReader(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
-            for name, content in tail.news(progress.clear):
+            for name, content in tail.read_new(progress.clear):
                 key, document = entry_of(name, content)
                 if key[:2] == (REKEYED, target.topic) and document is not None and self.is_own(document):
                     progress[int(key[2])] = progress.get(int(key[2]), _NOTHING).after(document)

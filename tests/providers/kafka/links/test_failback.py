@@ -21,7 +21,7 @@ from reconciler.planning.actions import Create, Delete
 from reconciler.providers.kafka import seal
 from reconciler.providers.kafka.admin import configure
 from reconciler.providers.kafka.client import create_bindings, delete_bindings, read_bindings
-from reconciler.providers.kafka.ledger import Writer
+from reconciler.providers.kafka.ledger import LedgerWriter
 from reconciler.providers.kafka.links import failback
 from reconciler.providers.kafka.links.links import KafkaLinks
 from reconciler.providers.kafka.provider import KafkaProvider
@@ -160,7 +160,7 @@ def dying(patch: pytest.MonkeyPatch, nth: int, do: Callable[[], None] | None = N
         inner.setattr(owner, name, done)
 
     with patch.context() as inner:
-        after(Writer, "write")
+        after(LedgerWriter, "write")
         after(Transactions, "commit")
         after(failback, "delete_below")
         after(Seals, "put")

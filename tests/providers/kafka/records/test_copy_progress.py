@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from reconciler.providers.kafka.ledger import Key, Tail, map_key, message, progress_key
+from reconciler.providers.kafka.ledger import Key, LedgerReader, map_key, message, progress_key
 from reconciler.providers.kafka.records.copy_progress import (
     Ledgers,
     Progress,
@@ -27,7 +27,7 @@ class Written:
     def __init__(self, *messages: tuple[bytes, bytes | None]) -> None:
         self.messages = messages
 
-    def news(self, _forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
+    def read_new(self, _forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
         yield from self.messages
 
 
@@ -54,7 +54,7 @@ def test_a_restored_mirror_that_was_emptied_adds_nothing_to_the_map_it_had_befor
     emptied = Progress(through=0, copy_id="there")
     ledgers = Ledgers(
         cast(
-            "Tail",
+            "LedgerReader",
             Written(
                 *messages_of(TOPIC, 0, before, chunks),
                 *(message(map_key(TOPIC, 0, each.number), None) for each in chunks),
@@ -76,7 +76,7 @@ def test_a_copy_that_has_no_record_yet_has_no_piece_of_one_that_had_its_name_bef
     assert not none
     assert not list(map_of({**entries_of(before, *chunks), **entries_of(begun)}, TOPIC, 0))
     told = Written(*messages_of(TOPIC, 0, before, chunks), *messages_of(TOPIC, 0, begun, none))
-    ledgers = Ledgers(cast("Tail", told), TOPIC)
+    ledgers = Ledgers(cast("LedgerReader", told), TOPIC)
     ledgers.read()
     known = ledgers.of(0)
     assert known is not None
