@@ -135,10 +135,12 @@ def prefix_of(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 class Forge(NamedTuple):
-    """A forge's URL prefixes for files and for commit ids."""
+    """A forge's URL prefixes for files and for commit ids, the commit, and the URL of the pipeline's run."""
 
     files: str
     commits: str
+    commit: str = ""
+    run: str | None = None
 
 
 _SERVER: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?")
@@ -155,10 +157,13 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
 
     if project := environ.get("CI_PROJECT_URL"):
         base, ci_commit, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
+        run = environ.get("CI_JOB_URL", "")
     elif (server := environ.get("GITHUB_SERVER_URL")) and (name := environ.get("GITHUB_REPOSITORY")):
         is_gitea = "GITEA_ACTIONS" in environ or "FORGEJO_ACTIONS" in environ
         base, ci_commit = f"{server.rstrip('/')}/{quote(name)}", environ.get("GITHUB_SHA")
         files, commits = "src/commit" if is_gitea else "blob", "commit"
+        number = environ.get("GITHUB_RUN_ID", "")
+        run = f"{base}/actions/runs/{number}" if number.isdecimal() else ""
     else:
         return None
     commit = commit_of(folder, environ) or ci_commit or ""
@@ -166,7 +171,9 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
         return None
     root = base.rstrip("/")
     prefix = quote(prefix_of(folder, environ), errors="surrogateescape")
-    return Forge(f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/")
+    return Forge(
+        f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/", commit, run if _SERVER.fullmatch(run) else None
+    )
 
 
 def fork_point(folder: Path, environ: Mapping[str, str], revision: str) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, assert_never
 
 from typer import Option
@@ -98,8 +99,10 @@ def show_planned(planned: PlanResult, form: Form) -> None:
             screen.write_bytes(planned.to_json())
         case "markdown":
             from reconciler.cli.text.markdown import plan_markdown
+            from reconciler.process import forge_of
 
-            screen.write(plan_markdown(planned.plan))
+            forge = forge_of(planned.folder, os.environ)
+            screen.write(plan_markdown(planned.plan, forge, datetime.now(UTC).date()))
         case "html":
             from reconciler.cli.html.plan_report import plan_report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,15 @@ from reconciler.cli.text.plan_text import plan_text
 from reconciler.cli.text.states_text import diff_text, repair_text, repaired_text, unlocked_text
 from reconciler.cli.text.topics_text import profile_text, storage_text, storages_text
 from reconciler.planning.plan import Plan
+from reconciler.process import Forge
 from tests.cli import sample_results
 
+FORGE: Final = Forge(
+    "https://git.example/a/b/blob/1f2e9ab4/",
+    "https://git.example/a/b/commit/",
+    "1f2e9ab4",
+    "https://git.example/a/b/actions/runs/7",
+)
 FOLDER: Final = Path(__file__).parent / "golden"
 
 WIDTHS: Final = (60, 80, 120, 200)
@@ -29,7 +37,7 @@ TEXTS: Final[dict[str, Callable[[], str]]] = {
     **{f"plan-everything-{width}.txt": at_width(sample_results.everything(), width) for width in WIDTHS},
     **{f"plan-mounting-{width}.txt": at_width(sample_results.mount_plan(), width) for width in WIDTHS},
     **{f"plan-roles-{width}.txt": at_width(sample_results.roles(), width) for width in WIDTHS},
-    "plan-everything.md": lambda: plan_markdown(sample_results.everything()),
+    "plan-everything.md": lambda: plan_markdown(sample_results.everything(), FORGE, date(2026, 1, 31)),
     "plan-empty.txt": lambda: text_of(plan_text(sample_results.empty())),
     "plan-empty.md": lambda: plan_markdown(sample_results.empty()),
     "plan-refused.txt": lambda: text_of(plan_text(sample_results.refused())),

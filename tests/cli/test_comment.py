@@ -69,6 +69,16 @@ def test_a_first_result_is_written_and_the_next_takes_its_place(forge: ForgeServ
     assert len([each for each in forge.requests if each.method in {"PATCH", "PUT"}]) == 1
 
 
+@pytest.mark.parametrize(
+    ("page", "code"), [("https://git.example/a/b/artifacts/9", 0), ("javascript:alert(1)", 64), ("https://a b)", 64)]
+)
+def test_the_comment_links_the_page_of_its_plan(forge: ForgeServer, say: Call, page: str, code: int) -> None:
+    assert say(result(), "--page", page).code == code
+    assert [comment.body for comment in forge.comments] == [
+        f"{result()}\n[The plan as a page]({page})\n" for _ in range(code == 0)
+    ]
+
+
 def test_the_comment_is_found_among_many_pages_of_others(forge: ForgeServer, say: Call) -> None:
     for number in range(5):
         forge.says(f"talk {number}", STRANGER)

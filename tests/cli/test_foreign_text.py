@@ -16,7 +16,7 @@ import pytest
 
 from reconciler.cli.errors import exit_code_of
 from reconciler.cli.text.lines import Span, aligned, line, text_of
-from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdown
+from reconciler.cli.text.markdown import block, cell, code, picture, plan_markdown, sentence
 from reconciler.cli.text.plan_text import plan_text
 from reconciler.forges.protocol import comment_safe
 from reconciler.planning.actions import Forget
@@ -237,6 +237,13 @@ def test_a_hostile_name_in_a_comment_stands_in_code_and_ends_nothing(name: str) 
     for sign in ("<script", "@everyone", "[red]", "# heading", ":ledger:"):
         assert sign not in outside
     markdown.encode()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_word_in_a_sentence_stands_in_code(name: str) -> None:
+    outside = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", sentence(f"kept until {name} (about 3 GiB) is read."))
+    assert re.fullmatch(r"[\w ().]*:?[\w ().]*", outside), outside
+    assert outside.startswith("kept until ")
 
 
 def test_a_row_of_a_table_keeps_its_cells_whatever_is_in_them() -> None:

@@ -193,8 +193,18 @@ def test_a_cluster_that_cannot_be_read_is_on_the_page(call: Call, tmp_path: Path
 
 FORGES = {
     "GitHub": (
-        {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "acme/streams", "GITHUB_SHA": "abcdef12"},
-        Forge("https://github.com/acme/streams/blob/abcdef12/", "https://github.com/acme/streams/commit/"),
+        {
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_REPOSITORY": "acme/streams",
+            "GITHUB_SHA": "abcdef12",
+            "GITHUB_RUN_ID": "77",
+        },
+        Forge(
+            "https://github.com/acme/streams/blob/abcdef12/",
+            "https://github.com/acme/streams/commit/",
+            "abcdef12",
+            "https://github.com/acme/streams/actions/runs/77",
+        ),
     ),
     "Gitea": (
         {
@@ -203,11 +213,24 @@ FORGES = {
             "GITHUB_REPOSITORY": "a/b",
             "GITHUB_SHA": "abcdef12",
         },
-        Forge("http://git.local:3000/a/b/src/commit/abcdef12/", "http://git.local:3000/a/b/commit/"),
+        Forge("http://git.local:3000/a/b/src/commit/abcdef12/", "http://git.local:3000/a/b/commit/", "abcdef12"),
     ),
     "GitLab": (
-        {"CI_PROJECT_URL": "https://gitlab.com/group/sub/it", "CI_COMMIT_SHA": "abcdef12"},
-        Forge("https://gitlab.com/group/sub/it/-/blob/abcdef12/", "https://gitlab.com/group/sub/it/-/commit/"),
+        {
+            "CI_PROJECT_URL": "https://gitlab.com/group/sub/it",
+            "CI_COMMIT_SHA": "abcdef12",
+            "CI_JOB_URL": "https://gitlab.com/group/sub/it/-/jobs/9",
+        },
+        Forge(
+            "https://gitlab.com/group/sub/it/-/blob/abcdef12/",
+            "https://gitlab.com/group/sub/it/-/commit/",
+            "abcdef12",
+            "https://gitlab.com/group/sub/it/-/jobs/9",
+        ),
+    ),
+    "a script as its run": (
+        {"CI_PROJECT_URL": "https://gitlab.com/a", "CI_COMMIT_SHA": "abcdef12", "CI_JOB_URL": "javascript:alert(1)"},
+        Forge("https://gitlab.com/a/-/blob/abcdef12/", "https://gitlab.com/a/-/commit/", "abcdef12"),
     ),
     "none": ({}, None),
     "a script as its address": (

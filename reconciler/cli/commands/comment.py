@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -47,6 +48,10 @@ def comment_command(
         str | None,
         Option("--environment", "-e", metavar="ENV", help="With --failed: its environment.", show_default=False),
     ] = None,
+    page: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where the page of the plan is kept; the comment links it.", show_default=False),
+    ] = None,
     delete_when_empty: Annotated[
         bool, Option("--delete-when-empty", help="If nothing is reported, delete the comment.")
     ] = False,
@@ -77,6 +82,10 @@ def comment_command(
     else:
         invocation = place.invocation()
         text = _text(invocation.cwd / str(file), Path(str(file)))
+        if page is not None:
+            if not re.fullmatch(r"https?://[^\s()<>]+", page):
+                raise UsageError(f"--page takes a URL, not {page!r}", hint="Write it as: --page https://…")
+            text = f"{text}\n[The plan as a page]({page})\n"
     commented = comment(invocation, text, request, deletes_empty=delete_when_empty)
     from reconciler.cli.json.checks_json import COMMENT
 

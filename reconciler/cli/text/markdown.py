@@ -6,20 +6,26 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from reconciler.cli.text.action_words import mark, title
+from reconciler.cli.text.amounts import json_text
 from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk
+from reconciler.planning.allowances import at_once
+from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import name_of, totals
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, visible
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
+    from reconciler.process import Forge
 
 
 def code(text: str) -> str:
@@ -35,6 +41,27 @@ def code(text: str) -> str:
 def cell(text: str) -> str:
     """Return `text` as a code span for a table, with pipes escaped."""
     return code(text).replace("|", "\\|") if text else ""
+
+
+_PLAIN_WORD: Final = re.compile(r"\(?[^\W\d_]+(?:['-][^\W\d_]+)*[.,:;)]*|\(?\d+(?:[.,]\d+)*[.,:;)%]*|[→±×]|…\)?")
+"""A word in which forges read no Markdown, mention, link or emoji."""
+
+
+def sentence(text: str) -> str:
+    """Return a sentence as Markdown; names, values and all else that forges could interpret are code spans."""
+    parts: list[str] = []
+    quoted: list[str] = []
+    for word in [*visible(text).split(" "), ""]:
+        if word and not _PLAIN_WORD.fullmatch(word):
+            quoted.append(word)
+            continue
+        if quoted:
+            whole = " ".join(quoted)
+            end = whole[len(whole.rstrip(".,:;")) :]
+            parts.append(code(whole.removesuffix(end)) + end)
+            quoted = []
+        parts.append(word)
+    return " ".join(filter(None, parts))
 
 
 def row(cells: Iterable[str]) -> str:
@@ -229,22 +256,25 @@ def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
     return [*table, *([f"{', '.join(others)}.", ""] if others else [])]
 
 
-def plan_markdown(plan: Plan) -> str:
-    """Return the comment, within `LIMIT` bytes. Ordinary changes shrink to counts before dangers are shortened."""
+def plan_markdown(plan: Plan, forge: Forge | None = None, today: date | None = None) -> str:
+    """Return the comment, within `LIMIT` bytes. Ordinary changes shrink to counts before dangers are shortened.
+
+    `forge`: where files, commit and run are shown. `today`: from which the allowance that the comment offers ends.
+    """
     plan_sections = sections(plan)
     text = ""
-    for parts in _comment_forms(plan, plan_sections):
+    for parts in _comment_forms(plan, plan_sections, forge, today):
         text = "\n".join(parts) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
     return text
 
 
-def _comment_forms(plan: Plan, plan_sections: Sections) -> Iterator[list[str]]:
+def _comment_forms(plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None) -> Iterator[list[str]]:
     """Yield the comment in ever shorter forms; the last one always fits."""
-    head, errors = _head_lines(plan), _error_table(plan_sections.errors)
+    head, errors = _head_lines(plan, forge), _error_lines(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
-        danger, tail = _danger_lines(plan_sections.danger, with_words=True), _tail_lines(plan)
+        danger, tail = _danger_lines(plan_sections.danger, forge, with_words=True), _tail_lines(plan, today)
         if len(plan_sections.changes) + len(plan_sections.jobs) < MOST_ROWS:
             rest = ordinary_rows(plan_sections)
             yield [*head, *errors, *danger, *rest, *picture(plan), *tail]
@@ -271,7 +301,9 @@ def _address_lines(plan_sections: Sections, room: int) -> list[str]:
     by_head: dict[str, list[str]] = {}
     for entry in sorted(plan_sections.danger, key=_gravest_first):
         verb = name_of(entry.action) if entry.action else ""
-        by_head.setdefault(f"{entry.sign} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(entry.name)
+        by_head.setdefault(f"{code(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(
+            entry.name
+        )
     for head, names in by_head.items():
         lines += named_lines(head, names)
     return [*as_many_as_fit(lines, room), ""]
@@ -286,17 +318,25 @@ def _heading_lines(count: int, title: str) -> list[str]:
     return [f"#### {title} ({count_text(count)})", ""]
 
 
-def _head_lines(plan: Plan) -> list[str]:
+def _head_lines(plan: Plan, forge: Forge | None) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
         Marker("plan", plan.workspace, plan.environment, plan.digest, _count_items(plan), plan.approvers).line,
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),
-        f"**{totals(plan)}**",
+        f"**{totals(plan)}**{_where_text(forge)}",
         "",
         *_approval_lines(plan),
     ]
+
+
+def _where_text(forge: Forge | None) -> str:
+    """Return the commit and the run of the pipeline, as links."""
+    if forge is None or not forge.commit:
+        return ""
+    run = f" · [run]({forge.run})" if forge.run else ""
+    return f" · commit [{code(forge.commit[:SHORT_COMMIT])}]({forge.commits}{forge.commit}){run}"
 
 
 def _approval_lines(plan: Plan) -> list[str]:
@@ -309,37 +349,62 @@ def _count_items(plan: Plan) -> int:
     return len(plan.actions) + len(plan.waiting) + len(plan.errors)
 
 
-def _error_table(rows: Sequence[Row]) -> list[str]:
+def _error_lines(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
-    lines = [row((cell(entry.name), cell(entry.whole))) for entry in rows]
-    return [f"#### Errors ({len(rows)})", "", "| where | what |", "| --- | --- |", *lines, ""]
+    lines = [f"- {code(entry.name)}<br>{sentence(entry.whole)}" for entry in rows]
+    return [f"#### Errors ({count_text(len(rows))})", "", *lines, ""]
 
 
-def _danger_lines(rows: Sequence[Row], *, with_words: bool) -> list[str]:
+def _danger_lines(rows: Sequence[Row], forge: Forge | None = None, *, with_words: bool) -> list[str]:
     if not rows:
         return []
-    head = [f"#### ⚠ Danger ({count_text(len(rows))})", ""]
-    if not with_words:
-        return [*head, *(_brief_line(entry) for entry in rows), ""]
-    return [*head, "| | address | change | why | |", "| --- | --- | --- | --- | --- |", *map(_danger_row, rows), ""]
+    lines = [_danger_item(entry, forge) if with_words else _brief_line(entry) for entry in rows]
+    return [f"#### ⚠ Danger ({count_text(len(rows))})", "", *lines, ""]
 
 
-def _danger_row(entry: Row) -> str:
-    last = f"**{cell(entry.blocked)}**" if _is_blocked(entry) else cell(entry.blocked)
-    return row((entry.sign, cell(entry.name), cell(entry.whole), cell(entry.note), last))
+def _danger_item(entry: Row, forge: Forge | None) -> str:
+    """Return an item of a list: on a phone the change is visible without scrolling sideways."""
+    blocked = sentence(entry.blocked)
+    texts = [", ".join(code(text) for text in (entry.what, *entry.more)), sentence(entry.note)]
+    texts.append(f"**{blocked}**" if blocked and _is_blocked(entry) else blocked)
+    return f"- {code(entry.sign)} {_linked(entry, forge)}<br>{' · '.join(filter(None, texts))}"
+
+
+def _linked(entry: Row, forge: Forge | None) -> str:
+    """Return the address of a row, as a link to its lines in the files if the forge shows them."""
+    name, source = code(entry.name), None if entry.action is None else entry.action.source
+    if forge is None or not source:
+        return name
+    path, _, number = source.rpartition(":")
+    return f"[{name}]({forge.files}{quote(path)}#L{number})" if number.isdecimal() else name
 
 
 def _brief_line(entry: Row) -> str:
-    return f"- {entry.sign} {code(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
+    return f"- {code(entry.sign)} {code(entry.name)}{' **blocked**' if _is_blocked(entry) else ''}"
 
 
 def _is_blocked(entry: Row) -> bool:
     return entry.action is not None and entry.action.blocked is not None
 
 
-def _tail_lines(plan: Plan) -> list[str]:
-    return [*block("", text_of(last_lines(plan)).splitlines()), *_end_lines(plan)[1:]]
+def _tail_lines(plan: Plan, today: date | None) -> list[str]:
+    _, *rest = text_of(last_lines(plan)).splitlines()  # The head has the counts.
+    return [*_allowance_lines(plan, today), *(block("", rest) if rest else []), *_end_lines(plan)]
+
+
+_ALLOWED_DAYS: Final = 14
+
+
+def _allowance_lines(plan: Plan, today: date | None) -> list[str]:
+    """Return the lines of `reconciler.yaml` that allow what is blocked: a pull request has no command line."""
+    allows = [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
+    if not allows or today is None:
+        return []
+    until = today + timedelta(days=_ALLOWED_DAYS)
+    rows = [f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in at_once(allows)]
+    title = "Allow it in this pull request: add this to reconciler.yaml, with the reason"
+    return [*folded(title, block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
 
 
 def _end_lines(plan: Plan) -> list[str]:
