@@ -20,7 +20,7 @@ from typing import IO, Final, NamedTuple
 
 from reconciler.errors import UsageError, UserError
 from reconciler.operations.steps.invocation import Invocation, PullRequestBase
-from reconciler.runtime.text import in_utf8
+from reconciler.runtime.text import escape_non_utf8
 from reconciler.version import __version__
 
 
@@ -87,7 +87,7 @@ def _new_run() -> str:
 
 def _user_at_host(environ: Mapping[str, str]) -> str:
     user = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or _login_name()
-    return in_utf8(f"{user}@{socket.gethostname()}")
+    return escape_non_utf8(f"{user}@{socket.gethostname()}")
 
 
 def _login_name() -> str:
@@ -102,9 +102,9 @@ def _ci_url(environ: Mapping[str, str]) -> str | None:
     """By the variables of GitHub, GitLab or Jenkins."""
     server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repository and run:
-        return in_utf8(f"{server}/{repository}/actions/runs/{run}")
+        return escape_non_utf8(f"{server}/{repository}/actions/runs/{run}")
     page = environ.get("CI_JOB_URL") or environ.get("BUILD_URL")
-    return page and in_utf8(page)
+    return page and escape_non_utf8(page)
 
 
 _GIT_TIMEOUT_S: Final = 30

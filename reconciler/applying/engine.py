@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never, cast
 from zlib import crc32
 
-from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, Event, LeaseLost, Ran
+from reconciler.applying.events import NOWHERE, ActionDone, ActionFailed, ActionStarted, Event, Execution, LeaseLost
 from reconciler.applying.ports import DataAction, JobResult, Jobs, LeasePort, RunPorts
 from reconciler.errors import (
     BrokenInvariantError,
@@ -358,7 +358,7 @@ class RunResult:
     """Why nothing can be written any more; if set, this run must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
     """Results that could not be written to the journal."""
-    ran: Ran = NOWHERE
+    ran: Execution = NOWHERE
     """Where its jobs ran."""
     trouble: Exception | None = None
     """Unexpected error that ended the run, such as a bug or a closed pipe; raise it after `record` is committed."""

@@ -30,7 +30,7 @@ def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     """Group failures by reason: the most frequent first, otherwise in the order in which they happened."""
     groups: dict[tuple[str, str], list[Failed]] = {}
     for failure in failed:
-        key = (nameless(failure.error.message, failure.id), nameless(failure.error.hint, failure.id))
+        key = (remove_names(failure.error.message, failure.id), remove_names(failure.error.hint, failure.id))
         groups.setdefault(key, []).append(failure)
     groups_of_failures = (
         Alike(*(key if len(group) > 1 else (group[0].error.message, group[0].error.hint)), _list_ids(group))
@@ -39,7 +39,7 @@ def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
     return tuple(sorted(groups_of_failures, key=lambda group: -len(group.ids)))
 
 
-def by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
+def group_by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
     """Group skipped actions by the failed action that they depend on; the largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
@@ -47,7 +47,7 @@ def by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
     return {cause: tuple(ids) for cause, ids in sorted(causes.items(), key=lambda item: -len(item[1]))}
 
 
-def nameless(text: str, action: str) -> str:
+def remove_names(text: str, action: str) -> str:
     """Replace the action's id, address and name in a message by `…`."""
     address = action.partition(":")[2]
     for name in (action, address, address.rpartition("/")[2]):
@@ -91,7 +91,7 @@ class ActionStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class Execution:
     """Where the tasks of a job ran, up to now or in total."""
 
     engine: str = ""
@@ -101,14 +101,14 @@ class Ran:
     starting_s: float = 0.0
     """Seconds spent waiting for Spark to start, during which no records moved."""
 
-    def __add__(self, other: Ran) -> Ran:
+    def __add__(self, other: Execution) -> Execution:
         """Return the sum of both; the engine is Spark if one of them ran there."""
         first = self if self.spark_tasks or not other.spark_tasks else other
         tasks, starting_s = self.spark_tasks + other.spark_tasks, self.starting_s + other.starting_s
-        return Ran(first.engine or other.engine, tasks, starting_s)
+        return Execution(first.engine or other.engine, tasks, starting_s)
 
 
-NOWHERE: Final = Ran()
+NOWHERE: Final = Execution()
 """No task ran."""
 
 
@@ -124,7 +124,7 @@ class Progress:
     seconds: float
     seconds_left: float | None = None
     """Null until a rate is known."""
-    ran: Ran = NOWHERE
+    ran: Execution = NOWHERE
     partitions_done: int = 0
     """Partitions that are complete."""
     partitions: int = 0
@@ -142,7 +142,7 @@ class ActionDone:
     """Records that a job moved."""
     bytes: int = 0
     """Bytes that a job moved."""
-    ran: Ran = NOWHERE
+    ran: Execution = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Summary:
     """Failures by reason, the most frequent first."""
     in_doubt: tuple[str, ...] = ()
     """Ids of failed actions whose result is unknown; the run stays open."""
-    ran: Ran = NOWHERE
+    ran: Execution = NOWHERE
     """Where its jobs ran."""
     approved_by: tuple[str, ...] = ()
     """Names of the approvers."""

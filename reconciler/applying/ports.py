@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from reconciler.applying.events import NOWHERE, Event, Progress, Ran
+from reconciler.applying.events import NOWHERE, Event, Execution, Progress
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Action, RunJob, Transition
 from reconciler.providers.protocol import Provider
@@ -30,7 +30,7 @@ class JobResult:
     """Incarnation that a transition left at its address."""
     physical_name: str | None = None
     """Physical name, if it differs from the address: for a mount, its location."""
-    ran: Ran = NOWHERE
+    ran: Execution = NOWHERE
 
 
 class Jobs(Protocol):

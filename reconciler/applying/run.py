@@ -267,7 +267,7 @@ def stamp(effects: Effects) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ToDo:
+class RunWork:
     """What a run is to do, decided under the lease."""
 
     actions: Sequence[Action]
@@ -283,7 +283,7 @@ class ToDo:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class DecisionBasis:
     """What a decision is based on."""
 
     snapshot: Snapshot
@@ -294,7 +294,7 @@ class Basis:
     """Whether this is the second round, which only checks again what the settled run left in doubt."""
 
 
-Decide: TypeAlias = Callable[[Basis], ToDo]
+Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
 def drives_nothing(_action: Transition) -> bool:
@@ -389,7 +389,7 @@ class Run:
                     "there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply"
                 )
             result = await self._run_round(
-                lease, decide, Basis(await lease.snapshot(), settled), self._caller.claim.run
+                lease, decide, DecisionBasis(await lease.snapshot(), settled), self._caller.claim.run
             )
             if self._needs_second_check(result, settled):
                 result = _merge_results(result, await self._check_again(lease, decide, settled))
@@ -411,7 +411,7 @@ class Run:
                 f"expires {claim.terms.lease_s:.0f} s from now.",
             ) from error
 
-    async def _run_round(self, lease: Lease, decide: Decide, basis: Basis, run: str) -> RunResult | None:
+    async def _run_round(self, lease: Lease, decide: Decide, basis: DecisionBasis, run: str) -> RunResult | None:
         try:
             todo = await self._effects.call(lambda: decide(basis))
         except StoppedError as error:
@@ -450,12 +450,12 @@ class Run:
         ending = RunEnd(self._setting, lease, journal, file)
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
-    async def _restore_ownership(self, basis: Basis) -> None:
+    async def _restore_ownership(self, basis: DecisionBasis) -> None:
         """Restore the marks of ownership from the record; does not delay a stop."""
         with suppress(StoppedError):
             await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
 
-    async def _execute(self, lease: Lease, journal: Journal, todo: ToDo, record: Record) -> RunResult:
+    async def _execute(self, lease: Lease, journal: Journal, todo: RunWork, record: Record) -> RunResult:
         setting, options = self._setting, self._request.options
         means = RunPorts(
             providers=setting.providers,
@@ -479,15 +479,15 @@ class Run:
             raise _report_unchecked()
         doubtful = settled.doubtful if settled else frozenset()
 
-        def decide_again(basis: Basis) -> ToDo:
+        def decide_again(basis: DecisionBasis) -> RunWork:
             todo = decide(basis)
             return replace(todo, actions=[action for action in todo.actions if action.address in doubtful])
 
         return await self._run_round(
-            lease, decide_again, Basis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
+            lease, decide_again, DecisionBasis(await lease.snapshot(), settled, is_again=True), self._caller.new_run()
         )
 
-    def _run_file(self, run: str, todo: ToDo, basis: Basis, lease: Lease) -> RunFile:
+    def _run_file(self, run: str, todo: RunWork, basis: DecisionBasis, lease: Lease) -> RunFile:
         caller, claim, options = self._caller, self._caller.claim, self._request.options
         resumed = basis.settled.run.file if basis.settled and options.resumes else None
         return RunFile(
@@ -530,7 +530,7 @@ class Run:
         )
 
 
-def _report_stop(basis: Basis) -> ReconcilerError:
+def _report_stop(basis: DecisionBasis) -> ReconcilerError:
     """Return the error for a stop during planning; earlier results stay."""
     if basis.is_again:
         return _report_unchecked()

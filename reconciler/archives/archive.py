@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.cluster_metadata import kept_groups, place_of
+from reconciler.archives.cluster_metadata import place_of, read_stored_groups
 from reconciler.archives.keys import index_key, location_prefix, manifest_key, remote_place_of, topic_manifest_key
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import (
@@ -46,9 +46,9 @@ from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, h
 from reconciler.errors import UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.register import fresh_mark
-from reconciler.resources.configs import EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.configs import EMBEDDED_CONFIGS, canonicalize_value
 from reconciler.resources.tiering_policy import RETAIN, Targets
-from reconciler.runtime.threads import all_side_by_side, side_by_side
+from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -196,7 +196,7 @@ def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], cla
     def begin_partition(number: int) -> None:
         archive.swap(archive.partition(number), lambda manifest: empty(number, manifest), mark=f"begin-{claim}")
 
-    all_side_by_side(begin_partition, range(topic.partitions), name="begin")
+    run_in_parallel(begin_partition, range(topic.partitions), name="begin")
 
 
 def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds]) -> None:
@@ -215,7 +215,7 @@ def describe(archive: Archive, topic: ArchivedTopic, bounds: Mapping[int, Bounds
 
         archive.swap(archive.partition(number), change)
 
-    all_side_by_side(narrow, bounds, name="describe")
+    run_in_parallel(narrow, bounds, name="describe")
     ends = {number: bound.end for number, bound in bounds.items() if bound.end}
     _describe(archive, topic, ends, fresh_mark())
 
@@ -267,7 +267,7 @@ def tidy(archive: Archive) -> int:
     topic = _require_topic(archive)
     partitions = range(topic.partitions)
     manifests = dict(
-        zip(partitions, side_by_side(lambda one: _manifest(archive, one), partitions, name="tidy"), strict=True)
+        zip(partitions, map_in_parallel(lambda one: _manifest(archive, one), partitions, name="tidy"), strict=True)
     )
     if {topic.owner, *(one.owner for one in manifests.values() if one is not None)} != {archive.owner}:
         return 0
@@ -347,7 +347,7 @@ def _is_supported(key: str, value: str) -> bool:
     if key not in EMBEDDED_CONFIGS:
         return False
     try:
-        canonical_value(key, value)
+        canonicalize_value(key, value)
     except ValueError:
         return False
     return True
@@ -394,7 +394,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
 
 def _read_groups(storage: ObjectStore, topic: TopicManifest, owner: str) -> dict[str, dict[int, CommittedOffset]]:
     place = topic.location
-    metadata, why = kept_groups(storage, owner)
+    metadata, why = read_stored_groups(storage, owner)
     if why is not None:
         _LOGGER.warning("topic %s: the offsets of its groups do not travel with it: %s", place, why.message)
     if metadata is None:

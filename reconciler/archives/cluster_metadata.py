@@ -35,7 +35,7 @@ _READ_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPart:
+class StoredPart:
     """A part in the register."""
 
     key: str
@@ -64,7 +64,7 @@ class StoredMetadata:
     serial: int
     """Of the catalog it was taken from."""
     revision: int
-    parts: Mapping[str, KeptPart]
+    parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
     """Whole parts, without groups."""
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def place_of(cluster_id: str, revision: int) -> str:
     return f"{cluster_id}/{revision}"
 
 
-def kept_clusters(storage: ObjectStore) -> list[str]:
+def list_stored_clusters(storage: ObjectStore) -> list[str]:
     """Return the ids of clusters with stored metadata; one LIST."""
     ids = {cluster_of_metadata(listed.key) for listed in storage.list(CLUSTER_METADATA)}
     return sorted(cluster_id for cluster_id in ids if cluster_id is not None)
@@ -105,7 +105,7 @@ def read_metadata(storage: ObjectStore, cluster_id: str, shapes: Mapping[str, An
     raise AssertionError
 
 
-def kept_groups(storage: ObjectStore, cluster_id: str) -> tuple[StoredMetadata | None, UserError | None]:
+def read_stored_groups(storage: ObjectStore, cluster_id: str) -> tuple[StoredMetadata | None, UserError | None]:
     """Return a cluster's stored groups, `None` if nothing is stored, and the error if they are unreadable."""
     try:
         metadata = read_metadata(storage, cluster_id, {})
@@ -122,10 +122,10 @@ def metadata_register(storage: ObjectStore, cluster_id: str) -> Register:
     return Register(storage, cluster_metadata_key(cluster_id), format=_FORMAT, shape=_SHAPE)
 
 
-def parts_of(held: RegisterSnapshot) -> dict[str, KeptPart]:
+def parts_of(held: RegisterSnapshot) -> dict[str, StoredPart]:
     """Return the parts in the register."""
     return {
-        name: KeptPart(
+        name: StoredPart(
             fields["key"],
             fields["sha256"],
             fields["bytes"],
@@ -137,7 +137,7 @@ def parts_of(held: RegisterSnapshot) -> dict[str, KeptPart]:
     }
 
 
-def read_part(storage: ObjectStore, name: str, part: KeptPart, shapes: Mapping[str, Any]) -> Json:
+def read_part(storage: ObjectStore, name: str, part: StoredPart, shapes: Mapping[str, Any]) -> Json:
     """Return the content of a part."""
     value = get_gzipped(storage, part.key, part.sha256, f"the part {name} of the cluster's metadata")
     if value.get("format") != PART_FORMAT:

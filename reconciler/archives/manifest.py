@@ -20,7 +20,7 @@ from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.archives.pages import entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.archives.location import TopicTiering
@@ -211,10 +211,10 @@ def _find_contradictions(manifest: Manifest) -> Iterator[str]:
 def check_own(what: object, manifest: Manifest, cluster_id: str) -> None:
     """Raise `OwnershipLostError` if another cluster owns a partition; `what` names it in the error."""
     if manifest.owner != cluster_id:
-        raise ownership_lost(what, manifest.owner)
+        raise ownership_lost_error(what, manifest.owner)
 
 
-def ownership_lost(what: object, owner: str) -> OwnershipLostError:
+def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
     """Return the error for an object that now belongs to `owner`."""
     whose = "no cluster now: it was released" if owner == NOBODY else f"cluster {owner} now"
     hint = (
@@ -421,9 +421,9 @@ class ManifestHandover:
         done: dict[int, Manifest] = {}
         waiting = list(partitions)
         for _ in range(_ROUNDS):
-            pairs = list(side_by_side(self._read, waiting, name="hand over"))
+            pairs = list(map_in_parallel(self._read, waiting, name="hand over"))
             self.check()
-            after = side_by_side(lambda one: self._swap(*one, change), pairs, name="hand over")
+            after = map_in_parallel(lambda one: self._swap(*one, change), pairs, name="hand over")
             retries = []
             for (number, held), manifest in zip(pairs, after, strict=True):
                 if manifest is not None:

@@ -17,8 +17,8 @@ from reconciler.archives.manifest import NOBODY
 from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot
-from reconciler.resources.mount import way_to_free
-from reconciler.runtime.threads import side_by_side
+from reconciler.resources.mount import explain_release
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -90,7 +90,7 @@ def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership |
 def ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
     """Yield the ownership of every topic ever detached: one LIST, and one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
-    results = side_by_side(lambda key: ownership_at(storage, key), keys, name="mountable")
+    results = map_in_parallel(lambda key: ownership_at(storage, key), keys, name="mountable")
     yield from ((key, result) for key, result in zip(keys, results, strict=True) if result is not None)
 
 
@@ -104,7 +104,7 @@ def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None
         return error
 
 
-def sound_ownerships(storage: ObjectStore) -> list[Ownership]:
+def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
     """Return sound ownerships, sorted by location; raises `UserError` for a damaged register."""
     sound = []
     for _, ownership in ownerships(storage):
@@ -164,7 +164,9 @@ def check_claimable(
     whose = "this cluster" if ownership.owner == cluster_id else f"cluster {ownership.owner}"
     message = f"{location} is {word} {whose} as {ownership.name}"
     release = f"reconciler mount release {location} --owner {ownership.owner} --allow release:{location}"
-    raise OwnershipLostError(message, hint=way_to_free(release, is_mounted=ownership.state is OwnershipState.MOUNTED))
+    raise OwnershipLostError(
+        message, hint=explain_release(release, is_mounted=ownership.state is OwnershipState.MOUNTED)
+    )
 
 
 def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership) -> None:

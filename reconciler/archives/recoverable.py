@@ -59,7 +59,7 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
         lost = [loss for loss in lost if loss in still]
         manifests = again
     if lost:
-        message = f"{topic.location} is not whole, what it names is lost: {listed_losses(lost)}"
+        message = f"{topic.location} is not whole, what it names is lost: {format_losses(lost)}"
         hint = (
             "Restore it from a version or copy of the bucket, and try again: a topic is not recovered in part. To "
             f"read what is left, declare a Topic with readReplicaOf: {topic.location} on another embedded cluster, "
@@ -69,7 +69,7 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
     return manifests
 
 
-def listed_losses(lost: Sequence[Loss]) -> str:
+def format_losses(lost: Sequence[Loss]) -> str:
     """Format the first losses, and count the rest."""
     more = f"; and {len(lost) - _NAMED} more" if lost[_NAMED:] else ""
     return "; ".join(map(str, lost[:_NAMED])) + more
@@ -208,7 +208,7 @@ def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifes
     return topic
 
 
-def location_named(storage: ObjectStore, full_name: str) -> TopicLocation:
+def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
     """Return a topic's only location, by full name, for `remote.recovery`; several are an error."""
     locations = sorted(_find_locations(storage, full_name))
     if len(locations) == 1:

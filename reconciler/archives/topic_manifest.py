@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.keys import topic_manifest_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.manifest import ownership_lost
+from reconciler.archives.manifest import ownership_lost_error
 from reconciler.archives.objects import damaged_error, decode_object
 from reconciler.errors import NewerFormatError, OwnershipLostError, UserError
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
@@ -199,7 +199,7 @@ def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creat
         nonlocal is_changed
         current = None if held is None else _parse(register, held)
         if current is not None and current.owner != manifest.owner:
-            raise ownership_lost(f"topic {current.location}", current.owner)
+            raise ownership_lost_error(f"topic {current.location}", current.owner)
         after = manifest if current is None else replace(manifest, groups=current.groups)
         is_changed = (
             creates if current is None else (current.serial < after.serial and not current.equals_except_serial(after))

@@ -26,7 +26,7 @@ from reconciler.operations.metrics import (
     add_totals,
     metrics_of,
 )
-from reconciler.resources.measures import COUNTED
+from reconciler.resources.measures import COUNTER_HELP
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
@@ -107,7 +107,7 @@ def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
 def _counted(name: str) -> str | None:
     """Return what a metric counts; `None`: it is no counter of ours."""
     short = name.removeprefix(REMOTE)
-    is_remote = name.startswith(REMOTE) and short in COUNTED
+    is_remote = name.startswith(REMOTE) and short in COUNTER_HELP
     return short if is_remote or short == MIRROR_BYTES else None
 
 

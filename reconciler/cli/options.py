@@ -18,7 +18,7 @@ from reconciler.cli.hint_rewrite import TypedOptions, remember_typed
 from reconciler.cli.text.lines import line
 from reconciler.errors import InterruptedRunError, UsageError
 from reconciler.forges.protocol import Kind
-from reconciler.runtime.text import in_utf8
+from reconciler.runtime.text import escape_non_utf8
 
 if TYPE_CHECKING:
     from reconciler.forges.environment import ForgeRequest
@@ -200,7 +200,7 @@ def _check_text(typed: Sequence[str]) -> None:
         UsageError: One is not.
     """
     for option, value in zip(typed[::2], typed[1::2], strict=True):
-        if (shown := in_utf8(value)) != value:
+        if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
 
 

@@ -23,7 +23,7 @@ from reconciler.cli.options import Form, TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
 from reconciler.cli.text.lines import Line, Span, Tone, cut, line, text_of
 from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
-from reconciler.runtime.text import json_shown, took, visible
+from reconciler.runtime.text import escape_json, took, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +165,7 @@ def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: 
 
         from reconciler.planning.plan_rows import canonical
 
-        screen.write_bytes(json_shown(canonical(orjson.loads(saved.body))) + b"\n")
+        screen.write_bytes(escape_json(canonical(orjson.loads(saved.body))) + b"\n")
     elif form == "html":
         from reconciler.cli.html.plan_report import plan_report
 

@@ -13,7 +13,7 @@ from reconciler.cli.show import approved
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import ClusterMigration, MigrationVerb
-    from reconciler.operations.state_edit import Surgery
+    from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import SiteOptions
     from reconciler.planning.plan import Plan
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 @contextmanager
 def surgery(
     files: Files, place: Place, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
-) -> Iterator[Surgery]:
+) -> Iterator[RecordEdit]:
     """Give the run, which a signal stops before it starts."""
     lock_timeout_s = seconds("--lock-timeout", lock_timeout)
-    from reconciler.operations.state_edit import Surgery
+    from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop
 
     stop = Stop()
     with signals.stopping(stop):
-        yield Surgery(
+        yield RecordEdit(
             invocation=place.invocation(),
             select=files.select(),
             command=command,

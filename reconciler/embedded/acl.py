@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from reconciler.embedded.catalog.model import AclEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica, topic_named, unknown_namespace
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, rule_at, rule_fields
+from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, rule_at, to_rule_fields
 from reconciler.resources.address import split_name, tiers_of
 
 
@@ -154,7 +154,7 @@ class Permissions:
     def check_super_user(self, what: str) -> None:
         """Reject operations on the whole cluster for principals; `what` completes "may not"."""
         if self.principal is not None:
-            raise not_the_super_user(self, what)
+            raise super_user_error(self, what)
 
     def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
         """Return the decision and its reason."""
@@ -266,7 +266,7 @@ def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level 
     return f"Add to the acls of {nearest.label}: {rule}"
 
 
-def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
+def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
     """Return the error for an operation on the whole cluster."""
     return NotAuthorizedError(
         f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
@@ -274,7 +274,7 @@ def not_the_super_user(who: Permissions, what: str) -> NotAuthorizedError:
     )
 
 
-def not_every_topic(who: Permissions, group: str) -> NotAuthorizedError:
+def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
     """Return the error for an operation on all topics of a group; it names none, since some are hidden."""
     return NotAuthorizedError(
         f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
@@ -303,7 +303,7 @@ _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 def entries_of(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
     """Return rules in catalog form, sorted by path; those that differ only in operations are merged."""
-    return _to_entries(rule_fields(rules))
+    return _to_entries(to_rule_fields(rules))
 
 
 def topic_rules(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
@@ -318,9 +318,9 @@ def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
     )
 
 
-def changed_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
+def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
     """Return rules with some set and some (`None`) removed, by path."""
-    merged: dict[str, tuple[str, ...] | None] = {**rule_fields(namespace_rules(entries)), **changes}
+    merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(namespace_rules(entries)), **changes}
     return _to_entries({path: operations for path, operations in merged.items() if operations is not None})
 
 

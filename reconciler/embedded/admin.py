@@ -26,7 +26,7 @@ from reconciler.embedded.catalog.mirror_tables import (
 )
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry, QuotaEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica
-from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, disabling
+from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, disabling_topics
 from reconciler.embedded.catalog.topic_configs import EffectiveConfig, effective_configs
 from reconciler.embedded.catalog.topics import (
     TopicShape,
@@ -292,7 +292,7 @@ class Admin:
         def noting(draft: Draft) -> None:
             nonlocal began
             decide(draft)
-            began = disabling(draft) != disabling(draft.base)
+            began = disabling_topics(draft) != disabling_topics(draft.base)
 
         self._commit(noting, *needed)
         if began:

@@ -132,13 +132,13 @@ class EmbeddedCluster(Admin):
             UserError: The location does not exist, or the name is taken.
         """
         from reconciler.archives.location import TopicLocation
-        from reconciler.embedded.tiered.replicas import followable, make_replica
+        from reconciler.embedded.tiered.replicas import locate_replica_source, make_replica
 
         self.permissions.check_super_user(f"make a read replica of {location}")
         if self.storage is None:
             message = f"topic {full_name} cannot be a read replica: its cluster has no object storage"
             raise UserError(message, hint="Open the cluster with the object storage of its source.")
-        source, topic_id = followable(self.storage, TopicLocation.parse(location)), self._new_id()
+        source, topic_id = locate_replica_source(self.storage, TopicLocation.parse(location)), self._new_id()
         self.catalog.commit(lambda draft: make_replica(draft, full_name, source, topic_id=topic_id))
         for error in self.follow_replicas(lambda name: name == full_name).values():
             if isinstance(error, ReconcilerError):

@@ -25,7 +25,7 @@ from reconciler.embedded.segments.groups import (
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.mirrors import GroupOffsets, GroupOffsetsResult, GroupPosition
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.admin import Admin
@@ -45,7 +45,7 @@ def group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOff
     def read(name: str) -> Group | None:
         return read_group(cluster.store, name)
 
-    groups_read = dict(zip(groups, side_by_side(read, groups, name="groups"), strict=True))
+    groups_read = dict(zip(groups, map_in_parallel(read, groups, name="groups"), strict=True))
     catalog = cluster.catalog.read()  # Read after the groups, so that new topics have names.
     ids = {topic_id for group in groups_read.values() if group is not None for topic_id in group.topic_ids}
     names = names_by_id(catalog, ids)
@@ -74,7 +74,7 @@ def bring_offsets(
         except ReconcilerError as error:
             return error
 
-    return dict(zip(groups, side_by_side(bring, groups, name="groups"), strict=True))
+    return dict(zip(groups, map_in_parallel(bring, groups, name="groups"), strict=True))
 
 
 def release_groups(store: ObjectStore, topic_id: str) -> int:

@@ -9,11 +9,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.storage import check_given
-from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, changed_rules, namespace_rules
+from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_rules, namespace_rules
 from reconciler.embedded.catalog.mirror_moves import (
-    ask_mirror,
     change_mirror,
     join_peer,
+    start_mirror_verb,
     under_way,
 )
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, follow_source, source_topic
@@ -41,7 +41,7 @@ from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.resources import mirrors
-from reconciler.resources.acls import rule_fields
+from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.mirrors import (
     FAILOVER,
     AccessRules,
@@ -53,10 +53,10 @@ from reconciler.resources.mirrors import (
     TransitionRequest,
     Trouble,
     TruncatedPartition,
-    auto_created,
+    match_auto_created,
     plan_rule_changes,
 )
-from reconciler.runtime.threads import all_side_by_side, side_by_side
+from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.admin import Admin
@@ -75,7 +75,9 @@ class ClusterLinks:
     def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
         """Start a verb on a mirror; a failover completes before returning."""
         request = self._request(operation)
-        after = self._commit(lambda draft: ask_mirror(draft, full_name, verb, request), f"{verb} mirror {full_name}")
+        after = self._commit(
+            lambda draft: start_mirror_verb(draft, full_name, verb, request), f"{verb} mirror {full_name}"
+        )
         if verb == FAILOVER:
             self.open_heads(full_name)
         return after
@@ -153,7 +155,7 @@ class ClusterLinks:
 
             swap_head(self.cluster.store, Partition(full_name, topic.id, number), standing)
 
-        all_side_by_side(note, sorted(bounds), name="stand")
+        run_in_parallel(note, sorted(bounds), name="stand")
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorEntry:
         """Record the start offsets of a new mirror, and move empty partitions there."""
@@ -167,7 +169,7 @@ class ClusterLinks:
             hand_over(self.cluster.store, place, writer_of(topic), makes=True)
             swap_head(self.cluster.store, Partition(full_name, *place), lambda head: _begin_at(head, begins[number]))
 
-        all_side_by_side(start, sorted(begins), name="begin")
+        run_in_parallel(start, sorted(begins), name="begin")
         return after
 
     def heads(self, full_name: str) -> dict[int, Head]:
@@ -204,7 +206,7 @@ class ClusterLinks:
             self.may_go_on()
             return hand_over(self.cluster.store, (topic.id, number), writer_of(topic), makes=True)
 
-        heads = side_by_side(hand, range(topic.partitions), name="hand")
+        heads = map_in_parallel(hand, range(topic.partitions), name="hand")
         return {number: head for number, head in enumerate(heads) if head is not None}
 
 
@@ -222,7 +224,7 @@ def make_mirrors(
     """Create the mirrors that a link's filters match; return `None` or the error for each."""
     link = link_named(draft, link_name)
     outcomes: dict[str, ReconcilerError | None] = {}
-    for name, source in auto_created(link, sources).items():
+    for name, source in match_auto_created(link, sources).items():
         if name in draft.topics:
             continue
         shape = MirrorShape(link=link_name, source=source, is_automatic=True)
@@ -249,15 +251,15 @@ def follow_sources(draft: Draft, sources: Mapping[str, SourceTopic]) -> dict[str
     return failed
 
 
-def note_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: Collection[str]) -> None:
+def record_troubles(draft: Draft, troubles: Mapping[str, Trouble | None], failed: Collection[str]) -> None:
     """Record the problems of mirrors that still exist."""
     for name, trouble in troubles.items():
         entry = draft.topics.get(name)
         if entry is not None and entry.follows is not None:
-            change_mirror(draft, name, partial(mirrors.troubled, trouble=trouble, fails=name in failed))
+            change_mirror(draft, name, partial(mirrors.set_mirror_trouble, trouble=trouble, fails=name in failed))
 
 
-def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
+def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) -> None:
     """Record a link's source cluster, unless recorded."""
     link = link_named(draft, link_name)
     if link.source_cluster_id is None:
@@ -267,7 +269,7 @@ def meet_source(draft: Draft, link_name: str, source_cluster_id: str) -> None:
 # Links act as the other cluster's super user: they may read everything that no rule denies.
 
 
-def offered_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
+def offered_topics_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
     """Return topics (all or `only` these) as `principal` sees them, without read replicas."""
     who = Permissions.of(principal) if _denies_anything(catalog) else None
     chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
@@ -300,8 +302,8 @@ _NO_RULES: Final[RuleFields] = {}
 def rules_in(catalog: Catalog) -> AccessRules:
     """Return all access rules in a catalog."""
     return AccessRules(
-        {name: rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},
-        {name: rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.namespaces.items() if entry.acls},
+        {name: to_rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},
+        {name: to_rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.namespaces.items() if entry.acls},
     )
 
 
@@ -334,8 +336,8 @@ def _merge_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
     """Return the resulting rules, and those owned by the link, by path and operation."""
-    changes, own = plan_rule_changes(rule_fields(namespace_rules(entries)), before, wanted)
-    return (changed_rules(entries, changes) if changes else entries), own
+    changes, own = plan_rule_changes(to_rule_fields(namespace_rules(entries)), before, wanted)
+    return (merge_rules(entries, changes) if changes else entries), own
 
 
 # While a link syncs retention, a mirror expires exactly what its source expired; its own retention is off, since
@@ -374,4 +376,4 @@ def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> 
             tier = TieredPartition(cluster.store, partition, policy, policy.tiering, remote)
             tier.expire(*tier.sound(head), later[number])
 
-    all_side_by_side(follow, behind, name="starts")
+    run_in_parallel(follow, behind, name="starts")

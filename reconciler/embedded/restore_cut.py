@@ -31,7 +31,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import TruncatedPartition
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.admin import Admin
@@ -218,7 +218,7 @@ def truncate_topic(
         return cutting.truncate(Partition(full_name, topic.id, number), cuts[number])
 
     numbers = sorted(cuts)
-    return dict(zip(numbers, side_by_side(cut, numbers, name="truncate"), strict=True))
+    return dict(zip(numbers, map_in_parallel(cut, numbers, name="truncate"), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import orjson
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
 from reconciler.runtime.effects import note
 from reconciler.runtime.retry import Backoff, Tries, pause
-from reconciler.runtime.text import about, no_json, one_line
+from reconciler.runtime.text import about, json_error, one_line
 
 if TYPE_CHECKING:
     from reconciler.forges.protocol import ForgeSettings
@@ -66,7 +66,7 @@ class Answer:
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
-            message = f"the answer of {self.where} is not what an API answers: {no_json(error, self.body)}"
+            message = f"the answer of {self.where} is not what an API answers: {json_error(error, self.body)}"
             raise UserError(message, hint=_CHECK) from error
 
     def listed(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from reconciler.manifests.positions import FieldPath, ManifestError, Problem, Sp
 from reconciler.manifests.yaml_documents import parse
 from reconciler.resources.acls import Operation
 from reconciler.resources.address import Address
-from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS
+from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR
 from reconciler.resources.configs import CATALOGS
 from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.kafka_configs import ConfigKey
@@ -422,7 +422,7 @@ class Target:
     separator: str = FLAT_SEPARATOR
     has_namespaces: bool = False
     """Whether its platform has namespaces; then `separator` occurs only in the other tool's names."""
-    provider: str = OF_BROKERS
+    provider: str = BROKERS_PROVIDER
     is_declared: bool = False
     declared: Mapping[Address, DeclaredResource] = field(default_factory=dict)
     """Resources declared on it."""
@@ -580,7 +580,7 @@ def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
     return {key: value.replace("KAFKA_", own, 1) if key in _SECRETS else value for key, value in security.items()}
 
 
-SECURITY: Final = f"spec.{OF_BROKERS}.security"
+SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"
 
 
 def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:

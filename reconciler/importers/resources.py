@@ -26,8 +26,8 @@ from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import path_text
 from reconciler.resources.acls import OPERATIONS, TOPICS, AccessBinding, check_principal
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import canonical_value, refused_value
-from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, PASSING, is_internal
+from reconciler.resources.configs import canonicalize_value, explain_refused_value
+from reconciler.resources.kafka_configs import INTERNAL, KAFKA_CONFIGS, TRANSIENT_CONFIGS, is_internal
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
@@ -97,7 +97,7 @@ def _configs(imported: FoundTopic, target: Target, lost: list[NotImported]) -> I
     for key, setting in sorted(imported.configs.items()):
         if setting.value is None:
             continue
-        if key in PASSING:
+        if key in TRANSIENT_CONFIGS:
             why = "throttles a reassignment while it lasts, and is nothing to declare"
             lost.append(NotImported(setting.place, _subject(imported), key, why, is_left_out=False))
             continue
@@ -105,9 +105,9 @@ def _configs(imported: FoundTopic, target: Target, lost: list[NotImported]) -> I
             lost.append(_unknown(key, imported, setting.place, target))
             continue
         try:
-            yield key, canonical_value(key, _plain(setting.value), catalog or KAFKA_CONFIGS)
+            yield key, canonicalize_value(key, _plain(setting.value), catalog or KAFKA_CONFIGS)
         except ValueError as error:
-            why = refused_value(str(setting.value), error)
+            why = explain_refused_value(str(setting.value), error)
             lost.append(
                 NotImported(
                     setting.place, _subject(imported), key, why, "Correct it there, or write it into the manifest."

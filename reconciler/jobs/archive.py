@@ -1,8 +1,8 @@
 """Archive a log into object storage, and restore it.
 
 Most records are copied and compared while producers write; then producers are shut out, and the rest is copied and
-compared. A process that deletes the source checks again with `records.log.came_since`. An interrupted archive continues
-at the ends of its manifests.
+compared. A process that deletes the source checks again with `records.log.partitions_changed_since`. An interrupted
+archive continues at the ends of its manifests.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from reconciler.embedded.maintenance.compaction import (
     GroupRewrite,
     PieceGroup,
     SurvivingOffsets,
-    hashed,
+    hash_keys,
 )
 from reconciler.embedded.segments.parts import read_keys
 from reconciler.errors import ReconcilerError
@@ -117,7 +117,7 @@ class Pass:
                 offsets = np.frombuffer(b"".join(table.column("offsets").to_pylist()), np.int64)
                 yield compaction.cleaned(cleaning, group, SurvivingOffsets(offsets, cleaning.through))
 
-            outcomes = pa.Table.from_batches([stage.outcomes_of(stage.attempt(do, groups[number]))])
+            outcomes = pa.Table.from_batches([stage.pack_outcomes(stage.attempt(do, groups[number]))])
             return outcomes.add_column(0, "file", pa.array([number] * outcomes.num_rows, pa.int32()))
 
         return files.groupBy("file").applyInArrow(write, f"file int, {stage.OUTCOME}")
@@ -135,7 +135,7 @@ def keys_of(
                 piece = pieces[index]
                 for record_batch in read_keys(piece.store, piece.entry, OffsetRange(piece.entry.base, piece.stop)):
                     keyed = record_batch.filter(record_batch.column("key").is_valid())
-                    halves = [pa.array(half.view(np.int64)) for half in hashed(keyed.column("key"))]
+                    halves = [pa.array(half.view(np.int64)) for half in hash_keys(keyed.column("key"))]
                     yield pa.RecordBatch.from_arrays([keyed.column("offset"), *halves], names=["offset", "high", "low"])
 
     return session.range(0, len(pieces), 1, tasks).mapInArrow(read, "offset bigint, high bigint, low bigint")
@@ -197,7 +197,7 @@ def _offsets_of(group: PieceGroup) -> OffsetRange:
 
 
 def _results_by_file(rows: Sequence[Any]) -> Iterator[GroupRewrite]:
-    done, error = stage.split_outcomes(stage.outcomes_in(sorted(rows, key=lambda row: row.file)))
+    done, error = stage.split_outcomes(stage.unpack_outcomes(sorted(rows, key=lambda row: row.file)))
     yield from done
     if error is not None:
         raise error

@@ -205,7 +205,7 @@ _MIN_HALVED: Final = 4096
 """Shorter ranges are read, not halved."""
 
 
-def kept_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
+def stored_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
     """Return the digest of a range from stored digests."""
     return sum(log.digests(partition, offsets), Digest())
 
@@ -221,7 +221,7 @@ def first_difference(
     left: TopicLog, right: TopicLog, partition: int, offsets: OffsetRange, *, is_deep: bool
 ) -> int | None:
     """Return the first offset whose record differs or is missing, or `None`."""
-    digest = read_digest if is_deep else kept_digest
+    digest = read_digest if is_deep else stored_digest
     start, stop = offsets.start, offsets.stop
     while stop - start > _MIN_HALVED:
         middle = (start + stop) // 2

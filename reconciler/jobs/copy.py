@@ -29,7 +29,7 @@ from reconciler.records.log import (
     TopicLog,
     TransactionalSink,
 )
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 # Sinks that commit by themselves have one task per partition. A pass takes the next piece of every partition, so that
 # all advance together.
@@ -208,7 +208,7 @@ class _Job:
         if len(open_flows) == 1:
             try_flow(open_flows[0])
         else:
-            for _ in side_by_side(try_flow, open_flows, name="flows"):
+            for _ in map_in_parallel(try_flow, open_flows, name="flows"):
                 pass
 
     def _run_pass(self, active: Sequence[FlowRun]) -> None:

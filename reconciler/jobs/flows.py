@@ -11,9 +11,9 @@ from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.records.log import (
     Bounds,
     Extent,
+    ObservedSource,
     OffsetRange,
     SinkPosition,
-    SourceSeen,
     StagedSink,
     TopicLog,
     TransactionalSink,
@@ -347,12 +347,12 @@ class FlowRun:
         source = self.flow.source
         self.is_fresh = True
         self._seen = source.bounds(self.flow.only)
-        self._sink = self.flow.sink.following(SourceSeen(source.topic_id, self._seen))
+        self._sink = self.flow.sink.following(ObservedSource(source.topic_id, self._seen))
 
     def _read_both_ends(self) -> Mapping[int, SinkPosition]:
         reached = self.flow.sink.reached(self.flow.only)
         self._read_source()
-        seen = SourceSeen(self.flow.source.topic_id, self._seen)
+        seen = ObservedSource(self.flow.source.topic_id, self._seen)
         for partition, one in reached.items():
             check_followed("the mirror", partition, one, seen)
         return reached

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from reconciler.embedded.maintenance.compaction import NewestOffsets, hashed, mask
+from reconciler.embedded.maintenance.compaction import NewestOffsets, hash_keys, mask
 from reconciler.errors import RetryableError
 from reconciler.jobs.comparison import (
     LEFT,
@@ -131,7 +131,7 @@ class _MissingRecords:
         self.explained += int((is_gone & is_tombstone).sum())
         is_sought = is_gone & ~is_tombstone
         if is_sought.any():
-            high, low = hashed(records.column("key").filter(pa.array(is_sought)))
+            high, low = hash_keys(records.column("key").filter(pa.array(is_sought)))
             self._sought.append((high, low, offsets[is_sought]))
             self._held += len(high)
         if self._held >= _MAX_HELD:
@@ -152,7 +152,7 @@ class _MissingRecords:
             has_key = batch.column("key").is_valid()
             keyed = batch.column("offset").to_numpy()[mask(has_key)]
             if len(keyed):
-                both = hashed(batch.column("key").filter(has_key))
+                both = hash_keys(batch.column("key").filter(has_key))
                 is_wanted = wanted.of_hashes(*both) >= 0
                 later.add_hashes(both[0][is_wanted], both[1][is_wanted], keyed[is_wanted])
         is_superseded = later.of_hashes(high, low) > offsets

@@ -23,7 +23,7 @@ from reconciler.jobs import stage
 from reconciler.jobs.flows import MIB, Copy, Piece, missing_ranges, pieces_of, rounds
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress, job_error
 from reconciler.records.hashes import partitions_by_key
-from reconciler.records.log import OffsetRange, RekeySink, SourceSeen, TopicLog, Written
+from reconciler.records.log import ObservedSource, OffsetRange, RekeySink, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _RekeyJob:
             raise _stopped_error()
         reached = self.sink.reached()
         bounds = self.source.bounds()
-        self.sink = self.sink.following(SourceSeen(self.source.topic_id, bounds))
+        self.sink = self.sink.following(ObservedSource(self.source.topic_id, bounds))
         ends = {number: min(through.get(number, 0) for through in reached.values()) for number in bounds}
         return missing_ranges(bounds, ends, self.until)
 
@@ -146,7 +146,7 @@ class _RekeyJob:
                 outcome_rows = write_partitions(sort_by_target(rows, targets), self.sink, through).collect()
             except Exception as trouble:
                 raise job_error("re-keying", trouble) from trouble
-        return stage.outcomes_in(outcome_rows)
+        return stage.unpack_outcomes(outcome_rows)
 
     def _report_progress(self, pieces: Sequence[Piece], seconds: float) -> None:
         left = sum(piece.records for piece in pieces)
@@ -195,7 +195,7 @@ def write_partitions(rows: DataFrame, sink: RekeySink, through: Mapping[int, int
         )
         for target, group in groupby(numbered, key=itemgetter(0)):
             records = (_unpack(read_packed) for _, read_packed in group)
-            yield stage.outcomes_of(
+            yield stage.pack_outcomes(
                 _write(sink, target, (record_batch for record_batch in records if record_batch is not None), through)
             )
 

@@ -62,7 +62,7 @@ def run_stage(
     def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield outcomes_of(attempt(do, tasks[index]))
+                yield pack_outcomes(attempt(do, tasks[index]))
 
     ranges = session.range(0, len(tasks), 1, len(tasks))
     began = now()
@@ -71,19 +71,19 @@ def run_stage(
     except Exception as trouble:
         note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
         raise job_error(what, trouble) from trouble
-    done, error = split_outcomes(outcomes_in(rows))
+    done, error = split_outcomes(unpack_outcomes(rows))
     note(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
     return done, error
 
 
-def outcomes_of(outcomes: Iterable[object]) -> pa.RecordBatch:
+def pack_outcomes(outcomes: Iterable[object]) -> pa.RecordBatch:
     """Return a task's outcomes as rows for the driver."""
     return pa.RecordBatch.from_arrays([pa.array(map(pickle.dumps, outcomes), pa.binary())], schema=_OUTCOME)
 
 
-def outcomes_in(rows: Iterable[Any]) -> list[Any]:
+def unpack_outcomes(rows: Iterable[Any]) -> list[Any]:
     """Return tasks' outcomes from rows."""
-    # Only unpickles what `outcomes_of` pickled in our own session.
+    # Only unpickles what `pack_outcomes` pickled in our own session.
     return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from reconciler.embedded.maintenance.compaction import hashed
+from reconciler.embedded.maintenance.compaction import hash_keys
 from reconciler.jobs.comparison import LEFT, RIGHT, DisputedPartition, DisputeResult, RenumberedLog
 from reconciler.jobs.progress import job_error
 from reconciler.jobs.stage import describe_stages
@@ -137,7 +137,7 @@ def _hash_batch(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
     keys = batch.column("key")
     has_key = keys.is_valid().to_numpy(zero_copy_only=False)
     halves = [np.zeros(batch.num_rows, np.int64) for _ in range(2)]
-    for half, key_half in zip(halves, hashed(keys.filter(keys.is_valid())), strict=True):
+    for half, key_half in zip(halves, hash_keys(keys.filter(keys.is_valid())), strict=True):
         half[has_key] = key_half.view(np.int64)
     columns = [
         pa.array(np.full(batch.num_rows, side, np.int32)),

@@ -18,9 +18,9 @@ from reconciler.jobs.comparison import (
     PartitionComparison,
     Tally,
     first_difference,
-    kept_digest,
     pairs,
     read_digest,
+    stored_digest,
 )
 from reconciler.jobs.flows import Piece, pieces_of, rounds
 from reconciler.jobs.ordered import bounds_as_compacted, explain_differences
@@ -46,8 +46,8 @@ def stored_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> It
     """Yield the stored digests of both logs by stretch."""
     for pair in both:
         for stretch in pair.stretches:
-            ours = kept_digest(left, pair.partition, stretch) if pair.left else Digest()
-            theirs = kept_digest(right, pair.partition, stretch) if pair.right else Digest()
+            ours = stored_digest(left, pair.partition, stretch) if pair.left else Digest()
+            theirs = stored_digest(right, pair.partition, stretch) if pair.right else Digest()
             yield DigestPair(pair.partition, stretch, ours, theirs)
 
 

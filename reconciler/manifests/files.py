@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.manifests.positions import FieldPath, Problem, Spot, excerpt_of, path_text, spots
-from reconciler.runtime.text import first_few, in_utf8
+from reconciler.runtime.text import escape_non_utf8, first_few
 
 if TYPE_CHECKING:
     from reconciler.resources.base import Complaint
@@ -189,13 +189,13 @@ class _Walk:
             return  # a link to a parent, or to a folder already read
         self._visited.add(real)
         if is_outside(folder, self._within):
-            self.problems.append(outside(in_utf8(label_of(folder, self._folder))))
+            self.problems.append(outside(escape_non_utf8(label_of(folder, self._folder))))
             return
         try:
             with os.scandir(folder) as entries:
                 children = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.problems.append(_unreadable(in_utf8(label_of(folder, self._folder)), error))
+            self.problems.append(_unreadable(escape_non_utf8(label_of(folder, self._folder)), error))
             return
         for child in children:
             self._enter(child)
@@ -204,7 +204,7 @@ class _Walk:
         path = Path(child.path)
         if path in self._apart:
             return
-        label = in_utf8(label_of(path, self._folder))
+        label = escape_non_utf8(label_of(path, self._folder))
         is_yaml = child.name.endswith(_SUFFIXES)
         try:
             is_folder = child.is_dir()

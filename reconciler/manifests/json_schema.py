@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 
-from reconciler.resources.inventory import WRITABLE
+from reconciler.resources.inventory import MANIFEST_KINDS
 from reconciler.version import __site__, __version__
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def identity(name: str) -> dict[str, str]:
 def schemas() -> Mapping[str, dict[str, Any]]:
     """Return the schema of each kind by its lower-case name, and `manifest` for any kind."""
     definitions = _definitions()
-    by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in WRITABLE}
+    by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in MANIFEST_KINDS}
     return {"manifest": _of_any(definitions), **dict(sorted(by_kind.items()))}
 
 
@@ -56,14 +56,14 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
         "required": ["apiVersion", "kind"],
         "properties": {
             "apiVersion": {"const": "reconciler/v1", "description": "Form of this document."},
-            "kind": {"enum": list(WRITABLE), "description": "What this document declares."},
+            "kind": {"enum": list(MANIFEST_KINDS), "description": "What this document declares."},
         },
         "allOf": [
             {
                 "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
                 "then": {"$ref": f"#/$defs/{kind}"},
             }
-            for kind in WRITABLE
+            for kind in MANIFEST_KINDS
         ],
         "$defs": dict(sorted(definitions.items())),
     }
@@ -71,7 +71,7 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
 
 def definitions_of_models() -> Mapping[str, Any]:
     """Return the schema of each manifest model by its name, without variables."""
-    models = [(model, "validation") for model in WRITABLE.values()]
+    models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
     definitions: Mapping[str, Any] = schema["$defs"]
     return definitions
@@ -79,7 +79,7 @@ def definitions_of_models() -> Mapping[str, Any]:
 
 def _definitions() -> dict[str, Any]:
     definitions = {name: _allow_variables(definition) for name, definition in definitions_of_models().items()}
-    for kind in WRITABLE:
+    for kind in MANIFEST_KINDS:
         definitions[kind]["required"] = [*_FIXED, *definitions[kind]["required"]]
     return {**definitions, "Variable": dict(_VARIABLE)}
 

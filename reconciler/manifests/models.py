@@ -14,7 +14,7 @@ from reconciler.resources.base import Complaint
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, REFERENCES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.inventory import WRITABLE, Resource
+from reconciler.resources.inventory import MANIFEST_KINDS, Resource
 from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
     headers = list(header_complaints(draft.content))
     if headers:
         return None, _join(complaints, headers)
-    model = WRITABLE[draft.content["kind"]]
+    model = MANIFEST_KINDS[draft.content["kind"]]
     complaints = _join(complaints, _misplaced_secrets(draft, model))
     if model is Cluster or draft.content["kind"] == "Workspace":
         _take_texts(draft, _PROPERTIES if model is Cluster else _SPARK_CONF)
@@ -304,8 +304,8 @@ def header_complaints(content: Any) -> Iterator[Complaint]:
         yield _about_version(content)
     kind = content.get("kind")
     if kind is None:
-        yield Complaint("is required", f"Write one of {', '.join(WRITABLE)}", ("kind",))
-    elif not isinstance(kind, str) or kind not in WRITABLE:
+        yield Complaint("is required", f"Write one of {', '.join(MANIFEST_KINDS)}", ("kind",))
+    elif not isinstance(kind, str) or kind not in MANIFEST_KINDS:
         yield _about_kind(kind)
 
 
@@ -321,8 +321,8 @@ def _about_kind(kind: Any) -> Complaint:
     if kind == "MirrorTopic":
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
         return Complaint("a MirrorTopic is derived from its link and no manifest of its own", hint, ("kind",))
-    known = WRITABLE if isinstance(kind, str) else ()
-    hint = did_you_mean(nearest_spelling(str(kind), known), otherwise=f"Write one of {', '.join(WRITABLE)}")
+    known = MANIFEST_KINDS if isinstance(kind, str) else ()
+    hint = did_you_mean(nearest_spelling(str(kind), known), otherwise=f"Write one of {', '.join(MANIFEST_KINDS)}")
     return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))
 
 

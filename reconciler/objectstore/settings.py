@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.objectstore.base import check_key
-from reconciler.runtime.text import in_utf8
+from reconciler.runtime.text import escape_non_utf8
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,8 +94,8 @@ class StoreSettings:
             message = f"{self.url!r} names no folder"
             raise UserError(message, hint="Write file://folder or file:///folder.")
         absolute = os.path.abspath(folder / path)  # noqa: PTH100 - Path.resolve would also follow links
-        if in_utf8(absolute) != absolute:
-            message = f"{self.url!r} is at {in_utf8(absolute)}, and that name is not UTF-8"
+        if escape_non_utf8(absolute) != absolute:
+            message = f"{self.url!r} is at {escape_non_utf8(absolute)}, and that name is not UTF-8"
             raise UserError(message, hint="Rename the folder: the state and the clusters keep their locations as text.")
         return replace(self, url=_FILE + absolute)
 

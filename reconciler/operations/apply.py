@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.applying.engine import RunResult, is_archived
 from reconciler.applying.events import ActionFailed, Approval, Event
-from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
+from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
 from reconciler.errors import ReconcilerError, StalePlanError, UsageError
 from reconciler.lifecycles import UNMOUNT
 from reconciler.manifests.load import LoadedWorkspace, explain_origin
@@ -260,7 +260,7 @@ class _ApplyRun:
         """`None` approves everything planned."""
         checked_plans: list[tuple[PlanResult, ApprovalCheck | None]] = []
 
-        def decide_under_lease(basis: Basis) -> ToDo:
+        def decide_under_lease(basis: DecisionBasis) -> RunWork:
             decided, planned = self._plan(basis.snapshot)
             self._check_errors(planned)
             before = () if basis.settled is None else basis.settled.run.file.approved_by
@@ -339,7 +339,7 @@ class _ApplyRun:
         doing = "destroy" if self._wanted.is_destroy else "apply"
         return doing if back_to is None else f"{doing}, back to #{back_to}"
 
-    def _build_work(self, planned: PlanResult, decided: PlanDecision) -> ToDo:
+    def _build_work(self, planned: PlanResult, decided: PlanDecision) -> RunWork:
         work, plan = self._work, planned.plan
         select_options = to_options(work.select, cwd=work.invocation.cwd, folder=work.folder)
         options = {**select_options, "wanted": asdict(self._wanted), "back_to": work.back_to}
@@ -347,7 +347,7 @@ class _ApplyRun:
         is_newest = bool(plan.actions) or plan.applied is None or plan.applied.is_newer is False
         is_kept = self._wanted.is_to_files and work.back_to is None and is_newest
         commit = plan.git_commit if is_kept else None
-        return ToDo(plan.actions, plan.digest, plan, options, self._clusters_to_update(decided), commit)
+        return RunWork(plan.actions, plan.digest, plan, options, self._clusters_to_update(decided), commit)
 
     def _clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
         me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")

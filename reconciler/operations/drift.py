@@ -176,16 +176,16 @@ class KnownFile:
     reported: _Marks
     findings: tuple[DriftItem, ...]
     """All current items, reported or not."""
-    was_looked_at: Callable[[Address], bool]
+    was_compared: Callable[[Address], bool]
     """Whether this run compared an address, so that missing items are gone."""
 
     @classmethod
     def read(
-        cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_looked_at: Callable[[Address], bool]
+        cls, path: Path, whose: DriftScope, findings: Sequence[DriftItem], was_compared: Callable[[Address], bool]
     ) -> KnownFile:
         """Read the items reported to `whose`; none without a file."""
         _check_folder(path)
-        return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_looked_at)
+        return cls(path, whose, _take_over_old(_read_entries(path), whose)[whose], tuple(findings), was_compared)
 
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
@@ -204,7 +204,7 @@ class KnownFile:
             _replace(self.path, {**before, self.whose: {**retained, **now}})
 
     def _is_kept(self, mark: str, address: Address | None) -> bool:
-        return mark not in self.reported or (address is not None and not self.was_looked_at(address))
+        return mark not in self.reported or (address is not None and not self.was_compared(address))
 
 
 def mark_of(item: DriftItem) -> str:
@@ -450,7 +450,7 @@ class DriftResult:
         return frozenset(item.fingerprint for item in self.failing)
 
     @property
-    def ways_on(self) -> tuple[str, ...]:
+    def next_steps(self) -> tuple[str, ...]:
         """Next steps for failing items, as sentences with commands, the gravest first."""
         return _describe_next_steps(self.planned.plan, self.failing)
 

@@ -41,7 +41,7 @@ from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.planning.resolve.mirror_sources import link_of, role_now
 from reconciler.planning.situation import ALTERED
-from reconciler.resources.acls import rule_fields
+from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, matches, rank, split_name
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic, is_auto_created
@@ -53,7 +53,7 @@ from reconciler.runtime.text import first_few, plain
 if TYPE_CHECKING:
     from reconciler.planning.plan import Held
     from reconciler.resources.inventory import Inventory, Resource
-    from reconciler.resources.mount import MountedElsewhere
+    from reconciler.resources.mount import RemountedTopic
     from reconciler.resources.owners import ResourceOwner
 
 
@@ -103,7 +103,7 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
     manifests.fresh[_free_name(manifests, mounting)] = format_text(text)
 
 
-def accept_elsewhere(manifests: Manifests, mounted: MountedElsewhere) -> None:
+def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
     """Write a Mounting for a topic that a command mounted under another name.
 
     Raises:
@@ -221,7 +221,7 @@ def _common_fields(resource: Topic | Namespace) -> Iterator[tuple[str, Any]]:
     if resource.spec.tiering_policy is not None:
         yield "tieringPolicy", resource.spec.tiering_policy
     if resource.spec.acls:
-        rules = rule_fields(resource.spec.acls)
+        rules = to_rule_fields(resource.spec.acls)
         yield "acls", [format_rule(path, operations) for path, operations in rules.items()]
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import label_of
 from reconciler.manifests.models import complaints_of
-from reconciler.operations.export_archives import Archives, archives_in, ends_text
+from reconciler.operations.export_archives import Archives, ends_text, select_archives
 from reconciler.operations.export_layout import (
     AT_LEAST,
     ClusterContents,
@@ -31,7 +31,7 @@ from reconciler.operations.steps.workspace import Site, Work, open_bare, open_wo
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.providers.protocol import Provider, Scope, archives_of
 from reconciler.resources.address import Address, cluster_address, full_name_of
-from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
+from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR, Cluster
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.tiering_policy import TieringPolicy
 
@@ -62,7 +62,7 @@ def parse_cluster(
     connection: dict[str, object] = {"bootstrapServers": list(servers), "namespaceSeparator": separator}
     if fields:
         connection["security"] = fields
-    content = {"metadata": {"name": name}, "spec": {"provider": OF_BROKERS, OF_BROKERS: connection}}
+    content = {"metadata": {"name": name}, "spec": {"provider": BROKERS_PROVIDER, BROKERS_PROVIDER: connection}}
     try:
         return Cluster.model_validate(content)
     except ValidationError as error:
@@ -226,7 +226,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
     if stored is None:
         message = f"{cluster_address(cluster)}: its platform stores no whole cluster in object storage"
         raise UserError(message, hint="Export the live cluster: leave --from-object-storage out.")
-    archives = archives_in(work.clusters[cluster], stored.topics, stored.metadata)
+    archives = select_archives(work.clusters[cluster], stored.topics, stored.metadata)
 
     def above(address: Address) -> str:
         if address in archives.empty:

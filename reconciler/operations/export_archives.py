@@ -72,7 +72,7 @@ class Archives:
     groups: tuple[GroupReturn, ...] = ()
 
 
-def archives_in(
+def select_archives(
     cluster: Cluster,
     archived: Iterable[tuple[str, Recoverable | UserError]],
     metadata: ClusterMetadata | None = None,

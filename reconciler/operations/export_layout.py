@@ -17,7 +17,7 @@ from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
 from reconciler.planning.resolve.limits import check_hosts
-from reconciler.resources.acls import AccessBinding, NamespaceAcl, TopicAcl, can_be_declared, refused_rules
+from reconciler.resources.acls import AccessBinding, NamespaceAcl, TopicAcl, can_be_declared, find_refused_rules
 from reconciler.resources.address import (
     MAX_NAMESPACE,
     MAX_TIER,
@@ -32,8 +32,8 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.base import NameOnly, OfNamespace, format_duration, format_size
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import CATALOGS, canonical_value, refused_value
-from reconciler.resources.kafka_configs import PASSING
+from reconciler.resources.configs import CATALOGS, canonicalize_value, explain_refused_value
+from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
@@ -493,7 +493,7 @@ def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabi
     except ValidationError as error:
         return f"it cannot be expressed in a manifest: {_reason(error)}"
     operations = capabilities.access.operations
-    refused = refused_rules([written], operations) if operations else ()
+    refused = find_refused_rules([written], operations) if operations else ()
     return next((what for _, _, what, _ in refused), _explain_host(written, capabilities))
 
 
@@ -616,13 +616,13 @@ def _declarable_configs(
 ) -> Iterator[tuple[str, str]]:
     catalog = CATALOGS.get(capabilities.platform, capabilities.configs)
     for key, value in topic.spec.configs.items():
-        if key in PASSING:
+        if key in TRANSIENT_CONFIGS:
             continue
         try:
-            canonical_value(key, value)
+            canonicalize_value(key, value)
             why = "`validate` refuses a config of this name" if is_refused_key(key, catalog) else None
         except ValueError as error:
-            why = refused_value(value, error)
+            why = explain_refused_value(value, error)
         if why is None:
             yield key, value
         else:

@@ -44,9 +44,9 @@ from reconciler.operations.steps.invocation import (
     workspace_folder,
 )
 from reconciler.planning.resolve.acting_configs import Inheritance
-from reconciler.resources.acls import OPERATIONS, AccessBinding, bindings_of_namespace
+from reconciler.resources.acls import OPERATIONS, AccessBinding, expand_namespace_rules
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of
-from reconciler.resources.cluster import FLAT_SEPARATOR, OF_BROKERS, Cluster
+from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR, Cluster
 from reconciler.resources.configs import show_value
 from reconciler.resources.inventory import AccessControl, Capabilities, DeclaredResource, Resource
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
@@ -226,7 +226,7 @@ def _add_resource(gathered: FactoredImport, address: Address, resource: Resource
 
 def _list_bindings(namespace: Namespace, target: Target) -> Iterator[AccessBinding]:
     prefix = namespace.metadata.name.replace(":", target.separator) + target.separator
-    return bindings_of_namespace(prefix, namespace.spec.acls)
+    return expand_namespace_rules(prefix, namespace.spec.acls)
 
 
 class _InheritedConfigs:
@@ -268,7 +268,7 @@ def _assume_capabilities(target: Target) -> Capabilities:
 # Map the tool's clusters to ours: by option, declaration or name.
 
 
-_UNNAMED: Final = OF_BROKERS
+_UNNAMED: Final = BROKERS_PROVIDER
 _INVALID_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -387,7 +387,7 @@ def _match_cluster(theirs: str, around: Surroundings, *, is_only: bool) -> str:
 def _apply_separator(target: Target, separator: str | None) -> Target:
     if separator is None or separator == target.separator:
         return target
-    if target.is_declared and target.provider == OF_BROKERS:
+    if target.is_declared and target.provider == BROKERS_PROVIDER:
         hint = "Leave --namespace-separator out, or change namespaceSeparator there."
         raise UsageError(f"cluster {target.name} is declared with the separator {target.separator!r}", hint=hint)
     return replace(target, separator=separator)

@@ -19,14 +19,14 @@ from reconciler.resources.acls import (
     ACLS,
     NamespaceAcl,
     TopicAcl,
-    namespace_rules_apart,
     rule_at,
     rule_path,
-    rule_without,
+    split_namespace_rules,
+    subtract_rule,
 )
 from reconciler.resources.address import Address, kind_of
 from reconciler.resources.base import format_duration, format_size
-from reconciler.resources.configs import canonical_value, refused_value, show_value
+from reconciler.resources.configs import canonicalize_value, explain_refused_value, show_value
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.runtime.text import plain
 
@@ -218,14 +218,14 @@ def format_config(key: str, stored: str, like: Any = None) -> Any:
     """Format a stored config like the existing value: `604800000` → `7d`, a number, list or text."""
     for form in _candidate_forms(key, stored, like):
         try:
-            if canonical_value(key, form) == stored:
+            if canonicalize_value(key, form) == stored:
                 return form
         except ValueError:
             continue
     try:
-        canonical_value(key, stored)
+        canonicalize_value(key, stored)
     except ValueError as error:
-        message = f"{CONFIGS}{key}: no manifest can express it: {refused_value(stored, error)}"
+        message = f"{CONFIGS}{key}: no manifest can express it: {explain_refused_value(stored, error)}"
         raise ElsewhereError(message) from error
     return stored
 
@@ -374,7 +374,7 @@ def _part_paths(
             return {rule_path((TopicAcl if is_topics else NamespaceAcl).model_validate(written_rule_content))}
         return {
             rule_path(part)
-            for part in namespace_rules_apart([NamespaceAcl.model_validate(written_rule_content)], operations)
+            for part in split_namespace_rules([NamespaceAcl.model_validate(written_rule_content)], operations)
         }
     except ValidationError:
         return frozenset()
@@ -382,8 +382,8 @@ def _part_paths(
 
 def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, frozenset[str]]) -> None:
     rule = NamespaceAcl.model_validate(spot.value_at((*_RULES, position)))
-    part = next(candidate for candidate in namespace_rules_apart([rule], operations) if rule_path(candidate) == path)
-    first, *others = rule_without(rule, part, operations)
+    part = next(candidate for candidate in split_namespace_rules([rule], operations) if rule_path(candidate) == path)
+    first, *others = subtract_rule(rule, part, operations)
     file, number = spot.file, spot.place.number
     for other in others:
         file.append(number, _RULES, format_rule(rule_path(other), other.operations))

@@ -15,17 +15,17 @@ from reconciler.operations.steps.observe import check_exists
 from reconciler.operations.steps.transitions import UNDER_WAY
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, cluster_of, full_name_of
-from reconciler.resources.measures import COUNTED, LEVELS, Vitals
+from reconciler.resources.measures import COUNTER_HELP, LEVELS, Vitals
 from reconciler.resources.mirrors import (
     ACL_SYNC,
     AUTO_CREATE_MIRROR,
     CONSUMER_OFFSET_SYNC,
     TASKS,
     TOPIC_CONFIGS_SYNC,
-    LinkSeen,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
 )
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import SiteOptions
@@ -88,7 +88,7 @@ _STATES_OF_LINK: Final = {
 }
 
 
-def task_states(link: LinkSeen) -> dict[str, str]:
+def task_states(link: ObservedLink) -> dict[str, str]:
     """Return each task's state: ACTIVE, IN_ERROR, NOT_CONFIGURED, or that of its link."""
     spec = link.declared.spec
     switches = (
@@ -101,8 +101,8 @@ def task_states(link: LinkSeen) -> dict[str, str]:
 
 
 def link_metrics(
-    links: Mapping[str, Sequence[LinkSeen]],
-    mirrors: Mapping[str, Sequence[MirrorSeen]],
+    links: Mapping[str, Sequence[ObservedLink]],
+    mirrors: Mapping[str, Sequence[ObservedMirror]],
     vitals: Mapping[str, Vitals],
     totals: Totals,
 ) -> Iterator[Metric]:
@@ -118,7 +118,7 @@ def link_metrics(
     yield from (count, tasks, *_mirror_metrics(mirrors), *_lag_metrics(mirrors, vitals), _link_bytes(totals))
 
 
-def _task_state(link: LinkSeen, task: str, *, is_configured: bool) -> str:
+def _task_state(link: ObservedLink, task: str, *, is_configured: bool) -> str:
     if not is_configured:
         return "NOT_CONFIGURED"
     if task in link.tasks:
@@ -126,7 +126,7 @@ def _task_state(link: LinkSeen, task: str, *, is_configured: bool) -> str:
     return _STATES_OF_LINK.get(link.status, "ACTIVE")
 
 
-def _mirror_metrics(mirrors: Mapping[str, Sequence[MirrorSeen]]) -> Iterator[Metric]:
+def _mirror_metrics(mirrors: Mapping[str, Sequence[ObservedMirror]]) -> Iterator[Metric]:
     count = Metric("cluster_link_mirror_topic_count", "Mirrors by link and state; stopped ones too.")
     stuck = Metric("cluster_link_mirror_transition_in_error", "Mirrors whose transition something keeps from ending.")
     for cluster, cluster_mirrors in mirrors.items():
@@ -142,7 +142,7 @@ def _mirror_metrics(mirrors: Mapping[str, Sequence[MirrorSeen]]) -> Iterator[Met
     yield from (count, stuck)
 
 
-def _lag_metrics(mirrors: Mapping[str, Sequence[MirrorSeen]], vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
+def _lag_metrics(mirrors: Mapping[str, Sequence[ObservedMirror]], vitals: Mapping[str, Vitals]) -> Iterator[Metric]:
     records = Metric(
         "cluster_link_mirror_topic_offset_lag",
         "Offsets a mirror is behind its source, summed over partitions; of mirrors whose source was measured.",
@@ -201,7 +201,7 @@ def remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], tot
                 if value is not None:
                     metric.add(value, cluster=cluster, topic=full_name_of(topic.address))
         yield metric
-    for name, text in COUNTED.items():
+    for name, text in COUNTER_HELP.items():
         metric = Metric(f"{REMOTE}{name}", text, kind="counter")
         # Readers would miss a counter's rise to a first value.
         totals_by_cluster = {cluster: 0.0 for cluster, cluster_vitals in vitals.items() if cluster_vitals.levels}
@@ -231,8 +231,8 @@ class ClusterReading(NamedTuple):
     cluster: str
     vitals: Vitals | None
     error: ReconcilerError | None = None
-    links: Sequence[LinkSeen] = ()
-    mirrors: Sequence[MirrorSeen] = ()
+    links: Sequence[ObservedLink] = ()
+    mirrors: Sequence[ObservedMirror] = ()
 
 
 class Instruments:
@@ -245,7 +245,9 @@ class Instruments:
     def read(self) -> list[ClusterReading]:
         """Read existing clusters in parallel."""
         recorded = self._reach.recorded(self._site)
-        measurements = side_by_side(lambda name: self._read_cluster(name, recorded), self._site.to_read, name="metrics")
+        measurements = map_in_parallel(
+            lambda name: self._read_cluster(name, recorded), self._site.to_read, name="metrics"
+        )
         return [measurement for measurement in measurements if measurement is not None]
 
     def _read_cluster(self, name: str, recorded: Mapping[Address, str | None]) -> ClusterReading | None:

@@ -33,8 +33,8 @@ from reconciler.operations.steps.recorded import RecordedState, find_copies, rea
 from reconciler.operations.steps.workspace import Work, open_work, selection
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
-from reconciler.planning.checks.guards import required_approvals
-from reconciler.planning.checks.mirror_checks import topics_cut
+from reconciler.planning.checks.guards import count_required_approvals
+from reconciler.planning.checks.mirror_checks import find_truncated_topics
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
 from reconciler.planning.plan_rows import plan_bytes
 from reconciler.planning.resolve.cluster_values import given_up
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
     from reconciler.resources.inventory import Inventory, Record
     from reconciler.resources.measures import Measures
-    from reconciler.resources.mount import MountedElsewhere
+    from reconciler.resources.mount import RemountedTopic
     from reconciler.state.snapshots import Snapshot
 
 
@@ -59,7 +59,7 @@ class PlanDecision:
     recorded: Record
     seen: ObservedClusters
     remembered: RecordedState
-    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
+    mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)
     """New names of recorded topics that commands mounted under other names."""
 
 
@@ -106,7 +106,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
     to_measure = planner.to_measure(draft)
     measures: Measures = {}
     if to_measure:
-        cut, lacking = topics_cut(draft.actions), may_lack(seen.inventory)
+        cut, lacking = find_truncated_topics(draft.actions), may_lack(seen.inventory)
         measures = measure(
             work.providers, to_measure, with_groups=True, committed=cut, may_lack=lacking, tell=work.invocation.tell
         )
@@ -120,7 +120,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
         judged,
         errors=located(judged.errors, work.loaded),
         warnings=(*work.lowered_guards(), *copies, *located(judged.warnings, work.loaded)),
-        approvers=required_approvals(judged.actions, work.guards)[0],
+        approvers=count_required_approvals(judged.actions, work.guards)[0],
     )
     return PlanDecision(placed, snapshot, record, seen, remembered, request.stored.mounted_elsewhere)
 

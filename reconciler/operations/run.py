@@ -25,11 +25,11 @@ from reconciler.operations.steps.link_sides import LinkOutcome, Pace
 from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
-from reconciler.planning.checks.cluster_checks import moved_storage
+from reconciler.planning.checks.cluster_checks import explain_moved_storage
 from reconciler.providers.protocol import MaintenancePorts, Provider, Upkept, links_of
 from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches
-from reconciler.resources.mirrors import TASKS, MirrorSeen
-from reconciler.resources.owners import ResourceOwner, owned_as
+from reconciler.resources.mirrors import TASKS, ObservedMirror
+from reconciler.resources.owners import ResourceOwner, owner_key_of
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def _find_foreign_owners(
     if owners is None:
         return {}
     links = {address for address in inventory if kind_of(address) == "link"} - set(ours)
-    owner_by_name = {full_name_of(address): owners.other(owned_as(address) or "", me) for address in sorted(links)}
+    owner_by_name = {full_name_of(address): owners.other(owner_key_of(address) or "", me) for address in sorted(links)}
     return {name: owner for name, owner in owner_by_name.items() if owner is not None}
 
 
@@ -239,7 +239,7 @@ def _read_inventory(site: Site, name: str, recorded: Record) -> Inventory | Reco
     except ReconcilerError as error:
         return error
     seen = inventory.get(cluster_address(name))
-    moved = None if seen is None else moved_storage(site.clusters[name], seen)
+    moved = None if seen is None else explain_moved_storage(site.clusters[name], seen)
     if moved is not None:  # jobs would miss half of the records, uploaded elsewhere
         return UserError(f"cluster {name}: {moved[0]}", hint=moved[1])
     return inventory
@@ -419,7 +419,7 @@ def _copy_mirrors(
         with one_at_a_time:
             report(event)
 
-    def started(mirror: MirrorSeen) -> Callable[[JobProgress], None]:
+    def started(mirror: ObservedMirror) -> Callable[[JobProgress], None]:
         address = address_of("mirror", mirror.cluster, mirror.name)
         started_mirrors.add(address)
         say(ActionStarted(_event_name(address), address))

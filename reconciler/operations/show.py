@@ -41,7 +41,7 @@ from reconciler.resources.inventory import DeclaredResource, Desired, Inventory,
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import ResourceOwner, owned_as
+from reconciler.resources.owners import ResourceOwner, owner_key_of
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, did_you_mean, nearest
 
@@ -163,7 +163,7 @@ def _owner_of(
     if cluster is None or cluster.cluster.owners is None:
         return None
     last = recorded.get(address)
-    key = owned_as(address, wanted or (last.resource if last else None))
+    key = owner_key_of(address, wanted or (last.resource if last else None))
     return None if key is None else cluster.cluster.owners.of(key)
 
 

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.applying.run import Basis, RunOptions, RunRequest, ToDo
+from reconciler.applying.run import DecisionBasis, RunOptions, RunRequest, RunWork
 from reconciler.errors import StalePlanError, UsageError
 from reconciler.operations.state_views import read_current
 from reconciler.operations.steps.orders import plan_record_orders
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.workspace import Site, open_state
 from reconciler.planning.actions import Adopt
-from reconciler.planning.diff.ordered import forbids_move
+from reconciler.planning.diff.ordered import explain_forbidden_move
 from reconciler.planning.orders import ForgetOrder, Order, ReaddressOrder
 from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import digest
@@ -26,7 +26,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Record, Recorded
 from reconciler.runtime.text import short_run
 from reconciler.runtime.threads import ThreadEffects
-from reconciler.state.diagnosis import read_remains
+from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lockfile import read_lockfile
 from reconciler.state.repair import Repair, RepairChoice, UnlockRequest, UnlockResult, judge, mend, unlock
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surgery:
+class RecordEdit:
     """Change of the state's record: invocation, options and callbacks."""
 
     invocation: Invocation
@@ -61,16 +61,16 @@ class Surgery:
             return confirmed
         require_confirmation(confirm(confirmed, snapshot.record))
 
-        def decide_under_lease(basis: Basis) -> ToDo:
+        def decide_under_lease(basis: DecisionBasis) -> RunWork:
             if basis.is_again:
-                return ToDo((), digest(()))
+                return RunWork((), digest(()))
             plan = plan_record_orders(self.invocation, orders, basis.snapshot.record)
             if plan.digest != confirmed.digest:
                 raise StalePlanError(
                     "what is recorded has changed since it was shown",
                     hint="Nothing was changed. Run the command again.",
                 )
-            return ToDo(plan.actions, plan.digest)
+            return RunWork(plan.actions, plan.digest)
 
         wish = RunRequest(command=self.command, options=RunOptions(parallelism=2, lock_timeout_s=self.lock_timeout_s))
         at = _add_recorded_clusters(site, snapshot.record)
@@ -89,7 +89,7 @@ def _add_recorded_clusters(site: Site, record: Record) -> Site:
 
 
 def state_rm(
-    surgery: Surgery,
+    surgery: RecordEdit,
     patterns: Sequence[str],
     *,
     recursive: bool,
@@ -112,11 +112,11 @@ def state_rm(
 
 
 def state_mv(
-    surgery: Surgery, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
+    surgery: RecordEdit, before: str, after: str, *, confirm: Callable[[tuple[ReaddressOrder, ...]], bool]
 ) -> tuple[ReaddressOrder, ...]:
     """Rename a recorded address, a namespace with its contents; `confirm` receives each move."""
     order = ReaddressOrder(Address(before), Address(after))
-    forbidden = forbids_move(order.before, order.after)
+    forbidden = explain_forbidden_move(order.before, order.after)
     if forbidden is not None:
         message, hint = forbidden
         raise UsageError(message, hint=hint)
@@ -147,7 +147,7 @@ def state_repair(
     """Rebuild the lockfile from snapshots and runs; `confirm` receives the repair."""
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
-        remains = read_remains(site.state, threads.map)
+        remains = read_state_files(site.state, threads.map)
     repair = judge(site.state, remains, site.owner, choice, lineage=invocation.new_id())
     if repair is None:
         return StateRepair(None)

@@ -15,7 +15,7 @@ from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
 from reconciler.operations.steps.workspace import Site, provider_of, topic_address
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
-from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, LinkSeen, MirrorSeen
+from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, ObservedLink, ObservedMirror
 from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
 
 if TYPE_CHECKING:
@@ -177,11 +177,11 @@ class _LogComparer:
     site: Site
     engine: Engine
     how: VerifyOptions
-    links: Sequence[LinkSeen] | None = None
+    links: Sequence[ObservedLink] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
     """Of all mirrors of a link; `None`: query each mirror."""
 
-    def logs(self, ours: Address, right: str | None, mirror: MirrorSeen | None) -> TopicComparison:
+    def logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
 
         site, engine = self.site, self.engine
@@ -214,7 +214,7 @@ class _LogComparer:
         self.how.report(progress_event(f"verify:{ours}", progress))
 
 
-def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> TopicLog:
+def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
     """A mirror's source must be the original topic, not a recreated one."""
     try:
         log = provider_of(site, theirs).log(theirs)
@@ -232,7 +232,7 @@ def _open_source_log(site: Site, theirs: Address, mirror: MirrorSeen | None) -> 
 
 
 def _find_spans(
-    site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: MirrorSeen | None
+    site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: ObservedMirror | None
 ) -> Mapping[int, Spans] | None:
     """`None`: the offsets are equal. A mirror on Kafka stores an offset map; two Kafka topics are compared whole."""
     from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - loads record code
@@ -291,7 +291,7 @@ def renumbered(
     return replace(comparison, partitions=tuple(map(behind, comparison.partitions)))
 
 
-def _read_foreign(links: Links, mirrors: Sequence[MirrorSeen]) -> Mapping[str, Sequence[ForeignRecords]] | None:
+def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[str, Sequence[ForeignRecords]] | None:
     """`None`: one query failed, so query each mirror alone."""
     if links.by_jobs is None:
         return {}
@@ -309,7 +309,7 @@ def _missing_topic(link: Address, name: str) -> NotCompared:
     )
 
 
-def _address(mirror: MirrorSeen) -> Address:
+def _address(mirror: ObservedMirror) -> Address:
     return address_of("mirror", mirror.cluster, mirror.name)
 
 
@@ -328,7 +328,7 @@ def _set_bounds(side: Side | None, bounds: Bounds) -> Side | None:
     return side and replace(side, start=bounds.start, end=bounds.stable)
 
 
-def _find_mirror(site: Site, topic: Address) -> MirrorSeen:
+def _find_mirror(site: Site, topic: Address) -> ObservedMirror:
     named = mirror_named(topic)
     try:
         return find_mirror(links_of(provider_of(site, topic)), named)
@@ -337,14 +337,14 @@ def _find_mirror(site: Site, topic: Address) -> MirrorSeen:
         raise
 
 
-def _source_address(site: Site, mirror: MirrorSeen) -> Address:
+def _source_address(site: Site, mirror: ObservedMirror) -> Address:
     if mirror.source_cluster not in site.clusters:
         message = f"cluster {mirror.source_cluster}, from which {mirror.name} is mirrored, is not in this workspace"
         raise UserError(message, hint="Declare it as a Cluster.")
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def _drop_expected(comparison: Comparison, mirror: MirrorSeen, links: Sequence[LinkSeen]) -> Comparison:
+def _drop_expected(comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]) -> Comparison:
     """A mirror may start later, and may have its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION
@@ -359,7 +359,7 @@ def _drop_expected(comparison: Comparison, mirror: MirrorSeen, links: Sequence[L
 
 
 def _verdict(
-    left: Address, right: Address, comparison: Comparison, mirror: MirrorSeen | None
+    left: Address, right: Address, comparison: Comparison, mirror: ObservedMirror | None
 ) -> ReconcilerError | None:
     if comparison.is_equal:
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.resources.acls import DENIED, denial_path, rule_fields
+from reconciler.resources.acls import DENIED, denial_path, to_rule_fields
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import canonical_value
+from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
@@ -86,7 +86,7 @@ def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]
         return False
     key = path.removeprefix(CONFIGS)
     try:
-        return canonical_value(key, left, catalog) == canonical_value(key, right, catalog)
+        return canonicalize_value(key, left, catalog) == canonicalize_value(key, right, catalog)
     except ValueError:
         return False
 
@@ -101,7 +101,7 @@ def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -
     if not path.startswith(CONFIGS) or value is None:
         return value
     try:
-        return canonical_value(path.removeprefix(CONFIGS), value, catalog)
+        return canonicalize_value(path.removeprefix(CONFIGS), value, catalog)
     except ValueError:
         return value
 
@@ -116,7 +116,7 @@ def _topic_fields(topic: Topic) -> dict[str, Value]:
     if spec.read_replica_of is not None:
         fields[READ_REPLICA] = spec.read_replica_of
     if spec.acls:
-        fields.update(rule_fields(spec.acls))
+        fields.update(to_rule_fields(spec.acls))
     return fields
 
 
@@ -136,7 +136,7 @@ def _namespace_fields(namespace: Namespace) -> dict[str, Value]:
     if spec.encryption is not None:
         fields["encryption.kmsKeyId"] = spec.encryption.kms_key_id
     if spec.acls:
-        fields.update(rule_fields(spec.acls))
+        fields.update(to_rule_fields(spec.acls))
     return fields
 
 

@@ -210,7 +210,7 @@ def _changes_records(action: Action) -> bool:
     return isinstance(action, Create | Transition | Update | RunJob)
 
 
-def cut_open(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
+def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
     """Return the sorted graph and its cycles; removes one edge of each cycle from `depends`."""
     rings: list[tuple[str, ...]] = []
     while True:
@@ -243,7 +243,7 @@ def sort_actions(actions: Sequence[Action], situation: Situation) -> tuple[tuple
     lined_up = _sort_by_kind(actions)
     needs = Needs(lined_up, situation)
     depends = {action.id: needs.of(action) for action in lined_up}
-    sorter, rings = cut_open(depends)
+    sorter, rings = break_cycles(depends)
     waves: dict[str, int] = {}
     by_id = {action.id: action for action in lined_up}
     ordered: list[Action] = []

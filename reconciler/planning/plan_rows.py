@@ -25,7 +25,7 @@ from reconciler.planning.actions import (
 )
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted, json_shown, plain
+from reconciler.runtime.text import count_text, counted, escape_json, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -141,7 +141,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def plan_bytes(plan: Plan) -> bytes:
     """Return the output of `plan --format json`, deterministically."""
-    return json_shown(canonical(plan_document(plan))) + b"\n"
+    return escape_json(canonical(plan_document(plan))) + b"\n"
 
 
 def action_row(action: Action) -> dict[str, Any]:

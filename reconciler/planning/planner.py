@@ -20,17 +20,17 @@ from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
-from reconciler.planning.diff.drift import ignoring, only_drift
+from reconciler.planning.diff.drift import build_drift_filter, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
-from reconciler.planning.diff.moves import with_implied_moves
+from reconciler.planning.diff.moves import add_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.resolve.effective import effective
-from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, with_held_roles
-from reconciler.planning.resolve.physical_names import with_known_addresses
-from reconciler.planning.selection import chooser, is_partial
+from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, replace_held_roles
+from reconciler.planning.resolve.physical_names import rekey_observed
+from reconciler.planning.selection import build_selector, is_partial
 from reconciler.planning.situation import Review, Situation
 from reconciler.resources.address import rank
 
@@ -77,10 +77,10 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
 
 
 def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, request: PlanInput) -> Draft:
-    from reconciler.planning.diff.ordered import decide_ordered, ordered_resources  # noqa: PLC0415 - few plans need it
+    from reconciler.planning.diff.ordered import build_ordered_resources, decide_ordered  # noqa: PLC0415 - few plans need it
 
     decision = Decision()
-    wanted, trusted = ordered_resources(request.orders, decision), frozenset(request.capabilities)
+    wanted, trusted = build_ordered_resources(request.orders, decision), frozenset(request.capabilities)
     situation = Situation(wanted, recorded, observed, request, declared_clusters(desired), trusted)
     decision.errors += [*check_resources(situation), *check_links(situation)]
     decide_ordered(situation, decision)
@@ -169,9 +169,9 @@ def _build_situation(
     findings = [*check_expired(request.guards, request.today), *check_clusters(desired, recorded, request)]
     trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)
-    observed = with_known_addresses(observed, desired, sorted(desired) + sorted(recorded), clusters)
+    observed = rekey_observed(observed, desired, sorted(desired) + sorted(recorded), clusters)
     wanted, unclear = ({}, []) if request.options.is_destroy else effective(desired, request, observed)
-    wanted = with_implied_moves(with_held_roles(wanted, recorded, observed), recorded, observed)
+    wanted = add_implied_moves(replace_held_roles(wanted, recorded, observed), recorded, observed)
     situation = Situation(
         wanted=wanted,
         recorded=recorded,
@@ -179,11 +179,11 @@ def _build_situation(
         request=request,
         clusters=clusters,
         trusted=trusted,
-        ignored=ignoring(request.guards, request.today),
+        ignored=build_drift_filter(request.guards, request.today),
     )
     if is_partial(request.selection):
         roles = changed_by_roles(situation) if request.selection.targets or request.selection.excludes else {}
-        chosen_by = chooser(request, desired, wanted, recorded, observed, roles)
+        chosen_by = build_selector(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
     chosen = list(_without_repeats(chosen))

@@ -16,7 +16,7 @@ from reconciler.resources.inventory import Inventory, Ownership, Record, Recorde
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.owners import NOBODY, ResourceOwner, owned_as
+from reconciler.resources.owners import NOBODY, ResourceOwner, owner_key_of
 from reconciler.resources.topic import Topic
 
 RecordChanges: TypeAlias = Mapping[Address, Recorded | None]
@@ -215,7 +215,7 @@ def owned_keys(record: Record, cluster: str) -> list[str]:
         key
         for address, last in record.items()
         if cluster_of(address) == cluster and IMPLIED not in last.origins
-        if (key := owned_as(address, last.resource)) is not None
+        if (key := owner_key_of(address, last.resource)) is not None
     ]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Update, is_dangerous
 from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
-from reconciler.planning.saved_plan import AGAIN, another_version
+from reconciler.planning.saved_plan import AGAIN, reject_version
 from reconciler.resources.address import Address
 from reconciler.runtime.text import bytes_text, counted, plain
 
@@ -157,7 +157,7 @@ def _losses(action: Action) -> Losses:
     )
 
 
-def loses_more(approved: Action, now: Action) -> bool:
+def is_greater_loss(approved: Action, now: Action) -> bool:
     """Return whether more would be lost than approved."""
     return _losses(now).is_more_than(_losses(approved))
 
@@ -346,7 +346,7 @@ def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
         if _is_done_already(action, at.get(action.address, ())):
             continue
         before = known.get(action.id)
-        if whys := whys_of(before, action):
+        if whys := find_reasons(before, action):
             more.append(difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
     more.sort(key=lambda item: not item.is_dangerous)
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
@@ -363,7 +363,7 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
     return learns_no_more and any(after_of(earlier) == after_of(now) for earlier in agreed)
 
 
-def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
+def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
     """Return why an action exceeds its approved form (`None`: not approved)."""
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
@@ -375,7 +375,7 @@ def whys_of(approved: Action | None, now: Action) -> tuple[Why, ...]:
         whys.append(Why.GROUND)
     if RISKS.index(now.risk.value) > RISKS.index(approved.risk.value):
         whys.append(Why.RISK)
-    if now.blocked is None and loses_more(approved, now):
+    if now.blocked is None and is_greater_loss(approved, now):
         whys.append(Why.LOSS)
     if now.blocked is not None and approved.blocked is None:
         whys.append(Why.BLOCKED)
@@ -421,7 +421,7 @@ def refuse_foreign(plan: Plan, target: Here) -> None:
     _refuse("workspace", plan.workspace, target.workspace)
     _refuse("environment", plan.environment, target.environment)
     if plan.tool != target.tool:
-        raise another_version(plan.tool, target.tool)
+        raise reject_version(plan.tool, target.tool)
 
 
 def refuse_other_commit(plan: Plan, commit: str | None) -> None:

@@ -40,7 +40,7 @@ from reconciler.planning.plan_rows import (
 from reconciler.resources.address import Address
 from reconciler.resources.base import KEPT, Model
 from reconciler.resources.owners import ResourceOwner
-from reconciler.runtime.text import no_json, plain, refusal
+from reconciler.runtime.text import json_error, plain, refusal
 from reconciler.version import __version__
 
 _CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -261,11 +261,11 @@ _AS_THEY_ARE: Final = (
 def _read_error(row: Mapping[str, Any], why: str) -> UserError:
     tool = row.get("tool")
     if isinstance(tool, str) and tool != __version__:
-        return another_version(tool, __version__)
+        return reject_version(tool, __version__)
     return UserError(f"the saved plan {why}", hint=AGAIN)
 
 
-def another_version(theirs: str, ours: str) -> UserError:
+def reject_version(theirs: str, ours: str) -> UserError:
     """Return the error for a plan of another version."""
     return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
 
@@ -274,7 +274,7 @@ def _parse(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"not a saved plan: {no_json(error, body)}", hint=AGAIN) from error
+        raise UserError(f"not a saved plan: {json_error(error, body)}", hint=AGAIN) from error
 
 
 def _check_format(format_name: object) -> None:

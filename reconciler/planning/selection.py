@@ -67,7 +67,7 @@ def is_partial(selection: Selection) -> bool:
     return bool(narrowing) or selection.changed_files is not None
 
 
-def chooser(
+def build_selector(
     request: PlanInput,
     desired: Desired,
     wanted: Mapping[Address, WantedResource],
@@ -84,7 +84,7 @@ def chooser(
     if not is_partial(selection):
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
-    ends = ends_of_moves(wanted, everything)
+    ends = map_move_ends(wanted, everything)
     changed = _changed_addresses(selection, desired, wanted, recorded, ends)
     if changed is None and not (selection.targets or selection.labels or selection.excludes):
         return lambda _address: True
@@ -138,7 +138,7 @@ def _changed_addresses(
     return touched
 
 
-def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
+def map_move_ends(wanted: Mapping[Address, WantedResource], known: Container[Address]) -> Mapping[Address, Address]:
     """Map both addresses of each move to each other: half a move would be a deletion."""
     ends: dict[Address, Address] = {}
     for address, item in wanted.items():
@@ -148,23 +148,23 @@ def ends_of_moves(wanted: Mapping[Address, WantedResource], known: Container[Add
     return ends
 
 
-def renamed_namespaces(declared: Mapping[Address, Address], *known: Container[Address]) -> Mapping[Address, Address]:
+def find_renamed_namespaces(
+    declared: Mapping[Address, Address], *known: Container[Address]
+) -> Mapping[Address, Address]:
     """Return the previous address of each namespace that moves.
 
     `movedFrom` may be older than the move of a parent: the first of `known` with a candidate decides.
     """
     before = dict(declared)
     for address in sorted(declared):
-        names = list(possible_old_names(address, declared[address], before))
+        names = list(guess_old_names(address, declared[address], before))
         before[address] = next(
             (name for names_there in known for name in names if name in names_there), declared[address]
         )
     return before
 
 
-def possible_old_names(
-    address: Address, declared: Address | None, moved: Mapping[Address, Address]
-) -> Iterator[Address]:
+def guess_old_names(address: Address, declared: Address | None, moved: Mapping[Address, Address]) -> Iterator[Address]:
     """Yield likely previous addresses, most likely first, beginning with `movedFrom`."""
     if declared is not None:
         yield declared
@@ -241,7 +241,7 @@ def _is_left_out(address: Address, situation: Situation) -> bool:
     return not is_there and not is_rule
 
 
-def required_option(addresses: Collection[Address], selection: Selection) -> str:
+def format_required_option(addresses: Collection[Address], selection: Selection) -> str:
     """Return the change of the command line that includes addresses in a plan."""
     if selection.labels:
         return "leave out --label"

@@ -12,7 +12,7 @@ from reconciler.resources.address import Address, address_of, cluster_address, c
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import Mounting
-from reconciler.resources.owners import ResourceOwner, owned_as
+from reconciler.resources.owners import ResourceOwner, owner_key_of
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Situation:
     def other_owner(self, address: Address, resource: object = None) -> ResourceOwner | None:
         """Return the other workspace that owns a resource, if any."""
         others = self.others.get(cluster_of(address) or "")
-        key = owned_as(address, resource) if others else None
+        key = owner_key_of(address, resource) if others else None
         return None if not others or key is None else others.get(key)
 
     def refused_owner(self, address: Address, *related: Address) -> tuple[str, str] | None:
@@ -271,7 +271,7 @@ def find_taken_over(
         last, cluster = record[address], inventory.get(cluster_address(cluster_of(address) or ""))
         if cluster is None or cluster.cluster.owners is None or IMPLIED in last.origins:
             continue
-        key = owned_as(address, last.resource)
+        key = owner_key_of(address, last.resource)
         other = None if key is None else cluster.cluster.owners.other(key, me)
         if other is not None:
             yield address, other

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import read_manifest, remote_partition
-from reconciler.archives.ownership import Ownership, check_owner, ownerships, read_ownership, sound_ownerships
+from reconciler.archives.ownership import Ownership, check_owner, list_sound_ownerships, ownerships, read_ownership
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.errors import UserError
 from reconciler.resources.mount import Direction, Mountable
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -25,7 +25,7 @@ def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Moun
     Raises:
         UserError: There is no object storage, or a register is damaged.
     """
-    return [mountable_of(ownership) for ownership in sound_ownerships(require_storage(cluster, storage))]
+    return [mountable_of(ownership) for ownership in list_sound_ownerships(require_storage(cluster, storage))]
 
 
 def finish_by_hand(direction: Direction, *topics: Address) -> str:
@@ -78,7 +78,7 @@ def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
     check_owner(topic.location, ownership, owner, topic.owner)
     manifests = [
         manifest
-        for manifest in side_by_side(
+        for manifest in map_in_parallel(
             lambda number: read_manifest(storage, remote_partition(topic.location, number)),
             range(topic.partitions),
             name="release",

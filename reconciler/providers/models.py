@@ -16,21 +16,21 @@ from reconciler.resources.base import KEPT, OnCluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
 from reconciler.resources.mirrors import (
     LinkEntry,
-    LinkSeen,
     MirrorEntry,
-    MirrorSeen,
     NamedObjects,
+    ObservedLink,
+    ObservedMirror,
     SourceTopic,
     Trouble,
-    aimed,
     date_trouble,
     link_status,
-    link_troubled,
+    set_end_offsets,
+    set_link_trouble,
+    set_mirror_trouble,
+    set_task_trouble,
     since_of,
     status_of,
     synced_configs,
-    task_troubled,
-    troubled,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MirrorEntries(ABC):
     """Entries of links and mirrors: this class decides their changes, a platform stores them."""
 
     @abstractmethod
-    def mirror(self, full_name: str) -> MirrorSeen:
+    def mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror."""
 
     @abstractmethod
@@ -62,9 +62,9 @@ class MirrorEntries(ABC):
     def now_ms(self) -> int:
         """Return the caller's time."""
 
-    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
+    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
         """Record where an operation ends; the first ends count."""
-        self.change_mirror(full_name, lambda entry: aimed(full_name, entry, operation, ends))
+        self.change_mirror(full_name, lambda entry: set_end_offsets(full_name, entry, operation, ends))
         return self.mirror(full_name)
 
     def trouble(
@@ -72,25 +72,27 @@ class MirrorEntries(ABC):
     ) -> None:
         """Record why a mirror cannot fetch or continue; `None` if it can."""
         entry_trouble = date_trouble(trouble, self.now_ms())
-        self.change_mirror(full_name, lambda entry: troubled(entry, entry_trouble, fails=fails, operation=operation))
+        self.change_mirror(
+            full_name, lambda entry: set_mirror_trouble(entry, entry_trouble, fails=fails, operation=operation)
+        )
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Record whether a link reaches its source."""
         entry_trouble = date_trouble(trouble, self.now_ms())
-        self.change_link(link, lambda entry: link_troubled(entry, status, entry_trouble))
+        self.change_link(link, lambda entry: set_link_trouble(entry, status, entry_trouble))
 
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Record what is wrong with a task of a link; `None` if nothing is."""
         entry_trouble = date_trouble(trouble, self.now_ms())
-        self.change_link(link, lambda entry: task_troubled(entry, task, entry_trouble))
+        self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))
 
 
 def mirror_seen(
     cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
-) -> MirrorSeen:
+) -> ObservedMirror:
     """Return a mirror; `topic` is its id and partitions, `of` its link, whose entry is `None` if the link is gone."""
     link_name, link = of
-    return MirrorSeen(
+    return ObservedMirror(
         cluster,
         full_name,
         topic[0],
@@ -138,9 +140,9 @@ def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
 
 
-def link_seen(name: str, cluster: str, entry: LinkEntry) -> LinkSeen:
+def link_seen(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
     """Return a link; see `link_in`."""
-    return LinkSeen(
+    return ObservedLink(
         link_in(name, cluster, entry),
         entry.id,
         link_status(entry),

@@ -441,7 +441,7 @@ class Upkept:
     errors: tuple[ReconcilerError, ...] = ()
     """The first errors; other work was done."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Object storage counters by name, see `vitals.COUNTED`."""
+    """Object storage counters by name, see `vitals.COUNTER_HELP`."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """Levels after the job by name, see `vitals.LEVELS`."""
     notes: tuple[str, ...] = ()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         ForeignRecords,
         GroupOffsets,
         GroupOffsetsResult,
-        LinkSeen,
-        MirrorSeen,
+        ObservedLink,
+        ObservedMirror,
         OfferedTopic,
         Operation,
         Position,
@@ -50,13 +50,13 @@ class Links(Protocol):
         """What jobs ask of the cluster to copy mirrors and to change their roles; `None`: it does so by itself."""
         ...
 
-    def links(self) -> Sequence[LinkSeen]:
+    def links(self) -> Sequence[ObservedLink]:
         """Return the links, by name."""
         ...
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
-    ) -> Sequence[MirrorSeen]:
+    ) -> Sequence[ObservedMirror]:
         """Return the mirrors, stopped ones too, by full name: all, or those of a link, a full name, or a source."""
         ...
 
@@ -71,7 +71,7 @@ class Links(Protocol):
         """Return the mirrors that are to be copied, are not among `shown` and may not be described, by full name."""
         ...
 
-    def mirror(self, full_name: str) -> MirrorSeen:
+    def mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror.
 
         Raises:
@@ -102,7 +102,7 @@ class LinksByJobs(Links, Protocol):
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
-    ) -> MirrorSeen:
+    ) -> ObservedMirror:
         """Ask for a verb of the table on this side, and return what the mirror is then.
 
         Ends here for `pause`, `resume` and `failover` (heads handed over, groups clamped); `promote`, `reverse-…`
@@ -121,8 +121,8 @@ class LinksByJobs(Links, Protocol):
         ...
 
     def join(
-        self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
-    ) -> MirrorSeen:
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    ) -> ObservedMirror:
         """Let an ordinary topic become the mirror of `of`, its own mirror on the peer: it takes no records any more.
 
         A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. What is open of transactions is
@@ -133,7 +133,7 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> MirrorSeen:
+    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
         """Write down where an operation is to end: the source's ends, or where to cut. The first ones count."""
         ...
 
@@ -156,7 +156,7 @@ class LinksByJobs(Links, Protocol):
         operation: str,
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = go_on,
-    ) -> MirrorSeen:
+    ) -> ObservedMirror:
         """Let a mirror go to the next state of its operation; STOPPED hands its heads to producers.
 
         `is_given_up`: the source of a reversal takes records again, so that its mirror may be ACTIVE.
@@ -198,7 +198,7 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Note where a new mirror begins, and let partitions without records begin there. The first ones count."""
         ...
 

@@ -22,7 +22,7 @@ from reconciler.resources.cluster_properties import (
     SECRET_KEY,
     TRUST_FILE,
 )
-from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE, canonical_value
+from reconciler.resources.configs import DEFAULT, SECRET_REFERENCE, canonicalize_value
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -114,7 +114,7 @@ def patience_in(properties: Mapping[str, str]) -> Patience:
     def value(name: str) -> int:
         with suppress(ValueError):
             if name in properties:
-                return int(canonical_value(name, properties[name], EMBEDDED_PROPERTIES))
+                return int(canonicalize_value(name, properties[name], EMBEDDED_PROPERTIES))
         return int(EMBEDDED_PROPERTIES[name].default or 0)
 
     return Patience(

@@ -29,7 +29,7 @@ from reconciler.records.schema import (
     text_of,
     to_milliseconds,
 )
-from reconciler.runtime.text import did_you_mean, json_shown, nearest
+from reconciler.runtime.text import did_you_mean, escape_json, nearest
 
 TIMESTAMP_TYPES: Final = {"create": CREATE_TIME, "append": LOG_APPEND_TIME}
 _TYPE_NAMES: Final = {number: name for name, number in TIMESTAMP_TYPES.items()}
@@ -67,7 +67,7 @@ def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 def dump_line(value: object) -> bytes:
     """Return a JSON value as one line with its newline."""
-    return json_shown(orjson.dumps(value)) + b"\n"
+    return escape_json(orjson.dumps(value)) + b"\n"
 
 
 def as_text(content: bytes | None) -> str | dict[str, str] | None:

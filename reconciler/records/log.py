@@ -151,7 +151,7 @@ class StagedRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSeen:
+class ObservedSource:
     """The log that a copy follows, as read before a round of copying. The sink stores it with the published records."""
 
     topic_id: str | None
@@ -278,7 +278,7 @@ class StagedSink(Protocol):
         """Return each partition's end and the source it was copied from; `only` limits the partitions."""
         ...
 
-    def following(self, source: SourceSeen) -> StagedSink:
+    def following(self, source: ObservedSource) -> StagedSink:
         """Return this sink for a round over a source; it stores the source with each publication."""
         ...
 
@@ -321,7 +321,7 @@ class TransactionalSink(Protocol):
         """Return the ranges of each partition that both the copy and its source have."""
         ...
 
-    def following(self, source: SourceSeen) -> TransactionalSink:
+    def following(self, source: ObservedSource) -> TransactionalSink:
         """Return this sink for a round over a source; it stores the source with each commit."""
         ...
 
@@ -361,7 +361,7 @@ class RekeySink(Protocol):
         """Raise `UserError` if this machine cannot reach the sink."""
         ...
 
-    def following(self, source: SourceSeen) -> RekeySink:
+    def following(self, source: ObservedSource) -> RekeySink:
         """Return this sink for a round over a source; it stores the source with each commit."""
         ...
 
@@ -447,7 +447,7 @@ class AppendSink(Protocol):
         ...
 
 
-def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
+def partitions_changed_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
     """Return the partitions that are new or have records at or after `ends`; transaction markers do not count."""
     partitions = []
     for number, bounds in sorted(log.bounds().items()):
@@ -465,7 +465,7 @@ def came_since(log: TopicLog, ends: Mapping[int, int]) -> list[int]:
 _HINT: Final = "Nothing was copied. Fail over to keep what the mirror has, or delete it and create it again."
 
 
-def check_followed(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
+def check_followed(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
     """Reject a source that is no longer the log a mirror's partition was copied from.
 
     Read the mirror's end before the source: another process may advance the mirror.
@@ -489,7 +489,7 @@ def check_followed(name: str, partition: int, reached: SinkPosition, source: Sou
         raise SourceChangedError(message, code=UNEXPECTED_TRUNCATION, hint=_HINT)
 
 
-def check_current(name: str, partition: int, reached: SinkPosition, source: SourceSeen) -> None:
+def check_current(name: str, partition: int, reached: SinkPosition, source: ObservedSource) -> None:
     """Raise `RetryableError` if a staged copy was read before the mirror's last known epoch."""
     bounds = source.bounds.get(partition)
     if bounds is None or reached.topic_id is None or reached.topic_id != source.topic_id:

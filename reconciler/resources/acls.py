@@ -132,7 +132,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,"]+')
 _LIST: Final = re.compile(rf"(?:{_TOKEN.pattern})(?:,(?:{_TOKEN.pattern}))*")
 
 
-def rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
+def to_rule_fields(rules: Iterable[TopicAcl]) -> dict[str, tuple[str, ...]]:
     """Return rules as fields, path → operations; rules with one path are merged."""
     fields: dict[str, tuple[str, ...]] = {}
     for rule in rules:
@@ -193,7 +193,7 @@ def _split_words(text: str) -> Iterator[list[str]]:
 TOPICS: Final = "topics"
 
 
-def namespace_rules_apart(
+def split_namespace_rules(
     rules: Iterable[NamespaceAcl], operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
     """Split rules so that each has one resource kind, one name, and the operations valid for that kind."""
@@ -207,7 +207,7 @@ def namespace_rules_apart(
     return tuple(single_rules)
 
 
-def rule_without(
+def subtract_rule(
     rule: NamespaceAcl, part: NamespaceAcl, operations: Mapping[str, frozenset[str]]
 ) -> tuple[NamespaceAcl, ...]:
     """Return a rule minus one of its parts, as at most two rules."""
@@ -224,7 +224,7 @@ def rule_without(
     return tuple(rest_rules)
 
 
-def refused_rules(
+def find_refused_rules(
     rules: Iterable[TopicAcl], operations: Mapping[str, frozenset[str]]
 ) -> Iterator[tuple[int, str, str, str]]:
     """Yield rules that such a platform cannot store: index, field, problem and hint."""
@@ -278,9 +278,9 @@ def can_be_declared(binding: AccessBinding) -> bool:
     return is_known and bool(is_named and _PRINCIPAL.fullmatch(binding.principal) and binding.host)
 
 
-def bindings_of_namespace(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[AccessBinding]:
+def expand_namespace_rules(prefix: str, rules: Iterable[NamespaceAcl]) -> Iterator[AccessBinding]:
     """Yield the bindings for the rules of a namespace; operations that a kind does not support are omitted."""
-    for rule in namespace_rules_apart(rules, OPERATIONS):
+    for rule in split_namespace_rules(rules, OPERATIONS):
         (resource,), (name,) = rule.resources, rule.names
         place = resource, prefix + name.removesuffix("*"), name.endswith("*"), rule.principal, rule.host
         for operation in rule.operations:
@@ -297,7 +297,7 @@ def build_denial(topic: str, principal: str) -> AccessBinding:
     )
 
 
-def allowances_to_write(bindings: Iterable[AccessBinding], topic: str) -> Iterator[AccessBinding]:
+def find_write_allowances(bindings: Iterable[AccessBinding], topic: str) -> Iterator[AccessBinding]:
     """Yield the bindings that allow writes to a topic: by flat name, by prefix, or for all topics."""
     for binding in bindings:
         is_about = topic.startswith(binding.name) if binding.is_prefix else binding.name in {"*", topic}
@@ -323,7 +323,7 @@ def find_denied_writers(
     `own` is the principal of its link. `denied` are those that the protection denies already; a principal outside
     it with the same denial has one from somewhere else, which is not ours to manage.
     """
-    principals = {binding.principal for binding in allowances_to_write(bindings, topic)} - {own}
+    principals = {binding.principal for binding in find_write_allowances(bindings, topic)} - {own}
     return tuple(
         sorted(
             principal

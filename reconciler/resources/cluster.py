@@ -444,9 +444,9 @@ TIERING_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType(
 """Field of `spec.tiering` → the equivalent cluster property, in Redpanda's names."""
 
 
-OF_A_FOLDER: Final = "embedded"
+FOLDER_PROVIDER: Final = "embedded"
 """Provider for a cluster given by location only: `--cluster NAME=URL`."""
-OF_BROKERS: Final = "kafka"
+BROKERS_PROVIDER: Final = "kafka"
 """Provider for a cluster given by brokers only: `--bootstrap-server`."""
 
 Provider = Annotated[Literal["embedded", "kafka", "redpanda", "confluent"], BeforeValidator(fold_case)]

@@ -398,9 +398,9 @@ MEANINGLESS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 
 def manifest_page_bytes(properties: Mapping[str, str]) -> int:
     """Return the page size of a spilled manifest, by either of its names."""
-    return int(properties.get(_FORMER_PAGE) or property_of(properties, _PAGE) or 0)
+    return int(properties.get(_FORMER_PAGE) or read_property(properties, _PAGE) or 0)
 
 
-def property_of(properties: Mapping[str, str], name: str) -> str | None:
+def read_property(properties: Mapping[str, str], name: str) -> str | None:
     """Return the set or default value of a property; `None` if it has neither."""
     return properties.get(name, EMBEDDED_PROPERTIES[name].default)

@@ -117,7 +117,7 @@ BROKERS: Final = "brokers"
 """Source of values that are defaults of the brokers."""
 
 
-def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
+def canonicalize_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = EMBEDDED_CONFIGS) -> str:
     """Return the string that a platform stores for a written value.
 
     Values of unknown keys keep their text; whether the platform has the key is checked at plan.
@@ -151,8 +151,8 @@ def canonical_value(key: str, value: object, catalog: Mapping[str, ConfigKey] = 
             return _check_reference(_to_single_text(value))
 
 
-def refused_value(value: str, error: ValueError) -> str:
-    """Explain why `canonical_value` rejected a value; reasons that quote the value stay as they are."""
+def explain_refused_value(value: str, error: ValueError) -> str:
+    """Explain why `canonicalize_value` rejected a value; reasons that quote the value stay as they are."""
     reason = str(error)
     return f"{value!r} is {reason}" if reason.startswith("not ") else reason
 
@@ -204,7 +204,7 @@ def _parse_word(key: ConfigKey, value: object, parse: Callable[[object], int]) -
     return parse(value)
 
 
-def canonical_configs(configs: object) -> object:
+def canonicalize_configs(configs: object) -> object:
     """Canonicalize every value of a mapping; anything else is left for the model to reject.
 
     One catalog serves all platforms: a name never has two meanings.
@@ -218,7 +218,7 @@ def canonical_configs(configs: object) -> object:
 def _canonicalize(key: str, value: object) -> str:
     if type(value) in _HASHABLE:
         return _canonicalize_cached(key, value)
-    return canonical_value(key, value)
+    return canonicalize_value(key, value)
 
 
 _HASHABLE: Final = frozenset({str, int, bool, float})
@@ -227,10 +227,10 @@ _HASHABLE: Final = frozenset({str, int, bool, float})
 @lru_cache(maxsize=8192, typed=True)
 def _canonicalize_cached(key: str, value: str | float) -> str:
     """Cached, because thousands of topics share a few values."""
-    return canonical_value(key, value)
+    return canonicalize_value(key, value)
 
 
-def plain_values(values: object) -> object:
+def convert_values_to_text(values: object) -> object:
     """Convert every value of a mapping to text, for keys without a catalog: properties of clusters and Spark."""
     return _convert_values(values, lambda _key, value: _to_text(value))
 
@@ -260,7 +260,7 @@ def _describe_keys() -> dict[str, object]:
 
 def _canonicalize_declared(configs: object, info: ValidationInfo) -> object:
     """Stored values stay: brokers have some that files may not declare."""
-    return configs if info.context == KEPT else canonical_configs(configs)
+    return configs if info.context == KEPT else canonicalize_configs(configs)
 
 
 Configs = Annotated[
@@ -277,14 +277,14 @@ _REFERENCE_PATTERN: Final = f"^{SECRET_REFERENCE.pattern}$|^{DEFAULT}$"
 
 Properties = Annotated[
     dict[str, str],
-    BeforeValidator(plain_values),
+    BeforeValidator(convert_values_to_text),
     WithJsonSchema({"type": "object", "additionalProperties": _TEXT}),
 ]
 """Key → text, for keys that are not topic configs."""
 
 ClusterProperties = Annotated[
     dict[str, str],
-    BeforeValidator(plain_values),
+    BeforeValidator(convert_values_to_text),
     WithJsonSchema(
         {
             "type": "object",

@@ -111,7 +111,7 @@ class OffsetMove:
     after: int
 
 
-def move_of(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
+def plan_offset_move(row: GroupOffset, reset: Reset, at_time: Callable[[int], int | None]) -> OffsetMove | None:
     """Return what a reset sets for one partition, limited to its log; `None` if nothing changes.
 
     `at_time` returns the first offset at or after a time, or `None` if all are older.

@@ -169,7 +169,7 @@ def configs_of(resource: Resource) -> Mapping[str, str]:
             assert_never(resource)
 
 
-WRITABLE: Final[dict[str, type[Workspace | Resource]]] = {
+MANIFEST_KINDS: Final[dict[str, type[Workspace | Resource]]] = {
     "Workspace": Workspace,
     "Cluster": Cluster,
     "Namespace": Namespace,
@@ -212,7 +212,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenStorage:
+class ObservedStorage:
     """The object storages of a cluster: bound and declared."""
 
     bound: str | None = None
@@ -226,7 +226,7 @@ class SeenStorage:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteLegacy:
+class RemoteRemains:
     """The fate of a topic's remote objects if it is deleted now."""
 
     location: str
@@ -240,7 +240,7 @@ class RemoteLegacy:
 class LiveCluster:
     """A cluster's report of itself."""
 
-    storage: SeenStorage | None = None
+    storage: ObservedStorage | None = None
     """`None` if it has no object storage."""
     owners: Owners | None = None
     """Owners of its resources; `None` if there are none."""
@@ -254,7 +254,7 @@ class LiveTopic:
 
     initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     """Defaults of the cluster that the topic got at creation; values of the topic or a tier win."""
-    legacy: RemoteLegacy | None = None
+    legacy: RemoteRemains | None = None
     """Fate of its remote objects; `None` if it was never tiered."""
     is_moving: bool = False
     """Whether the platform still moves its replicas."""
@@ -265,7 +265,7 @@ class LiveTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveMirror:
+class MirrorReport:
     """A platform's report of a mirror."""
 
     first_copy_done: bool = True
@@ -280,7 +280,7 @@ class LiveMirror:
     """The ordinary topic that a live mirror would be if it stopped now."""
 
     @classmethod
-    def of(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
+    def of(cls, entry: MirrorEntry, becomes: Resource | None) -> MirrorReport:
         """Return the report from a mirror's entry."""
         return cls(entry.first_copy_done, entry.is_automatic, entry.since_ms, entry.stopped_by, becomes)
 
@@ -304,7 +304,7 @@ class Observed:
     """Whether a command started this mounting; then only a command finishes it."""
     cluster: LiveCluster = LiveCluster()
     topic: LiveTopic = LiveTopic()
-    mirror: LiveMirror = LiveMirror()
+    mirror: MirrorReport = MirrorReport()
 
 
 Desired: TypeAlias = Mapping[Address, DeclaredResource]

@@ -198,7 +198,9 @@ KAFKA_CONFIGS: Final[Mapping[str, ConfigKey]] = MappingProxyType(
 )
 """Every topic config of Apache Kafka, by name."""
 
-PASSING: Final = frozenset({"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"})
+TRANSIENT_CONFIGS: Final = frozenset(
+    {"follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
 """Configs that a reassignment sets temporarily; they are never declared."""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import Address, address_of
-from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position, Positions, Stretch, agreed_to
+from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position, Positions, Stretch, find_agreed_end
 from reconciler.runtime.text import counted, first_few
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
     return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
 
 
-def agreed_ends(topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None) -> dict[int, int]:
+def find_agreed_ends(
+    topic: Positions, topic_id: str | None, mirror: Positions, mirror_id: str | None
+) -> dict[int, int]:
     """Return the offset at which each partition of an original source is truncated: its last agreement with the mirror.
 
     Each side stores what it copied from the other. The higher offset counts, except on a renumbered topic, whose
@@ -187,7 +189,7 @@ def _agreed_end(copy: Position, source: Position) -> int:
     compared = min(copy.fetched, source.end)
     if compared <= 0 or not copy.source_epochs:
         return copy.end
-    agreed = agreed_to(copy.source_epochs, source.epochs, compared)
+    agreed = find_agreed_end(copy.source_epochs, source.epochs, compared)
     return agreed if agreed < compared else copy.end
 
 
@@ -196,7 +198,7 @@ def _copied_to(copy: Position, source: Position, source_topic_id: str | None) ->
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0
     reached = copy.fetched if copy.is_renumbered else min(copy.fetched, copy.end)
-    return agreed_to(copy.source_epochs, source.epochs, min(reached, source.end))
+    return find_agreed_end(copy.source_epochs, source.epochs, min(reached, source.end))
 
 
 Mode: TypeAlias = Literal["disabled", "write_only", "read_only", "full", "read_replica"]
@@ -219,7 +221,7 @@ class TierUsage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteHeld:
+class RemoteUsage:
     """A partition in object storage."""
 
     start: int
@@ -244,7 +246,7 @@ class PartitionStorage:
     end: int
     """The next offset to be written."""
     local: TierUsage
-    remote: RemoteHeld | None
+    remote: RemoteUsage | None
     """`None` if nothing was uploaded or object storage is hidden."""
     log_bytes: int
     """Size of the log; records in both tiers count once."""
@@ -345,7 +347,7 @@ class TopicStorage:
         return max((when for when in upload_times if when is not None), default=None)
 
 
-COUNTED: Final[Mapping[str, str]] = MappingProxyType(
+COUNTER_HELP: Final[Mapping[str, str]] = MappingProxyType(
     {
         "segment_uploads_total": "Segments uploaded to object storage.",
         "uploaded_bytes": "Bytes of the segments uploaded to object storage.",
@@ -473,7 +475,7 @@ LAGS_MEASURED: Final = 10_000
 """Limits of what is measured on a cluster; the first names are chosen."""
 
 
-def measured_names(partitions: Mapping[str, int]) -> list[str]:
+def choose_measured_names(partitions: Mapping[str, int]) -> list[str]:
     """Return the first topics by name, within the limits."""
     chosen: list[str] = []
     left = _MAX_PARTITIONS

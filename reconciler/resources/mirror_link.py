@@ -59,7 +59,7 @@ def is_never_mirrored(full_name: str) -> bool:
     return is_internal(name) or name.startswith(_CONFLUENT_PREFIXES) or name in {AUDIT_LOG, TIMESTAMPS}
 
 
-def is_never_made(full_name: str) -> bool:
+def is_never_auto_created(full_name: str) -> bool:
     """Return whether a link never creates the mirror by itself; schemas can be mirrored by declaration."""
     return is_never_mirrored(full_name) or split_name(full_name)[1] == SCHEMAS
 
@@ -67,11 +67,11 @@ def is_never_made(full_name: str) -> bool:
 def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
     """Return whether a link with these filters creates a mirror of a topic."""
     filters = tuple(filters)
-    is_taken = takes_name(filters, full_name) and not is_never_made(full_name)
-    return is_taken and not is_left_by_default(filters, full_name)
+    is_taken = takes_name(filters, full_name) and not is_never_auto_created(full_name)
+    return is_taken and not is_excluded_by_default(filters, full_name)
 
 
-def is_left_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
+def is_excluded_by_default(filters: Iterable[NameFilter], full_name: str) -> bool:
     """Return whether a topic is named like a tool's and only `*` includes it."""
     name = split_name(full_name)[1]
     if not (name.startswith(_TOOL_PREFIXES) or f".{name}".endswith(_TOOL_SUFFIXES)):
@@ -521,7 +521,7 @@ class MirrorLink(Model):
         )
 
 
-def fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
+def explain_fewer_partitions(topic: tuple[str, str], needed: int, mirror: tuple[str, str], has: int) -> str:
     """Explain why a topic (cluster, full name) cannot be restored from a mirror with fewer partitions."""
     what = f"topic {topic[1]} of cluster {topic[0]} cannot be restored from {mirror[1]} of cluster {mirror[0]}"
     return f"{what}: it has {counted(needed, 'partition')}, and {mirror[1]} {has:,}"

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, SourceChangedError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
-from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields
+from reconciler.resources.acls import NamespaceAcl, rule_at, to_rule_fields
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import (
     ALWAYS_SYNCED,
@@ -81,7 +81,7 @@ def date_trouble(trouble: Trouble | None, now_ms: int) -> Trouble | None:
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorSeen:
+class ObservedMirror:
     """A mirror as its cluster reports it."""
 
     cluster: str
@@ -114,7 +114,7 @@ class MirrorSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSeen:
+class ObservedLink:
     """A link as its destination reports it; `declared` omits its mirrors."""
 
     declared: MirrorLink
@@ -224,7 +224,7 @@ class ForeignRecords:
         return f"partition {self.partition}, {where}: {self.records:,} {'record' if self.records == 1 else 'records'}"
 
 
-def agreed_to(earlier: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
+def find_agreed_end(earlier: Sequence[tuple[int, int]], now: Sequence[tuple[int, int]], upto: int) -> int:
     """Return the first offset, at most `upto`, at which two lists of (epoch, first offset) differ."""
     borders = sorted({start for _, start in (*earlier, *now) if start < upto})
     return next((start for start in borders if _epoch_at(earlier, start) != _epoch_at(now, start)), upto)
@@ -284,7 +284,7 @@ class MirrorEntry:
     """What a cluster stores of a mirror; `status_of` adds what its link imposes on `state`.
 
     `since_ms` is when it came into that state. `rules` are the access rules that its link copied, by path. `ended`
-    are the ids of its last operations, so that a late process does not repeat one. See `MirrorSeen` for other
+    are the ids of its last operations, so that a late process does not repeat one. See `ObservedMirror` for other
     fields.
     """
 
@@ -499,13 +499,13 @@ def request_verb(
         message = f"mirror {full_name}: cannot promote while a reversal is suspended"
         raise UserError(message, hint="Possible in this state: resume, failover.")
     condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
-    end = stepped(full_name, status, verb, condition)
+    end = step_status(full_name, status, verb, condition)
     if verb in REVERSALS:
         check_reversible(full_name, mirror.source, named_link)
     return _begin_verb(mirror, verb, end, request)
 
 
-def stepped(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
+def step_status(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
     """Return the state to which a verb leads.
 
     Raises:
@@ -583,7 +583,7 @@ def join_peer(
         raise over_error(full_name, mirror)
     check_reversible(full_name, peer.name, (peer.link, link))
     if operation.verb == RESTORE:
-        end = stepped(full_name, status, operation.verb)
+        end = step_status(full_name, status, operation.verb)
     elif status in {_M.REGULAR, _M.STOPPED}:
         end = MIRROR.follow(status, _M.PENDING_MIRROR)
     else:
@@ -600,7 +600,7 @@ def join_peer(
     )
 
 
-def aimed(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
+def set_end_offsets(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
     """Set the end offsets of a mirror's operation; existing ones stay.
 
     Raises:
@@ -652,7 +652,7 @@ def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
     return UserError(message, hint="It was failed over or finished in the meantime: look again.")
 
 
-def troubled(
+def set_mirror_trouble(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
     """Set the trouble of a mirror; `fails` makes it FAILED.
@@ -668,12 +668,12 @@ def troubled(
     return replace(mirror, trouble=_keep_since(mirror.trouble, trouble))
 
 
-def link_troubled(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
+def set_link_trouble(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
     """Set the reachability of a link: ACTIVE, UNAVAILABLE or FAILED."""
     return replace(link, status=status.value, trouble=_keep_since(link.trouble, trouble))
 
 
-def task_troubled(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
+def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
     """Set the trouble of one task; `None` removes it."""
     others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
     known = _keep_since(link.tasks.get(task), trouble)
@@ -712,14 +712,14 @@ def synced_configs(link: LinkEntry) -> tuple[str, ...]:
     return tuple(sorted(key for key in listed if not is_never_synced(key)))
 
 
-def created_link(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkEntry:
+def create_link_entry(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkEntry:
     """Return the entry of a new link; an equal existing one stays.
 
     Raises:
         UserError: The link exists and differs, its list of synced configs is incomplete, or filters are missing.
     """
     check_synced(name, new)
-    new = replace(new, declared=with_filters(name, new.declared))
+    new = replace(new, declared=clean_filters(name, new.declared))
     if existing is None:
         return new
     if (existing.source_cluster, existing.declared) != (new.source_cluster, new.declared):
@@ -727,13 +727,13 @@ def created_link(name: str, existing: LinkEntry | None, new: LinkEntry) -> LinkE
     return existing
 
 
-def altered_link(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
+def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
     """Return the entry of a link with another declaration; its id, source and state stay.
 
     Raises:
         UserError: Its list of synced configs is incomplete, or filters are missing.
     """
-    after = replace(link, declared=with_filters(name, declared))
+    after = replace(link, declared=clean_filters(name, declared))
     check_synced(name, after)
     return after
 
@@ -855,13 +855,13 @@ def auto_create_filters(link: LinkEntry) -> tuple[NameFilter, ...]:
     return tuple(NameFilter.model_validate(name_filter) for name_filter in declared.get("filters", ()))
 
 
-def auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
+def match_auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str]:
     """Return mirror name → source for the sources that a link's filters match."""
     filters = auto_create_filters(link)
     return {mirror_name(source, link): source for source in sorted(sources) if is_auto_created(filters, source)}
 
 
-def with_filters(name: str, declared: Json) -> Json:
+def clean_filters(name: str, declared: Json) -> Json:
     """Return a link's declaration without the filters of disabled tasks (F-C-023).
 
     Raises:
@@ -938,7 +938,7 @@ LITERAL: Final = "literal"
 PREFIXED: Final = "prefixed"
 
 
-def taken_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
+def filter_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules:
     """Return the access rules that filters match; names without any are absent."""
     topics = {name: _take_rules(filters, name, fields, is_topic=True) for name, fields in rules.topics.items()}
     namespaces = {name: _take_rules(filters, name, fields, is_topic=False) for name, fields in rules.namespaces.items()}
@@ -951,7 +951,7 @@ def taken_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRules
 def _take_rules(filters: Iterable[AclFilter], where: str, fields: RuleFields, *, is_topic: bool) -> RuleFields:
     rules = [rule_at(path, operations) for path, operations in fields.items()]
     narrowed = (_narrow_rule(acl_filter, rule, where, is_topic=is_topic) for acl_filter in filters for rule in rules)
-    return rule_fields(rule for rule in narrowed if rule is not None)
+    return to_rule_fields(rule for rule in narrowed if rule is not None)
 
 
 def _narrow_rule(acl_filter: AclFilter, rule: NamespaceAcl, where: str, *, is_topic: bool) -> NamespaceAcl | None:

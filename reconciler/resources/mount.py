@@ -27,10 +27,10 @@ from reconciler.resources.tiering_policy import (
     CLUSTER,
     Configs,
     Targets,
-    disable_policy_in,
-    lay_over,
-    switches_in,
-    targets_in,
+    apply_layer,
+    read_disable_policy,
+    read_switches,
+    read_targets,
 )
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class MountSource:
 
 
 @dataclass(frozen=True, slots=True)
-class MountedElsewhere:
+class RemountedTopic:
     """A topic that a command mounted under another name or on another cluster."""
 
     location: str
@@ -265,7 +265,7 @@ class Migration:
     """Known reasons why it waits."""
 
 
-def way_to_free(release: str, *, is_mounted: bool) -> str:
+def explain_release(release: str, *, is_mounted: bool) -> str:
     """Return the hint for a topic that another cluster has or mounts; `release` is the last resort."""
     cancel = "Cancel that mount, with its ID there: reconciler mount status, reconciler mount cancel ID."
     return f"{'Unmount it there first.' if is_mounted else cancel} Where that cluster is lost permanently: {release}"
@@ -318,7 +318,7 @@ def pin_configs(
 
 def _layer_configs(around: Configs, own: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     layered = dict(around)
-    lay_over(layered, own, "topic")
+    apply_layer(layered, own, "topic")
     return layered
 
 
@@ -344,11 +344,11 @@ def _find_default(key: str, known: Mapping[str, ConfigKey]) -> str | None:
 def _missing_tiering(now: Configs, before: Configs) -> dict[str, str]:
     """Return the configs that restore the former tiering; an unset config cannot be pinned by value."""
     pins: dict[str, str] = {}
-    if (switches := switches_in(before)) != switches_in(now):
+    if (switches := read_switches(before)) != read_switches(now):
         pins |= {"remote.write": str(switches.write).lower(), "remote.read": str(switches.read).lower()}
-    if (policy := disable_policy_in(before)) != disable_policy_in(now):
+    if (policy := read_disable_policy(before)) != read_disable_policy(now):
         pins["remote.log.disable.policy"] = policy
-    limits, now_limits = _list_limits(targets_in(before)), _list_limits(targets_in(now))
+    limits, now_limits = _list_limits(read_targets(before)), _list_limits(read_targets(now))
     changed = {key: _format_limit(limit) for key, limit in limits.items() if limit != now_limits[key]}
     # The local target also raises the total, so pinning the local one is enough.
     return pins | ({key: value for key, value in changed.items() if "local" in key} or changed)
@@ -375,7 +375,7 @@ def drop_origins(configs: Configs) -> dict[str, str]:
     values = {key: value for key, (value, _) in configs.items()}
     key = "retention.local.target.ms"
     if key in configs and configs[key][1] == CLUSTER:
-        local_ms = targets_in(configs).local_ms
+        local_ms = read_targets(configs).local_ms
         values[key] = configs[key][0] if local_ms is None else str(local_ms)
     return values
 
@@ -390,5 +390,5 @@ class StoredTopics:
     """Topics to be attached by mountings."""
     detached: Mapping[Address, str] = field(default_factory=dict)
     """Locations of recorded topics that a command unmounted; for an order, also of others whose names it uses."""
-    mounted_elsewhere: Mapping[Address, MountedElsewhere] = field(default_factory=dict)
+    mounted_elsewhere: Mapping[Address, RemountedTopic] = field(default_factory=dict)
     """Recorded topics that a command mounted under another name."""

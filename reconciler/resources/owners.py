@@ -55,7 +55,7 @@ class ResourceOwner:
         return cls(stored["workspace"], stored["environment"], stored["lineage"], stored["state"])
 
 
-def owned_as(address: Address, resource: object = None) -> str | None:
+def owner_key_of(address: Address, resource: object = None) -> str | None:
     """Return the key of a resource's owner on its cluster; `None` if it has none.
 
     A topic, its mirror and its mounting share a key. Clusters have no owner: several workspaces may declare one.

@@ -135,7 +135,7 @@ class Targets:
     rules: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
+def apply_layer(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], origin: str) -> None:
     """Apply the configs of a nearer tier to the effective ones: it wins, also over synonyms."""
     for word in _HIDDEN_BY.keys() & configs.keys():
         if word != "remote.log.copy.disable" or configs[word] == "true":
@@ -145,7 +145,7 @@ def lay_over(effective: dict[str, tuple[str, str]], configs: Mapping[str, str], 
         effective[key] = value, origin
 
 
-def switches_in(configs: Configs) -> Switches:
+def read_switches(configs: Configs) -> Switches:
     """Return the effective switches."""
     is_stored = _is_true(configs, "remote.storage.enable")
     write = _read_boolean(configs, "remote.write")
@@ -156,8 +156,8 @@ def switches_in(configs: Configs) -> Switches:
     )
 
 
-def switch_rules_in(configs: Configs) -> Mapping[str, str]:
-    """Return the rule behind each value of `switches_in`."""
+def explain_switches(configs: Configs) -> Mapping[str, str]:
+    """Return the rule behind each value of `read_switches`."""
     stored = _explain_by_key("remote.storage.enable", configs)
     is_copying_off = _is_true(configs, "remote.storage.enable") and _is_true(configs, "remote.log.copy.disable")
     write = _explain_by_key("remote.log.copy.disable", configs) if is_copying_off else stored
@@ -167,7 +167,7 @@ def switch_rules_in(configs: Configs) -> Mapping[str, str]:
     }
 
 
-def disable_policy_in(configs: Configs) -> str:
+def read_disable_policy(configs: Configs) -> str:
     """Return what disabling does to remote data: `retain`, unless `delete` is set (F-K-052)."""
     policy = configs.get("remote.log.disable.policy")
     if policy is not None:
@@ -175,7 +175,7 @@ def disable_policy_in(configs: Configs) -> str:
     return "delete" if _is_true(configs, "remote.log.delete.on.disable") else RETAIN
 
 
-def targets_in(configs: Configs) -> Targets:
+def read_targets(configs: Configs) -> Targets:
     """Return the total and local limits of a tiered topic (F-R-026, F-R-027, F-R-028)."""
     rules: dict[str, str] = {}
     total_ms = _read_limit(configs, "retention.ms", _TOTAL_MS, rules)
@@ -281,8 +281,8 @@ RULED: Final = frozenset({ENABLE, COPY_DISABLE, DELETE_ON_DISABLE, *TOTALS, *LAG
 """Configs that depend on the switch."""
 
 
-def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
-    """Return the configs of a policy, without absent settings and those that `unsayable` yields."""
+def to_policy_configs(policy: TieringPolicySpec) -> dict[str, str]:
+    """Return the configs of a policy, without absent settings and those that `find_inexpressible` yields."""
     words: dict[str, str] = {}
     if policy.remote_write:
         words = {ENABLE: "true"}
@@ -298,7 +298,7 @@ def policy_words(policy: TieringPolicySpec) -> dict[str, str]:
     return {**words, **{key: str(limit) for key, limit in limits.items() if limit is not None}}
 
 
-def unsayable(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
+def find_inexpressible(policy: TieringPolicySpec) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield what Kafka cannot express of a policy: path of the field, and reason."""
     if policy.remote_write and policy.remote_read is False:
         yield ("remoteRead",), "remoteRead: false with remoteWrite: true: what is uploaded can be read there"
@@ -389,7 +389,7 @@ def _check_lag(lag: str, local: str, configs: Mapping[str, str]) -> Iterator[tup
         yield (lag, local), f"{shown}: it would expire before it is copied", f"Lower {lag}, or raise {local}."
 
 
-def without_effect(configs: Mapping[str, str]) -> tuple[str, ...]:
+def find_ineffective_configs(configs: Mapping[str, str]) -> tuple[str, ...]:
     """Return the configs without effect that brokers accept on an untiered topic."""
     if configs.get(ENABLE) == "true":
         return ()

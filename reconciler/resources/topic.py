@@ -76,7 +76,7 @@ class TopicSpec(Model):
         default=None, description="Held in state: only an earlier apply with false lifts it.", examples=[True]
     )
 
-    def beside_replica(self) -> Iterator[str]:
+    def find_replica_conflicts(self) -> Iterator[str]:
         """Yield the declared fields that a read replica cannot have; none for other topics."""
         if self.read_replica_of is not None:
             declared = {

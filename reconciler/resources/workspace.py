@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, fie
 
 from reconciler.resources.base import Complaint, Many, Model, NameOnly, SizeBytes, refusal
 from reconciler.resources.cluster import Location, LocationSpec
-from reconciler.resources.configs import Properties, canonical_value
+from reconciler.resources.configs import Properties, canonicalize_value
 
 _ACTION: Final = re.compile(r"[a-z-]+:.+")
 _PERCENTAGE: Final = re.compile(r"(\d|[1-9]\d|100)%")
@@ -93,7 +93,7 @@ def _canonicalize_choices(configs: object) -> object:
         done[key] = []
         for position, value in enumerate(values):
             try:
-                done[key].append(canonical_value(name, value))
+                done[key].append(canonicalize_value(name, value))
             except ValueError as error:
                 wrong.append(Complaint(str(error), hint="", at=(name, position)))
     if wrong:

@@ -28,7 +28,7 @@ class Backoff:
     def after(self, tries: int, *, least_s: float = 0.0) -> float:
         """Return the seconds to pause after `tries` failed tries; `least_s` raises the first pause."""
         pause = max(self.first_s, least_s) * 2.0 ** min(tries - 1, _DOUBLINGS)
-        return spread_out(min(pause, self.longest_s), self.spread)
+        return shorten_randomly(min(pause, self.longest_s), self.spread)
 
 
 class Tries:
@@ -67,7 +67,7 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)  # noqa: TID251 - a blocking call below Effects; correctness never depends on it
 
 
-def spread_out(seconds: float, part: float) -> float:
+def shorten_randomly(seconds: float, part: float) -> float:
     """Return a pause shortened randomly by at most the fraction `part`."""
     return seconds * (1 - part * secrets.randbits(32) / (1 << 32))
 

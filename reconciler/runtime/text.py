@@ -43,14 +43,14 @@ def without_commands(text: str) -> str:
     return _COMMAND.sub(_escape_command, text) if any(command in text for command in _COMMANDS) else text
 
 
-def json_shown(body: bytes) -> bytes:
+def escape_json(body: bytes) -> bytes:
     r"""Return equivalent JSON with invisible characters escaped, as `\u202e`."""
     if not body.isascii() or b"\x7f" in body:
         body = _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", body.decode()).encode()
     return body.replace(b"##[", b"#\\u0023[").replace(b"##vso[", b"#\\u0023vso[")
 
 
-def in_utf8(text: str) -> str:
+def escape_non_utf8(text: str) -> str:
     """Return a file name with bytes that are not UTF-8 escaped, for JSON."""
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -107,7 +107,7 @@ def refusal(error: ValidationError) -> str:
     return f"{field or 'it'} {problem}"
 
 
-def no_json(error: orjson.JSONDecodeError, body: bytes) -> str:
+def json_error(error: orjson.JSONDecodeError, body: bytes) -> str:
     """Return why a body is no JSON."""
     if not body.strip():
         return "there is nothing in it"

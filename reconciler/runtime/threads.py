@@ -46,13 +46,13 @@ class CallPool:
             yield futures.popleft().result()
 
 
-def all_side_by_side(call: Callable[[A], object], items: Iterable[A], *, name: str) -> None:
+def run_in_parallel(call: Callable[[A], object], items: Iterable[A], *, name: str) -> None:
     """Call `call` for each item in parallel; return once all are done."""
-    for _ in side_by_side(call, items, name=name):
+    for _ in map_in_parallel(call, items, name=name):
         pass
 
 
-def side_by_side(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
+def map_in_parallel(call: Callable[[A], R], items: Iterable[A], *, name: str) -> Iterator[R]:
     """Yield the results of `call` for each item, in order, from a new pool; `name` prefixes its threads."""
     with ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=name) as threads:
         yield from CallPool(threads, _MAX_QUEUED).over(call, items)

@@ -50,7 +50,7 @@ class RunTrace:
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class StateFiles:
     """Files from which a state can be repaired."""
 
     stored: StoredObject | None
@@ -87,7 +87,7 @@ class Remains:
         return self.snapshots[0].serial if self.snapshots else 0
 
 
-def read_remains(store: ObjectStore, at_once: ParallelMap = map) -> Remains:
+def read_state_files(store: ObjectStore, at_once: ParallelMap = map) -> StateFiles:
     """Read the state's files: two LISTs, and part of one file per run.
 
     Raises:
@@ -102,7 +102,7 @@ def read_remains(store: ObjectStore, at_once: ParallelMap = map) -> Remains:
             f"{store.url}/{KEY} is being written: another apply is running",
             hint="Nothing was changed. Look again when they have finished: reconciler state history",
         )
-    return Remains(stored, snapshots, tuple(sorted(runs, key=lambda trace: (-trace.epoch, trace.run))))
+    return StateFiles(stored, snapshots, tuple(sorted(runs, key=lambda trace: (-trace.epoch, trace.run))))
 
 
 def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
@@ -163,7 +163,7 @@ class Symptoms:
             )
 
 
-def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptoms:
+def find_symptoms(store: ObjectStore, remains: StateFiles, owner: Owner) -> Symptoms:
     """Return the problems of a state."""
     if remains.is_nothing:
         return Symptoms()
@@ -182,7 +182,7 @@ def find_symptoms(store: ObjectStore, remains: Remains, owner: Owner) -> Symptom
     return Symptoms(_find_broken_files(store, lockfile), lockfile, is_current=True)
 
 
-def _prove_age(store: ObjectStore, lockfile: Lockfile, remains: Remains) -> str | None:
+def _prove_age(store: ObjectStore, lockfile: Lockfile, remains: StateFiles) -> str | None:
     why = why_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
@@ -209,7 +209,7 @@ _LINEAGE: Final = re.compile(rb'"lineage":"([^"\\]+)"')
 _GZIP: Final = 31
 
 
-def lineage_to_keep(store: ObjectStore, remains: Remains, lockfile: Lockfile) -> str:
+def lineage_to_keep(store: ObjectStore, remains: StateFiles, lockfile: Lockfile) -> str:
     """Return the lockfile's lineage, or the snapshots' lineage if the lockfile names one of them.
 
     A lockfile that names none of them belongs to another state: nothing is guessed.

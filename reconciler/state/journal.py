@@ -26,7 +26,7 @@ from reconciler.planning.record import after_action, after_refusal, learn
 from reconciler.planning.saved_plan import read_action
 from reconciler.runtime.effects import Effects, note
 from reconciler.runtime.retry import Backoff
-from reconciler.runtime.text import no_json, refusal
+from reconciler.runtime.text import json_error, refusal
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
 from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_base, run_of
 
@@ -374,7 +374,7 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         page = Page.model_validate_json(stored.body)
     except orjson.JSONDecodeError as error:
-        raise _damaged_error(store, key, no_json(error, stored.body)) from error
+        raise _damaged_error(store, key, json_error(error, stored.body)) from error
     except ValidationError as error:
         raise _damaged_error(store, key, refusal(error)) from error
     if (page.run, page.seq) != (run, seq):

@@ -397,7 +397,7 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
 
 
 @dataclass(slots=True)
-class Watch:
+class LeaseWatch:
     """Observation of a lease by a waiting process, in seconds of its own clock."""
 
     nonce: str | None = None
@@ -475,7 +475,7 @@ class _Acquisition:
         self.effects = effects
         self.claim = claim
         self.patience = patience
-        self.watch = Watch()
+        self.watch = LeaseWatch()
         self.began = effects.now()
         self.notified_at: float | None = None
         self.has_seen = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
 from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
 from reconciler.runtime.text import is_run, short_run
-from reconciler.state.diagnosis import Remains, RunTrace, find_symptoms, lineage_to_keep
+from reconciler.state.diagnosis import RunTrace, StateFiles, find_symptoms, lineage_to_keep
 from reconciler.state.journal import (
     RunEnd,
     RunFile,
@@ -27,7 +27,7 @@ from reconciler.state.journal import (
     read_unfinished,
     take_over,
 )
-from reconciler.state.lease import Lease, Watch, store_snapshot
+from reconciler.state.lease import Lease, LeaseWatch, store_snapshot
 from reconciler.state.lockfile import (
     KEY,
     LeaseEntry,
@@ -82,7 +82,7 @@ class RepairBase:
     """The user chose to go back although a newer state is readable."""
 
 
-def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
+def last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
     """Return the run that wrote last, or `None`."""
     latest = [
         LastRun(trace.run, read_run(store, trace.run), read_end(store, trace.run))
@@ -92,7 +92,7 @@ def last_run(store: ObjectStore, remains: Remains) -> LastRun | None:
     return max(latest, key=lambda run: (run.file.epoch if run.file else 0, run.run), default=None)
 
 
-def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastSerial:
+def reached(store: ObjectStore, remains: StateFiles, last: LastRun | None) -> LastSerial:
     """Return the highest serial that any file names."""
     candidates = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
     if last is not None:
@@ -108,7 +108,7 @@ def reached(store: ObjectStore, remains: Remains, last: LastRun | None) -> LastS
 
 
 def newest_base(
-    store: ObjectStore, remains: Remains, last: LastRun | None, far: LastSerial, *, lineage: str
+    store: ObjectStore, remains: StateFiles, last: LastRun | None, far: LastSerial, *, lineage: str
 ) -> RepairBase:
     """Return the newest readable state; the empty one if none was written."""
     damaged = list(_find_missing(store, remains, far))
@@ -130,7 +130,7 @@ def newest_base(
     return RepairBase(Snapshot(lineage, 0), tuple(damaged))
 
 
-def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSerial, *, lineage: str) -> RepairBase:
+def chosen_base(store: ObjectStore, remains: StateFiles, chosen: str, far: LastSerial, *, lineage: str) -> RepairBase:
     """Return the state that the user chose, by serial or key."""
     if chosen == "0":
         return _check_newer(store, remains, Snapshot(lineage, 0), far)
@@ -143,7 +143,7 @@ def chosen_base(store: ObjectStore, remains: Remains, chosen: str, far: LastSeri
     return _check_newer(store, remains, read_row(store, rows[0]), far)
 
 
-def _check_newer(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: LastSerial) -> RepairBase:
+def _check_newer(store: ObjectStore, remains: StateFiles, snapshot: Snapshot, far: LastSerial) -> RepairBase:
     newer = [row for row in remains.snapshots if row.serial > snapshot.serial]
     damaged: list[str] = []
     for row in newer:
@@ -158,7 +158,7 @@ def _check_newer(store: ObjectStore, remains: Remains, snapshot: Snapshot, far: 
     return RepairBase(snapshot, _find_missing(store, remains, far) + tuple(damaged))
 
 
-def _find_missing(store: ObjectStore, remains: Remains, far: LastSerial) -> tuple[str, ...]:
+def _find_missing(store: ObjectStore, remains: StateFiles, far: LastSerial) -> tuple[str, ...]:
     return () if far.serial <= remains.top else (f"{store.url} has no state #{far.serial} any more, and {far.why}",)
 
 
@@ -211,7 +211,7 @@ class ForgottenRun:
         return cls(file.run, actions, file.command, file.who, file.started or None)
 
 
-def runs_after(store: ObjectStore, remains: Remains, serial: int) -> tuple[ForgottenRun, ...]:
+def runs_after(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[ForgottenRun, ...]:
     """Return the runs that began on `serial` or later, first one first: their work is forgotten."""
     forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
@@ -269,7 +269,7 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
     Raises:
         LeaseError: The lease is alive or another run's; nothing was changed.
     """
-    watch = Watch()
+    watch = LeaseWatch()
     first: Lockfile | None = None
     while True:
         sent = effects.now()
@@ -407,7 +407,9 @@ class Repair:
     """The lockfile's lineage, if all snapshots have another."""
 
 
-def judge(store: ObjectStore, remains: Remains, owner: Owner, choice: RepairChoice, *, lineage: str) -> Repair | None:
+def judge(
+    store: ObjectStore, remains: StateFiles, owner: Owner, choice: RepairChoice, *, lineage: str
+) -> Repair | None:
     """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
 
     Raises:
@@ -460,7 +462,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
 
 class _RepairPlanner:
     def __init__(
-        self, store: ObjectStore, remains: Remains, choice: RepairChoice, lineage: str, current: Lockfile | None
+        self, store: ObjectStore, remains: StateFiles, choice: RepairChoice, lineage: str, current: Lockfile | None
     ) -> None:
         self._store = store
         self._remains = remains

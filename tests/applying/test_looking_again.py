@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Run, RunOutcome, RunRequest, ToDo
+from reconciler.applying.run import Caller, DecisionBasis, Run, RunOutcome, RunRequest, RunWork
 from reconciler.errors import BlockedError, IncompleteError, MendFirstError, ReconcilerError, UnansweredError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
@@ -66,10 +66,10 @@ def run_after_a_dead_one(
         settle=settle,
     )
 
-    def decide(basis: Basis) -> ToDo:
+    def decide(basis: DecisionBasis) -> RunWork:
         if basis.is_again:
             on_second()
-        return ToDo(then if basis.is_again else first, "d")
+        return RunWork(then if basis.is_again else first, "d")
 
     async def run() -> RunOutcome:
         caller = Caller(claim=claim("one"), new_run=lambda: "two")

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.applying.events import Event, Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Caller, Run, RunOutcome, RunRequest, ToDo
+from reconciler.applying.run import Caller, Run, RunOutcome, RunRequest, RunWork
 from reconciler.errors import (
     IncompleteError,
     LeaseError,
@@ -98,7 +98,7 @@ class Told:
         async def run() -> RunOutcome:
             try:
                 return await Run(self._setting(), caller, RunRequest(command="apply")).run(
-                    lambda _basis: ToDo([create("a"), create("b", "west/a")], "d")
+                    lambda _basis: RunWork([create("a"), create("b", "west/a")], "d")
                 )
             finally:
                 self.took = self.effects.now() - (self.store.since or 0.0)

@@ -31,7 +31,7 @@ from reconciler.planning.plan import Base, DriftFinding, Plan, PlanFinding, Unfi
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Recorded
-from reconciler.resources.measures import PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
+from reconciler.resources.measures import PartitionStorage, RemoteUsage, TieringShown, TierUsage, TopicStorage
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import Stretch
 from reconciler.resources.mount import Mounting
@@ -572,7 +572,7 @@ def orders() -> TopicStorage:
         81_000,
         124_500,
         TierUsage(3 * _MIB, 4),
-        RemoteHeld(1_000, 120_000, TierUsage(40 * _MIB, 41), TierUsage(5 * _MIB, 2), _UPLOADED_MS, is_ahead=False),
+        RemoteUsage(1_000, 120_000, TierUsage(40 * _MIB, 41), TierUsage(5 * _MIB, 2), _UPLOADED_MS, is_ahead=False),
         41 * _MIB,
         123_500,
         _MIB // 2,
@@ -583,7 +583,7 @@ def orders() -> TopicStorage:
         0,
         900,
         TierUsage(_MIB, 2),
-        RemoteHeld(0, 500, TierUsage(_MIB // 2, 1), TierUsage(), None, is_ahead=True),
+        RemoteUsage(0, 500, TierUsage(_MIB // 2, 1), TierUsage(), None, is_ahead=True),
         _MIB,
         900,
         _MIB // 4,

@@ -23,7 +23,7 @@ from reconciler.planning.actions import Forget
 from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.providers.kafka.faults import error_of_code
 from reconciler.resources.address import Address
-from reconciler.runtime.text import json_shown, one_line, visible, without_commands
+from reconciler.runtime.text import escape_json, one_line, visible, without_commands
 from tests.cli import sample_results as sample_plans
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def test_what_records_hold(call: Call) -> None:
 @pytest.mark.parametrize("words", NASTY.values(), ids=NASTY)
 def test_json_that_may_be_shown_says_the_same(words: str) -> None:
     body = json.dumps({"a": words, "b": base64.b64encode(words.encode()).decode()}, ensure_ascii=False).encode()
-    assert json.loads(json_shown(body)) == json.loads(body)
+    assert json.loads(escape_json(body)) == json.loads(body)
 
 
 def test_text_of_others_is_a_part_of_a_line() -> None:

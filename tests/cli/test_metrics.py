@@ -17,7 +17,7 @@ from reconciler.cli.metrics_file import metrics_body, prometheus_text, put_metri
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
-from reconciler.embedded.tiered.cache import ChunkCache, cache_levels, taken_of_caches
+from reconciler.embedded.tiered.cache import ChunkCache, cache_levels, take_cache_counts
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -28,9 +28,17 @@ from reconciler.providers.embedded.measures import report_of, vitals_of
 from reconciler.providers.protocol import Upkept
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
-from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, PartitionVitals, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.measures import (
+    COUNTER_HELP,
+    LEVELS,
+    GroupLag,
+    PartitionVitals,
+    RemoteVitals,
+    TopicVitals,
+    Vitals,
+)
 from reconciler.resources.mirror_link import AclFilter, AclSyncSpec, MirrorLink, MirrorLinkSpec
-from reconciler.resources.mirrors import ACL_SYNC, LinkEntry, LinkSeen, MirrorSeen, SourceTopic, Trouble
+from reconciler.resources.mirrors import ACL_SYNC, LinkEntry, ObservedLink, ObservedMirror, SourceTopic, Trouble
 from tests.cli.conftest import Call, Run
 from tests.cli.test_topic_storage import workspace
 from tests.embedded.maintenance.tiny_segments import head_of
@@ -216,7 +224,7 @@ def test_everything_of_a_pass_is_told() -> None:
         ),
         6.25,
     )
-    seen = MirrorSeen("east", "orders", "id", "twin", "west", "shop:orders", MirrorStatus.ACTIVE, 3)
+    seen = ObservedMirror("east", "orders", "id", "twin", "west", "shop:orders", MirrorStatus.ACTIVE, 3)
     measured = [
         ClusterReading("east", east, mirrors=[seen]),
         ClusterReading("north", None, broken),
@@ -253,12 +261,12 @@ def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
     other = declared.model_copy(update={"metadata": OnCluster(name="old", cluster="east")})
     trouble = Trouble("AUTHORIZATION_ERROR", "User:link-twin may not describe ACLs", 1)
     links = [
-        LinkSeen(declared, "id", LinkStatus.ACTIVE, tasks={ACL_SYNC: trouble}),
-        LinkSeen(other, "id-2", LinkStatus.UNAVAILABLE),
+        ObservedLink(declared, "id", LinkStatus.ACTIVE, tasks={ACL_SYNC: trouble}),
+        ObservedLink(other, "id-2", LinkStatus.UNAVAILABLE),
     ]
 
-    def seen(name: str, status: MirrorStatus, wrong: Trouble | None = None) -> MirrorSeen:
-        return MirrorSeen("east", name, f"id-{name}", "twin", "west", name, status, 1, trouble=wrong)
+    def seen(name: str, status: MirrorStatus, wrong: Trouble | None = None) -> ObservedMirror:
+        return ObservedMirror("east", name, f"id-{name}", "twin", "west", name, status, 1, trouble=wrong)
 
     mirrors = [
         seen("a", MirrorStatus.ACTIVE),
@@ -519,7 +527,7 @@ def test_what_the_driver_does_with_object_storage_is_counted() -> None:
     }
     assert storage.taken() == {}, "each is told once"
     assert pickle.loads(pickle.dumps(storage)).url == inner.url  # noqa: S301 - our own
-    assert set(storage.taken()) <= set(COUNTED)
+    assert set(storage.taken()) <= set(COUNTER_HELP)
 
 
 @pytest.mark.fact("F-R-035")
@@ -555,11 +563,11 @@ def test_what_was_uploaded_and_asked_of_the_cache_is_counted(typed: Call, tmp_pa
 
 def test_a_cache_counts_what_it_has_and_what_it_fetches(tmp_path: Path) -> None:
     cache = ChunkCache({"cloud_storage_cache_directory": str(tmp_path)}, None)
-    taken_of_caches()
+    take_cache_counts()
     for _ in range(3):
         assert cache.small("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
-    assert taken_of_caches() == {"cache_op_miss": 1, "cache_op_hit": 2}
-    assert taken_of_caches() == {}
+    assert take_cache_counts() == {"cache_op_miss": 1, "cache_op_hit": 2}
+    assert take_cache_counts() == {}
     levels = cache_levels({"cloud_storage_cache_directory": str(tmp_path)}, None)
     assert (levels["active_segments"], levels["cache_space_files"]) == (1, 1)
     assert levels["cache_space_size_bytes"] >= len(b"footer")

@@ -13,7 +13,7 @@ import pytest
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC, Trouble, task_troubled
+from reconciler.resources.mirrors import TOPIC_CONFIGS_SYNC, Trouble, set_task_trouble
 from tests.cli.sample_workspaces import CLICKS, ORDERS, Twins
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def test_errors_of_transitions_and_of_tasks_are_listed_and_mending_the_cause_end
     writer = opened(twins, "shop:clicks")
     east = twins.cluster("east").linking
     trouble = Trouble("AUTHORIZATION_ERROR", "it may not describe", 7)
-    east.change_link("twin", lambda link: task_troubled(link, TOPIC_CONFIGS_SYNC, trouble))
+    east.change_link("twin", lambda link: set_task_trouble(link, TOPIC_CONFIGS_SYNC, trouble))
     east.ask("shop:clicks", "promote", operation="op")
     assert twins.typed("run", "--once", "--only", "mirror").code != 0
     assert twins.status(CLICKS) == "PENDING_STOPPED"

@@ -31,16 +31,16 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, LiveMirror, MirrorSupport, Observed
+from reconciler.resources.inventory import RESOURCE, MirrorReport, MirrorSupport, Observed
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
     FAILOVER,
     PROMOTE,
     LinkEntry,
-    LinkSeen,
     MirrorEntry,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
     Position,
     link_status,
     status_of,
@@ -161,7 +161,7 @@ class NativeProvider:
             mirror_in(self.name, name, mirror, (mirror.link_id, link), spec.configs, spec.partitions or 0),
             topic.incarnation,
             state=status_of(mirror, link),
-            mirror=LiveMirror.of(mirror, None if mirror.is_stopped else topic.resource),
+            mirror=MirrorReport.of(mirror, None if mirror.is_stopped else topic.resource),
         )
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:
@@ -262,7 +262,7 @@ class NativeProvider:
         self._do(Update(address=topic.address, before=topic, after=topic, changes=tuple(changes)))
         return self._incarnation(name)
 
-    def ask(self, name: str, verb: str) -> MirrorSeen:
+    def ask(self, name: str, verb: str) -> ObservedMirror:
         """Do a verb of the table, and return the mirror once its state is seen."""
         self.replicate()
         self.book.asked.append(f"{verb} {name}")
@@ -360,12 +360,12 @@ class NativeLinks:
     def by_jobs(self) -> None:
         """Its mirrors are copied by itself."""
 
-    def links(self) -> Sequence[LinkSeen]:
+    def links(self) -> Sequence[ObservedLink]:
         return [link_seen(name, self.of.name, entry) for name, entry in sorted(self.of.book.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
-    ) -> Sequence[MirrorSeen]:
+    ) -> Sequence[ObservedMirror]:
         self.of.replicate()
         seen = [self._seen(each) for each in sorted(self.of.book.mirrors)]
         wanted = {"link": link, "name": name, "source": source}
@@ -377,7 +377,7 @@ class NativeLinks:
     def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:  # noqa: ARG002 - all are shown
         return {}
 
-    def mirror(self, full_name: str) -> MirrorSeen:
+    def mirror(self, full_name: str) -> ObservedMirror:
         if full_name not in self.of.book.mirrors:
             raise UserError(f"there is no mirror {full_name}", hint="See them with: reconciler mirror list")
         return self._seen(full_name)
@@ -391,11 +391,11 @@ class NativeLinks:
         stands = self.of.brokers.links.positions_of(full_names)
         return {name: self.of.as_copied(name, positions) for name, positions in stands.items()}
 
-    def _seen(self, name: str) -> MirrorSeen:
+    def _seen(self, name: str) -> ObservedMirror:
         mirror, topic = self.of.book.mirrors[name], self.of._topic(name)
         link = self.of.book.links[mirror.link_id]
         assert topic is not None
-        return MirrorSeen(
+        return ObservedMirror(
             cluster=self.of.name,
             name=name,
             topic_id=self.of._incarnation(name) or "",

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import LeaseError
 from reconciler.objectstore.base import ObjectStore
-from reconciler.state.diagnosis import read_remains
+from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY
 from reconciler.state.repair import Repair, RepairChoice, judge, mend
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def look(store: ObjectStore) -> Repair:
-    found = judge(store, read_remains(store), SHOP, RepairChoice(), lineage="lineage-new")
+    found = judge(store, read_state_files(store), SHOP, RepairChoice(), lineage="lineage-new")
     assert found is not None
     return found
 

@@ -13,7 +13,7 @@ from reconciler.resources.base import LONG_MAX, format_duration, format_size
 from reconciler.resources.cluster import TIERING_PROPERTIES
 from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
-from reconciler.resources.tiering_policy import TieringPolicySpec, unsayable
+from reconciler.resources.tiering_policy import TieringPolicySpec, find_inexpressible
 from tests.docs.programs import table
 
 EXAMPLES: Final[Mapping[str, str]] = {
@@ -247,7 +247,7 @@ def _unsayable() -> Iterator[tuple[tuple[str, ...], str, str]]:
         {"localRetention": {"strict": False}},
     ]
     for case in cases:
-        ((path, said),) = unsayable(TieringPolicySpec.model_validate(case))
+        ((path, said),) = find_inexpressible(TieringPolicySpec.model_validate(case))
         yield path, flow(case)[1:-1], said.rpartition(": ")[2]
 
 

@@ -17,9 +17,9 @@ from reconciler.operations.metrics import PREFIX, ClusterReading, Metric, drift_
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
-from reconciler.resources.measures import COUNTED, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
+from reconciler.resources.measures import COUNTER_HELP, LEVELS, GroupLag, RemoteVitals, TopicVitals, Vitals
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
-from reconciler.resources.mirrors import LinkSeen, MirrorSeen
+from reconciler.resources.mirrors import ObservedLink, ObservedMirror
 
 HEAD: Final = "Written by `make schemas` from the code; do not edit."
 
@@ -201,11 +201,11 @@ def _sample() -> list[Metric]:
     )
     east = Vitals(1, 1, [TopicVitals(mirror, 1, 0, 1, 1, 1, source)])
     link = MirrorLink(metadata=OnCluster(name="twin", cluster="east"), spec=MirrorLinkSpec(source="west"))
-    mirrors = [MirrorSeen("east", "orders", "id", "twin", "west", "orders", MirrorStatus.ACTIVE, 1)]
-    totals = {(name, "west"): 1.0 for name in (*COUNTED, "cluster_link_mirror_topic_bytes")}
+    mirrors = [ObservedMirror("east", "orders", "id", "twin", "west", "orders", MirrorStatus.ACTIVE, 1)]
+    totals = {(name, "west"): 1.0 for name in (*COUNTER_HELP, "cluster_link_mirror_topic_bytes")}
     measured = [
         ClusterReading("west", west),
-        ClusterReading("east", east, links=[LinkSeen(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
+        ClusterReading("east", east, links=[ObservedLink(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
     ]
     upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0),), 1.0)
     return metrics_of(measured, upkeep, now_ms=1000, totals=totals)

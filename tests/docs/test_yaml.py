@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reconciler.resources.inventory import WRITABLE
+from reconciler.resources.inventory import MANIFEST_KINDS
 from tests.docs import markdown
 
 BLOCKS = [block for block in markdown.blocks("yaml") if "apiVersion: reconciler/v1" in block.text]
@@ -17,7 +17,7 @@ BLOCKS = [block for block in markdown.blocks("yaml") if "apiVersion: reconciler/
 def test_manifests_on_a_page_are_valid(block: markdown.Block) -> None:
     for document in yaml.safe_load_all(block.text):
         if not document.pop("$delete", False):
-            WRITABLE[document["kind"]].model_validate(document)
+            MANIFEST_KINDS[document["kind"]].model_validate(document)
 
 
 @pytest.mark.parametrize("block", list(markdown.blocks("yaml")), ids=str)

@@ -25,7 +25,7 @@ from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserErr
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.acls import ACLS, NamespaceAcl, rule_at, rule_fields, rule_path
+from reconciler.resources.acls import ACLS, NamespaceAcl, rule_at, rule_path, to_rule_fields
 from reconciler.resources.groups import ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
@@ -231,7 +231,7 @@ def test_rules_survive_being_fields(entries: list[AclEntry]) -> None:
 
 
 def _fields(entries: list[AclEntry]) -> dict[str, tuple[str, ...]]:
-    return rule_fields(namespace_rules(entries))
+    return to_rule_fields(namespace_rules(entries))
 
 
 @pytest.mark.thorough

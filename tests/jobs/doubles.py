@@ -15,7 +15,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
 from reconciler.jobs.copy import mirror
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.records.log import OffsetRange, SinkPosition, SourceSeen, StagedRecords, StagedSink, TopicLog
+from reconciler.records.log import ObservedSource, OffsetRange, SinkPosition, StagedRecords, StagedSink, TopicLog
 from tests.engines import on
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Wrapped:
     def check_shared(self) -> None:
         self.sink.check_shared()
 
-    def following(self, source: SourceSeen) -> StagedSink:
+    def following(self, source: ObservedSource) -> StagedSink:
         self.sink = self.sink.following(source)
         return self
 

@@ -22,7 +22,7 @@ from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import IncompleteError, OwnershipLostError, RetryableError, UserError
 from reconciler.jobs.archive import ArchiveJob, ArchiveResult, archive
 from reconciler.jobs.verify import verify
-from reconciler.records.log import Bounds, OffsetRange, TopicLog, came_since
+from reconciler.records.log import Bounds, OffsetRange, TopicLog, partitions_changed_since
 from tests.embedded.mounts.shared_bucket import Bucket
 from tests.engines import here
 from tests.jobs.doubles import Interrupted
@@ -189,10 +189,10 @@ def test_what_comes_after_the_end_is_seen_and_ends_of_transactions_are_no_record
     paying.flush()
     paying.abort()
     assert log.bounds()[2].end > ends[2]
-    assert came_since(log, ends) == []
+    assert partitions_changed_since(log, ends) == []
     more(cluster, 2)
-    assert came_since(log, ends) == [0, 1]
-    assert came_since(log, {0: log.bounds()[0].end}) == [1, 2]
+    assert partitions_changed_since(log, ends) == [0, 1]
+    assert partitions_changed_since(log, {0: log.bounds()[0].end}) == [1, 2]
 
 
 def test_an_open_transaction_is_not_taken_for_the_end(bucket: Bucket) -> None:

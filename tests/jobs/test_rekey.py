@@ -14,7 +14,7 @@ from reconciler.jobs import rekey as steps
 from reconciler.jobs.flows import PIECE_COST, Piece, pieces_of
 from reconciler.jobs.rekey import add_every_target, read_packed, rekey, sort_by_target, split_by_target
 from reconciler.records.hashes import murmur2
-from reconciler.records.log import Digest, OffsetRange, SourceSeen, TopicLog, Written
+from reconciler.records.log import Digest, ObservedSource, OffsetRange, TopicLog, Written
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.samples import rows_of
 from tests.engines import here
@@ -44,7 +44,7 @@ class Kept:
     def check_shared(self) -> None:
         pass
 
-    def following(self, _source: SourceSeen) -> Kept:
+    def following(self, _source: ObservedSource) -> Kept:
         return self
 
     def reached(self) -> Mapping[int, Mapping[int, int]]:

@@ -24,7 +24,7 @@ from reconciler.operations.mirrors.mirror_rounds import MirrorOutcome, Rounds
 from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 from reconciler.operations.plan import PlanResult
 from reconciler.operations.run import run_once
-from reconciler.operations.state_edit import Surgery, state_rm, state_unlock
+from reconciler.operations.state_edit import RecordEdit, state_rm, state_unlock
 from reconciler.operations.state_views import state_list
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.link_pass import FinalSync, LinkPass, bring_groups, sync_links
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.planning.orders import RoleVerb
     from reconciler.planning.plan import Plan
     from reconciler.providers.embedded.provider import EmbeddedProvider
-    from reconciler.resources.mirrors import LinkSeen
+    from reconciler.resources.mirrors import ObservedLink
     from reconciler.resources.owners import ResourceOwner
 
 # A source, a link and its mirrors; records are written and read past the workspace.
@@ -309,7 +309,7 @@ class MountShop:
 
     def forget(self, address: str) -> None:
         bench = self.bench
-        surgery = Surgery(
+        surgery = RecordEdit(
             invocation=bench.invocation, select=Select(), command="state rm", lock_timeout_s=5.0, stop=bench.stop
         )
         state_rm(surgery, [address], recursive=False, confirm=lambda _going: True)
@@ -391,7 +391,7 @@ class Runner:
         """Open a cluster as commands do."""
         return replace(self.linked, stores={**self.linked.stores, **self.over}).provider(name)
 
-    def link(self, cluster: str = "east", name: str = LINK_NAME) -> LinkSeen:
+    def link(self, cluster: str = "east", name: str = LINK_NAME) -> ObservedLink:
         """Return a link as its destination has it."""
         return next(link for link in self.linked.provider(cluster).links.links() if link.name == name)
 

@@ -17,12 +17,12 @@ from reconciler.operations.apply import ApplyOptions, Hooks, apply
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import AcceptResult, accept
 from reconciler.operations.manifest_fields import ByHandError, ElsewhereError, Manifests, accept_field, format_config
-from reconciler.operations.state_edit import Surgery, state_rm
+from reconciler.operations.state_edit import RecordEdit, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Adopt, Forget
-from reconciler.resources.acls import OPERATIONS, NamespaceAcl, namespace_rules_apart, rule_fields
+from reconciler.resources.acls import OPERATIONS, NamespaceAcl, split_namespace_rules, to_rule_fields
 from reconciler.resources.address import Address
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def somebody_else(bench: Bench, *documents: str, allow: tuple[str, ...] = ()) ->
         Hooks(lambda _planned: True, lambda _event: None, Stop()),
     )
     assert done.verdict is None
-    surgery = Surgery(invocation=there, select=Select(), command="state rm", lock_timeout_s=5.0, stop=Stop())
+    surgery = RecordEdit(invocation=there, select=Select(), command="state rm", lock_timeout_s=5.0, stop=Stop())
     state_rm(surgery, ("*",), recursive=True, confirm=lambda _rows: True)
 
 
@@ -251,7 +251,7 @@ def test_a_part_of_a_rule_is_accepted_where_a_platform_keeps_rules_in_parts(
 def rules_apart(text: str) -> dict[str, tuple[str, ...]]:
     """Return the rules that a broker keeps for what is written."""
     rules = (NamespaceAcl.model_validate(rule) for rule in yaml.safe_load(text))
-    return rule_fields(namespace_rules_apart(rules, OPERATIONS))
+    return to_rule_fields(split_namespace_rules(rules, OPERATIONS))
 
 
 def test_a_rule_that_no_document_says_is_left_to_be_taken_out_by_hand(bench: Bench) -> None:

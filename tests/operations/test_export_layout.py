@@ -17,7 +17,7 @@ from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import effective
 from reconciler.providers.kafka.capabilities import KAFKA
 from reconciler.providers.kafka.translate import bindings_of_topic, naming_of
-from reconciler.resources.acls import AccessBinding, TopicAcl, bindings_of_namespace
+from reconciler.resources.acls import AccessBinding, TopicAcl, expand_namespace_rules
 from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
 from reconciler.resources.base import InNamespace
 from reconciler.resources.configs import EMBEDDED_CONFIGS
@@ -66,7 +66,7 @@ def bound(made: FactoredLayout, separator: str) -> set[AccessBinding]:
     every: set[AccessBinding] = set()
     for resource in made.resources.values():
         if isinstance(resource, Namespace):
-            every |= set(bindings_of_namespace(naming.prefix(resource.metadata.name), resource.spec.acls))
+            every |= set(expand_namespace_rules(naming.prefix(resource.metadata.name), resource.spec.acls))
         if isinstance(resource, Topic):
             every |= set(bindings_of_topic(naming.physical(resource.full_name), resource.spec.acls))
     return every

@@ -44,7 +44,7 @@ from tests.operations.stage import (
 if TYPE_CHECKING:
     from conftest import Bench
 
-    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.mirrors import ObservedMirror
 
 
 ALICE, BOB, CAROL = (AclEntry(f"User:{name}", "allow", ("read",)) for name in ("alice", "bob", "carol"))
@@ -461,7 +461,7 @@ def test_a_mirror_whose_link_waits_for_ever_is_caught_up_with_however_long_its_l
     producer.flush()
     copies, hours = itertools.count(1), itertools.count()
 
-    def copy(mirror: MirrorSeen) -> None:
+    def copy(mirror: ObservedMirror) -> None:
         if next(copies) == 3:
             producer.commit()
         run.linked.copy(mirror, None)

@@ -26,7 +26,7 @@ from reconciler.operations.steps.orders import OrderResult
 from reconciler.operations.steps.runner import Emergency, SiteOptions, Stop
 from reconciler.planning.orders import DeleteLinkOrder, PauseLinkOrder
 from reconciler.resources.address import Address
-from reconciler.resources.mirrors import LinkSeen
+from reconciler.resources.mirrors import ObservedLink
 from tests.embedded.links.linked import LINK as LINK_NAME
 from tests.embedded.links.linked import ORDERS, mirrored
 from tests.operations.stage import CLUSTER, LINK, MINUTE, TOPIC, Refusing, Runner, denied, opened, produce, upkeep, want
@@ -430,7 +430,7 @@ def mirroring(**spec: Any) -> Runner:
     return Runner(mirrored(mode="destination", **spec))
 
 
-def told(link: LinkSeen) -> tuple[str, str] | None:
+def told(link: ObservedLink) -> tuple[str, str] | None:
     return None if link.trouble is None else (link.status.value, link.trouble.code)
 
 

@@ -12,7 +12,7 @@ from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.transitions import Driver
 from reconciler.planning.actions import Transition
 from reconciler.providers.embedded.links import EmbeddedLinks
-from reconciler.resources.mirrors import Operation, Peer, aimed
+from reconciler.resources.mirrors import Operation, Peer, set_end_offsets
 from tests.operations.stage import (
     EAST,
     NORTH,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from reconciler.operations.mirrors.mirror_rounds import Upkeep
     from reconciler.planning.plan import Plan
-    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.mirrors import ObservedMirror
 
 FAILOVER = Select(allow=("failover:*",))
 RESTORE = Select(allow=(f"truncate-and-restore:{WEST}",))
@@ -165,7 +165,7 @@ def test_what_was_written_until_a_topic_was_shut_is_not_cut_off_unseen(
     parted(shop)
     join = EmbeddedLinks.join
 
-    def joined(self: EmbeddedLinks, *given: Any, **named: Any) -> MirrorSeen:
+    def joined(self: EmbeddedLinks, *given: Any, **named: Any) -> ObservedMirror:
         if "late" not in values(shop, "west"):
             produce(shop, "west", "late")
         return join(self, *given, **named)
@@ -292,7 +292,7 @@ def test_a_reversal_whose_source_was_shut_is_not_taken_back(shop: Bench) -> None
     east, west = opened(shop, "east").linking, opened(shop, "west").linking
     east.ask(ORDERS, "reverse-and-start", operation="it")
     west.join(ORDERS, Peer("a", ORDERS, "topic"), Operation("it", "reverse-and-start"))
-    east.change(ORDERS, lambda entry: aimed(ORDERS, entry, "it", {0: 5}))
+    east.change(ORDERS, lambda entry: set_end_offsets(ORDERS, entry, "it", {0: 5}))
     with pytest.raises(UserError, match="its source is sealed: its reversal cannot be undone"):
         east.advance(ORDERS, MirrorStatus.ACTIVE, operation="it")
     assert role(shop, "east") == "PENDING_SYNCHRONIZE of west"
@@ -349,6 +349,6 @@ def errors_of_run(done: Upkeep) -> list[str]:
     return [f"{error.message}. {error.hint}" for one in done.outcomes for error in one.errors]
 
 
-def stops(*_given: object) -> MirrorSeen:
+def stops(*_given: object) -> ObservedMirror:
     """Be a process that is stopped."""
     raise IncompleteError("stopped before it had ended", hint="Go on.")

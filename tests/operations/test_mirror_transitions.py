@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from conftest import Bench
 
     from reconciler.planning.orders import RoleVerb
-    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.mirrors import ObservedMirror
 
 
 OLD = [f"a{number}" for number in range(5)]
@@ -228,7 +228,7 @@ def refused_writes(linked: Linked, cluster: str) -> bool:
 def test_a_reversal_copies_what_it_can_before_it_shuts_anybody_out(linked: Linked) -> None:
     linked.produce("west", "late")
 
-    def cannot(_mirror: MirrorSeen, _ends: Mapping[int, int] | None) -> None:
+    def cannot(_mirror: ObservedMirror, _ends: Mapping[int, int] | None) -> None:
         raise UserError("Data jobs run on Spark, which needs Java 17 or newer", hint="Install it.")
 
     with pytest.raises(UserError, match="Java"):

@@ -23,7 +23,7 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.consume import ConsumeOptions, ProduceOptions, consume, produce
 from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.show import explain, show
-from reconciler.operations.state_edit import Surgery, state_mv
+from reconciler.operations.state_edit import RecordEdit, state_mv
 from reconciler.operations.state_views import rollback_plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
@@ -312,7 +312,7 @@ def test_a_record_moves_by_hand_with_where_its_topic_lies(shop: MountShop) -> No
     location = shop.location()
     shop.apply(sleep=mounting("orders", "west", "unmounted"))
     bench = shop.bench
-    surgery = Surgery(
+    surgery = RecordEdit(
         invocation=bench.invocation, select=Select(), command="state mv", lock_timeout_s=5, stop=bench.stop
     )
     list(state_mv(surgery, "mounting/west/shop:orders", "mounting/west/shop:asleep", confirm=lambda _moves: True))

@@ -27,7 +27,7 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.drift import drift
 from reconciler.operations.drift_patch import accept
 from reconciler.operations.show import show
-from reconciler.operations.state_edit import Surgery, state_rm
+from reconciler.operations.state_edit import RecordEdit, state_rm
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import Stop
 from reconciler.providers.embedded.provider import EmbeddedProvider
@@ -203,7 +203,7 @@ def test_who_lets_go_of_a_topic_does_not_own_it_any_more(applied: Bench, thief: 
         case "destroy":
             assert applied.destroy(Select(allow=("delete:*",))).verdict is None
         case "state rm":
-            surgery = Surgery(
+            surgery = RecordEdit(
                 invocation=applied.invocation, select=Select(), command=how, lock_timeout_s=5, stop=applied.stop
             )
             state_rm(surgery, ["*"], recursive=True, confirm=lambda _rows: True)
@@ -549,7 +549,7 @@ def test_what_an_apply_took_and_did_not_begin_to_make_is_let_go(
 
 def test_a_cluster_that_is_gone_keeps_nobody_from_forgetting_it(applied: Bench) -> None:
     shutil.rmtree(applied.folder / ".clusters/west")
-    surgery = Surgery(
+    surgery = RecordEdit(
         invocation=applied.invocation, select=Select(), command="state rm", lock_timeout_s=5, stop=applied.stop
     )
     assert len(state_rm(surgery, ["*"], recursive=True, confirm=lambda _rows: True)) == 3

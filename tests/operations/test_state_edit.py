@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reconciler.errors import StalePlanError, UsageError, UserError
-from reconciler.operations.state_edit import Surgery, state_mv, state_rm
+from reconciler.operations.state_edit import RecordEdit, state_mv, state_rm
 from reconciler.operations.state_views import state_history, state_list, state_show
 from reconciler.operations.steps.invocation import Select
 from tests.operations.stage import BACK, MIRROR, give_roles, mirroring, planned, status, want
@@ -44,8 +44,8 @@ def full(applied: Bench) -> Bench:
     return applied
 
 
-def surgery(bench: Bench) -> Surgery:
-    return Surgery(
+def surgery(bench: Bench) -> RecordEdit:
+    return RecordEdit(
         invocation=bench.invocation, select=Select(), command="state surgery", lock_timeout_s=5.0, stop=bench.stop
     )
 
@@ -136,8 +136,10 @@ def shop(bench: Bench) -> Bench:
     return mirroring(bench)
 
 
-def mirror_surgery(shop: Bench) -> Surgery:
-    return Surgery(invocation=shop.invocation, select=Select(), command="state rm", lock_timeout_s=5.0, stop=shop.stop)
+def mirror_surgery(shop: Bench) -> RecordEdit:
+    return RecordEdit(
+        invocation=shop.invocation, select=Select(), command="state rm", lock_timeout_s=5.0, stop=shop.stop
+    )
 
 
 def rm_mirror(shop: Bench, *patterns: str, recursive: bool = False) -> list[str]:

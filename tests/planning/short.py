@@ -13,13 +13,13 @@ from reconciler.resources.inventory import (
     RESOURCE,
     DeclaredResource,
     LiveCluster,
-    LiveMirror,
     LiveTopic,
+    MirrorReport,
     Observed,
+    ObservedStorage,
     Recorded,
-    RemoteLegacy,
+    RemoteRemains,
     Resource,
-    SeenStorage,
 )
 from reconciler.resources.mirror_link import MirrorTopic
 from tests.planning.world import topic_from
@@ -102,21 +102,21 @@ def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
     if "storage" in said:
         said["storage"] = _storage(**said["storage"])
     if isinstance(said.get("legacy"), str):
-        said["legacy"] = RemoteLegacy(said["legacy"], is_deleted=False)
+        said["legacy"] = RemoteRemains(said["legacy"], is_deleted=False)
     if isinstance(found, MirrorTopic):
         said.setdefault("state", "ACTIVE")
         synced = said.pop("synced", {})
         if said["state"] != "STOPPED":
             said["becomes"] = topic_from(found, {**synced, **found.configs})
-    for part in (LiveCluster, LiveTopic, LiveMirror):
+    for part in (LiveCluster, LiveTopic, MirrorReport):
         own = {name.name: said.pop(name.name) for name in fields(part) if name.name in said}
         said[part.__name__.removeprefix("Live").lower()] = part(**own)
     return found.address, Observed(found, **said)
 
 
-def _storage(problem: str | None = None, tiered: tuple[str, ...] = (), **said: str | None) -> SeenStorage:
+def _storage(problem: str | None = None, tiered: tuple[str, ...] = (), **said: str | None) -> ObservedStorage:
     error = None if problem is None else UserError(problem, hint="Ask for it.")
-    return SeenStorage(tiered=tuple(tiered), problem=error, **said)
+    return ObservedStorage(tiered=tuple(tiered), problem=error, **said)
 
 
 def _incarnation(item: dict[str, Any]) -> str | None:

@@ -33,13 +33,13 @@ from reconciler.resources.inventory import (
     ClusterIdentity,
     Desired,
     Inventory,
-    LiveMirror,
     LiveTopic,
+    MirrorReport,
     Observed,
+    ObservedStorage,
     Record,
-    RemoteLegacy,
+    RemoteRemains,
     Resource,
-    SeenStorage,
 )
 from reconciler.resources.measures import Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -130,7 +130,7 @@ class World:
         return replace(self, observed=observed, recorded=record, given=given)
 
 
-def _bound(storage: SeenStorage | None, changes: Sequence[Change]) -> SeenStorage | None:
+def _bound(storage: ObservedStorage | None, changes: Sequence[Change]) -> ObservedStorage | None:
     if storage is None or all(change.path != OBJECT_STORAGE for change in changes):
         return storage
     return replace(storage, bound=storage.found or "made", found=storage.found or "made")
@@ -152,7 +152,7 @@ def _made(action: Create, incarnation: str | None) -> Observed:
         return Observed(mirror, incarnation)
     synced = action.parameters.get("configs")
     configs = {**(synced if isinstance(synced, dict) else {}), **mirror.configs}
-    about = LiveMirror(first_copy_done=False, becomes=topic_from(mirror, configs))
+    about = MirrorReport(first_copy_done=False, becomes=topic_from(mirror, configs))
     return Observed(mirror, incarnation, state="ACTIVE", mirror=about)
 
 
@@ -205,7 +205,7 @@ def _become_mirror(
     assert isinstance(was.resource, Topic)
     made = mirror.model_copy(update={"partitions": was.resource.spec.partitions, "state": "mirroring"})
     observed[made.address] = Observed(
-        made, was.incarnation, state=state, mirror=LiveMirror(since_ms=now_ms, becomes=was.resource)
+        made, was.incarnation, state=state, mirror=MirrorReport(since_ms=now_ms, becomes=was.resource)
     )
 
 
@@ -233,7 +233,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
         return ""
     if is_gone_on:
         observed[topic] = replace(
-            observed[topic], state=None, topic=LiveTopic(legacy=RemoteLegacy(location, is_deleted=False))
+            observed[topic], state=None, topic=LiveTopic(legacy=RemoteRemains(location, is_deleted=False))
         )
         return observed[topic].incarnation or ""
     source = given.stored.mounts[action.address]
@@ -244,7 +244,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
     spec = {"partitions": found.partitions, "configs": dict(found.own)}
     mounted = RESOURCE.validate_python({"kind": "Topic", "metadata": metadata, "spec": spec})
-    legacy = RemoteLegacy(location, is_deleted=False)
+    legacy = RemoteRemains(location, is_deleted=False)
     observed[topic] = Observed(mounted, f"mounted by {action.id}", state="ENABLED", topic=LiveTopic(legacy=legacy))
     return f"mounted by {action.id}"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from reconciler.resources.mirror_link import AclFilter
-from reconciler.resources.mirrors import AccessRules, taken_rules
+from reconciler.resources.mirrors import AccessRules, filter_rules
 
 RULES = AccessRules(
     topics={"shop:orders": {"acls.allow User:alice": ("read", "write"), "acls.deny User:bob from 10.0.0.7": ("all",)}},
@@ -15,7 +15,7 @@ RULES = AccessRules(
 
 def taken(**words: Any) -> list[str]:
     """Return what one filter takes, a line for each rule."""
-    found = taken_rules([AclFilter.model_validate(words)], RULES)
+    found = filter_rules([AclFilter.model_validate(words)], RULES)
     places = {**found.topics, **{f"{name}:": rules for name, rules in found.namespaces.items()}}
     return [f"{place} {path[5:]} {','.join(rules[path])}" for place, rules in places.items() for path in sorted(rules)]
 

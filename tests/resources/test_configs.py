@@ -10,8 +10,8 @@ from reconciler.resources.configs import (
     EMBEDDED_CONFIGS,
     POLICY_KEYS,
     TIERING_CONFIGS,
-    canonical_value,
-    refused_value,
+    canonicalize_value,
+    explain_refused_value,
     show_value,
 )
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
@@ -47,27 +47,27 @@ WRITTEN = (
 @given(st.sampled_from([*EMBEDDED_CONFIGS, "some.other.key"]), WRITTEN)
 def test_a_canonical_value_is_canonical(key: str, written: Any) -> None:
     try:
-        stored = canonical_value(key, written)
+        stored = canonicalize_value(key, written)
     except ValueError as error:
         assert str(error)  # noqa: PT017 - refused is right, too, if it says why
         return
-    assert canonical_value(key, stored) == stored
+    assert canonicalize_value(key, stored) == stored
 
 
 @given(st.sampled_from(sorted(EMBEDDED_CONFIGS)), WRITTEN)
 def test_what_is_shown_to_people_reads_back_as_what_is_stored(key: str, written: Any) -> None:
     try:
-        stored = canonical_value(key, written)
+        stored = canonicalize_value(key, written)
     except ValueError:
         return
     shown = show_value(key, stored)
-    assert canonical_value(key, "" if shown == "''" else shown) == stored
+    assert canonicalize_value(key, "" if shown == "''" else shown) == stored
 
 
 @pytest.mark.parametrize("key", EMBEDDED_CONFIGS.values(), ids=lambda key: key.name)
 def test_every_config_is_described_and_its_default_is_canonical(key: Any) -> None:
     assert key.description.endswith(".")
-    assert key.default is None or canonical_value(key.name, key.default) == key.default
+    assert key.default is None or canonicalize_value(key.name, key.default) == key.default
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_every_config_is_described_and_its_default_is_canonical(key: Any) -> Non
     ],
 )
 def test_what_people_write_becomes_the_string_platforms_store(key: str, written: Any, stored: str) -> None:
-    assert canonical_value(key, written) == stored
+    assert canonicalize_value(key, written) == stored
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_people_write_becomes_the_string_platforms_store(key: str, written:
 )
 def test_a_value_that_is_none_of_its_type_is_refused(key: str, written: Any) -> None:
     with pytest.raises(ValueError, match=r"not|out of range|found a list"):
-        canonical_value(key, written)
+        canonicalize_value(key, written)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_value_that_is_none_of_its_type_is_refused(key: str, written: Any) -> 
 )
 def test_a_refused_value_is_named_once(key: str, written: str, said: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
-        canonical_value(key, written)
-    assert refused_value(written, caught.value) == said
+        canonicalize_value(key, written)
+    assert explain_refused_value(written, caught.value) == said
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.resources.configs import canonical_value
+from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, is_internal, kafka_configs
 
 
@@ -12,17 +12,17 @@ from reconciler.resources.kafka_configs import KAFKA_CONFIGS, is_internal, kafka
 def test_small_segments_are_taken_before_version_4(version: str, is_taken: bool) -> None:  # noqa: FBT001 - a column of the table
     catalog = kafka_configs(KAFKA_CONFIGS, version)
     if is_taken:
-        assert canonical_value("segment.bytes", "1000", catalog) == "1000"
+        assert canonicalize_value("segment.bytes", "1000", catalog) == "1000"
     else:
         with pytest.raises(ValueError, match="1"):
-            canonical_value("segment.bytes", "1000", catalog)
+            canonicalize_value("segment.bytes", "1000", catalog)
 
 
 def test_only_what_brokers_list_is_known_and_what_nobody_knows_is_text() -> None:
     catalog = kafka_configs(["retention.ms", "confluent.tier.enable"], "4.3")
     assert list(catalog) == ["confluent.tier.enable", "retention.ms"]
     assert catalog["retention.ms"] is KAFKA_CONFIGS["retention.ms"]
-    assert canonical_value("confluent.tier.enable", "False", catalog) == "False"
+    assert canonicalize_value("confluent.tier.enable", "False", catalog) == "False"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from reconciler.resources.cluster import MachineryTiering
-from reconciler.resources.inventory import RESOURCE, WRITABLE
+from reconciler.resources.inventory import MANIFEST_KINDS, RESOURCE
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import Mounting
 from reconciler.resources.topic import Topic
@@ -19,10 +19,10 @@ def test_a_resource_of_any_kind_reads_back_from_its_json() -> None:
     assert RESOURCE.validate_json(RESOURCE.dump_json(topic)) == topic
 
 
-@pytest.mark.parametrize("kind", WRITABLE)
+@pytest.mark.parametrize("kind", MANIFEST_KINDS)
 def test_resources_are_values_that_nobody_changes(kind: str) -> None:
-    assert WRITABLE[kind].model_config["frozen"]
-    assert WRITABLE[kind].model_config["extra"] == "forbid"
+    assert MANIFEST_KINDS[kind].model_config["frozen"]
+    assert MANIFEST_KINDS[kind].model_config["extra"] == "forbid"
 
 
 def test_what_is_not_written_is_not_in_the_json() -> None:

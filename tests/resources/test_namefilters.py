@@ -4,7 +4,13 @@ from itertools import permutations
 
 import pytest
 
-from reconciler.resources.mirror_link import NameFilter, is_auto_created, is_never_made, is_never_mirrored, takes_name
+from reconciler.resources.mirror_link import (
+    NameFilter,
+    is_auto_created,
+    is_never_auto_created,
+    is_never_mirrored,
+    takes_name,
+)
 
 
 def filters(*texts: str) -> list[NameFilter]:
@@ -64,7 +70,7 @@ def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
 def test_internal_topics_are_never_mirrored_and_schemas_only_by_hand(
     name: str, *, never_mirrored: bool, never_made: bool
 ) -> None:
-    assert (is_never_mirrored(name), is_never_made(name)) == (never_mirrored, never_made)
+    assert (is_never_mirrored(name), is_never_auto_created(name)) == (never_mirrored, never_made)
 
 
 @pytest.mark.fact("F-C-024")

@@ -9,10 +9,10 @@ from reconciler.resources.tiering_policy import (
     Configs,
     Switches,
     Targets,
-    disable_policy_in,
-    lay_over,
-    switches_in,
-    targets_in,
+    apply_layer,
+    read_disable_policy,
+    read_switches,
+    read_targets,
 )
 
 HOUR = 60 * 60 * 1000
@@ -24,7 +24,7 @@ def said(**tiers: dict[str, str]) -> Configs:
     """Lay tiers over each other, the farthest first."""
     found: dict[str, tuple[str, str]] = {}
     for origin, configs in tiers.items():
-        lay_over(found, configs, origin)
+        apply_layer(found, configs, origin)
     return found
 
 
@@ -41,7 +41,7 @@ def said(**tiers: dict[str, str]) -> Configs:
     ],
 )
 def test_both_platforms_words_switch_tiering(configs: dict[str, str], expected: Switches) -> None:
-    assert switches_in(said(topic=configs)) == expected
+    assert read_switches(said(topic=configs)) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_both_platforms_words_switch_tiering(configs: dict[str, str], expected: 
 def test_the_nearest_tier_wins_in_whichever_words_it_says_it(
     farther: dict[str, str], nearer: dict[str, str], expected: tuple[bool, bool]
 ) -> None:
-    found = switches_in(said(namespace=farther, topic=nearer))
+    found = read_switches(said(namespace=farther, topic=nearer))
     assert (found.write, found.read) == expected
 
 
@@ -79,7 +79,7 @@ def test_the_nearest_tier_wins_in_whichever_words_it_says_it(
     ],
 )
 def test_switching_off_retains_unless_delete_is_asked_for(tiers: dict[str, dict[str, str]], expected: str) -> None:
-    assert disable_policy_in(said(**tiers)) == expected
+    assert read_disable_policy(said(**tiers)) == expected
 
 
 def limits(targets: Targets) -> tuple[int | None, int | None, int | None, int | None]:
@@ -132,7 +132,7 @@ def limits(targets: Targets) -> tuple[int | None, int | None, int | None, int | 
 def test_limits_follow_the_rules_of_creation(
     tiers: dict[str, dict[str, str]], expected: tuple[int | None, int | None, int | None, int | None]
 ) -> None:
-    assert limits(targets_in(said(**tiers))) == expected
+    assert limits(read_targets(said(**tiers))) == expected
 
 
 @pytest.mark.parametrize(
@@ -156,4 +156,4 @@ def test_limits_follow_the_rules_of_creation(
     ],
 )
 def test_each_number_says_by_which_rule_it_came_about(tiers: dict[str, dict[str, str]], key: str, rule: str) -> None:
-    assert rule in targets_in(said(**tiers)).rules[key]
+    assert rule in read_targets(said(**tiers)).rules[key]

@@ -16,7 +16,7 @@ from reconciler.applying.engine import LeaseTurn
 from reconciler.errors import LeaseError, LostRaceError
 from reconciler.objectstore import memory
 from reconciler.state.journal import ActionEnded, Entry, Intent, JournalContents, read_journal
-from reconciler.state.lease import Lease, Watch
+from reconciler.state.lease import Lease, LeaseWatch
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
 from tests.simulation.works import ROUND, LedgerJobs, ranges_of
 
@@ -90,7 +90,7 @@ async def _deleting(self: Lease, record: Any, **_: bool) -> int:
     return self.lockfile.serial
 
 
-def _by_their_clock(_: Watch, lockfile: Lockfile, **times: float) -> float:
+def _by_their_clock(_: LeaseWatch, lockfile: Lockfile, **times: float) -> float:
     since = datetime.strptime(f"{lockfile.lease.since}+0000", "%Y-%m-%dT%H:%M:%SZ%z")
     return times["answered"] - (since - datetime.fromisoformat("2026-01-01T00:00:00+00:00")).total_seconds()
 
@@ -122,7 +122,7 @@ VARIANTS: Mapping[str, Broken] = {
     "done before it is durable": Broken(LeaseTurn, "write", _done_too_early, frozenset({"dependents_wait"}), "crash"),
     "release by deleting": Broken(Lease, "close", _deleting, GROWING, "crash"),
     "expiry by their clock": Broken(
-        Watch, "idle_s", _by_their_clock, frozenset({"only_the_holder_writes"}), "freeze", 0.5
+        LeaseWatch, "idle_s", _by_their_clock, frozenset({"only_the_holder_writes"}), "freeze", 0.5
     ),
     "doubt taken for nothing": Broken(
         recovery.Recovery, "settle", _looks_nowhere, frozenset({"nothing_is_forgotten"}), "crash"

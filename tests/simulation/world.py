@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from reconciler.applying.events import Event, RunRecovered
 from reconciler.applying.ports import DataAction, Setting
-from reconciler.applying.run import Basis, Caller, Run, RunOptions, RunRequest, ToDo
+from reconciler.applying.run import Caller, DecisionBasis, Run, RunOptions, RunRequest, RunWork
 from reconciler.errors import ReconcilerError
 from reconciler.objectstore import base
 from reconciler.objectstore.base import ObjectStore
@@ -223,7 +223,7 @@ class World:
             spool=KeptHere(machine, self._kept.setdefault(host, {})),
         )
 
-    def _decide(self, visit: Visit, machine: Machine, basis: Basis) -> ToDo:
+    def _decide(self, visit: Visit, machine: Machine, basis: DecisionBasis) -> RunWork:
         decided = decide(visit.files, self.providers(machine), basis.snapshot)
         planned = decided.plan
         if visit.resumes and basis.settled is not None and basis.is_again:
@@ -231,7 +231,7 @@ class World:
         elif visit.resumes and basis.settled is not None:
             known = {name: provider.capabilities for name, provider in self.providers(machine).items()}
             planned = find_rest(basis.settled, planned, RestOfRun(decided.observed, known, basis.snapshot.record)).plan
-        return ToDo(planned.actions, planned.digest, planned, {})
+        return RunWork(planned.actions, planned.digest, planned, {})
 
 
 def _caller(visit: Visit) -> Caller:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.diagnosis import read_remains
+from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.repair import Repair, RepairChoice, judge, mend
 from reconciler.state.snapshots import read_snapshot
@@ -16,7 +16,7 @@ def look(
 ) -> Repair | None:
     before = everything(store)
     choice = RepairChoice(snapshot=snapshot, without_run=without)
-    found = judge(store, read_remains(store), owner, choice, lineage="lineage-new")
+    found = judge(store, read_state_files(store), owner, choice, lineage="lineage-new")
     assert everything(store) == before
     return found
 

@@ -11,7 +11,7 @@ from reconciler.errors import InterruptedRunError, LeaseError, RetryableError
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.journal import Intent, RunTakenOver, journal_key, read_journal
-from reconciler.state.lease import Notice, Patience, TakeoverNotice, Watch, acquire
+from reconciler.state.lease import LeaseWatch, Notice, Patience, TakeoverNotice, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Terms, read_lockfile
 from reconciler.state.repair import UnlockRequest, UnlockResult, unlock
 from reconciler.state.snapshots import read_snapshot
@@ -353,7 +353,7 @@ def test_a_watch_counts_from_the_answer_that_first_showed_it_to_the_last_questio
         return (await acquire(store, Simulation(), claim("one"))).lockfile
 
     lockfile = simulate(taken())
-    watch = Watch()
+    watch = LeaseWatch()
     assert watch.idle_s(lockfile, sent=0, answered=5) == 0
     assert watch.idle_s(lockfile, sent=80, answered=99) == 75
     assert watch.idle_s(lockfile.with_beat(), sent=100, answered=101) == 0

@@ -13,7 +13,7 @@ import pytest
 from reconciler.errors import LeaseError, NewerFormatError, RetryableError, UserError
 from reconciler.objectstore.base import ListedObject
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.diagnosis import read_remains
+from reconciler.state.diagnosis import read_state_files
 from reconciler.state.journal import journal_key, read_journal, read_open_run, run_key
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, Owner
@@ -111,7 +111,7 @@ def test_the_epoch_of_a_run_without_a_journal_is_found_however_much_was_typed(st
     typed = {"allow": [f"delete:topic/west/shop:eu:orders-{number}" for number in range(200)]}
     store.put(run_key("run-3"), orjson.dumps({**orjson.loads(body(store, run_key("run-3"))), "options": typed}))
     store.delete([journal_key("run-3", 1), journal_key("run-3", 2)])
-    assert read_remains(store).run_epoch == 3
+    assert read_state_files(store).run_epoch == 3
 
 
 def test_a_sound_state_and_an_empty_place_need_no_repair(store: MemoryStore) -> None:
@@ -383,4 +383,4 @@ def test_a_state_that_is_being_written_is_not_judged() -> None:
     store = _Busy()
     store.put(KEY, b"{}")
     with pytest.raises(RetryableError, match=r"is being written: another apply is running"):
-        read_remains(store)
+        read_state_files(store)

@@ -15,7 +15,7 @@ import orjson
 
 from reconciler.cli.hint_rewrite import typed_again
 from reconciler.errors import ReconcilerError
-from reconciler.runtime.text import in_utf8, json_shown
+from reconciler.runtime.text import escape_json, escape_non_utf8
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -173,16 +173,16 @@ def _json(document: Row | BaseModel, option: int = 0) -> bytes:
         body = orjson.dumps(row, option=option)
     except TypeError:  # A file name that is not UTF-8: rare, so only then is the whole value searched.
         body = orjson.dumps(_in_utf8(row), option=option)
-    return json_shown(body) + b"\n"
+    return escape_json(body) + b"\n"
 
 
 def _in_utf8(value: Any) -> Any:
     """Escape file names that are not UTF-8."""
     match value:
         case str():
-            return in_utf8(value)
+            return escape_non_utf8(value)
         case dict():
-            return {in_utf8(key): _in_utf8(item) for key, item in value.items()}
+            return {escape_non_utf8(key): _in_utf8(item) for key, item in value.items()}
         case list():
             return [_in_utf8(item) for item in value]
         case _:

@@ -14,7 +14,7 @@ from reconciler.operations.clusters.topics import ProfiledTopic, Storages, Topic
 from reconciler.resources.address import Address
 from reconciler.resources.groups import ConsumerGroup, GroupOffset
 from reconciler.resources.inventory import FollowedSource, TopicShown
-from reconciler.resources.measures import PartitionStorage, RemoteHeld, TieringShown, TierUsage, TopicStorage
+from reconciler.resources.measures import PartitionStorage, RemoteUsage, TieringShown, TierUsage, TopicStorage
 from reconciler.resources.mount import Migration
 from reconciler.resources.topic_profile import Counts, KeyCounts, KeyProfile, PartitionProfile, Profile
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class RemotePartition:
     """A partition's data in object storage."""
 
-    held: RemoteHeld
+    held: RemoteUsage
     url: str
     """`remote://<object storage>`; every cluster that shares it sees the same bytes."""
 

@@ -35,7 +35,7 @@ from reconciler.planning.actions import (
     Value,
 )
 from reconciler.planning.fields import CONFIGS, PROPERTIES, fields_of
-from reconciler.resources.acls import ACLS, TopicAcl, rule_fields
+from reconciler.resources.acls import ACLS, TopicAcl, to_rule_fields
 from reconciler.resources.address import kind_of
 from reconciler.resources.base import UNLIMITED, format_duration
 from reconciler.resources.cluster import Cluster
@@ -617,7 +617,7 @@ def _join_nonempty(*parts: str) -> str:
 
 def acls_text(acls: Sequence[TopicAcl]) -> str:
     """Return access rules; only their number if there are many."""
-    rules = rule_fields(acls)
+    rules = to_rule_fields(acls)
     if len(rules) > _FEW:
         return counted(len(rules), "access rule")
     return ", ".join(f"{field_name(path)}: {value_text(path, rules[path])}" for path in sorted(rules))

@@ -187,7 +187,7 @@ def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
     if drifted.failing:
-        parts += ["", *(f"- {code(typed_again(way))}" for way in drifted.ways_on)]
+        parts += ["", *(f"- {code(typed_again(way))}" for way in drifted.next_steps)]
     accepted = remedy.accepted
     if accepted is not None and accepted.patch:
         parts += ["", "This patch takes it into the files:"]

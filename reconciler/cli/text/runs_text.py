@@ -10,16 +10,16 @@ from reconciler.applying.events import (
     ActionDone,
     ActionFailed,
     Alike,
+    Execution,
     LeaseLost,
     Progress,
-    Ran,
     ResultMissing,
     RunHandedOver,
     RunRecovered,
     Summary,
-    by_cause,
+    group_by_cause,
     group_failures,
-    nameless,
+    remove_names,
 )
 from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
@@ -131,12 +131,12 @@ def done_line(event: ActionDone) -> Line:
     return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}{start}{rate}{ran}")
 
 
-def _rate(amount: int, seconds: float, ran: Ran) -> int:
+def _rate(amount: int, seconds: float, ran: Execution) -> int:
     """Return records or bytes a second, without the time to start Spark."""
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
-def ran_text(ran: Ran) -> str:
+def ran_text(ran: Execution) -> str:
     """Return where tasks ran: `Spark local[*], 12 tasks`."""
     return f"{ran.engine}, {counted(ran.spark_tasks, 'task')}" if ran.spark_tasks else ran.engine
 
@@ -175,7 +175,7 @@ class Failures:
 
     def lines(self, event: ActionFailed) -> list[Line]:
         """Return the lines for another failure; none if enough of its kind were printed."""
-        kind = nameless(event.error, event.id)
+        kind = remove_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
             return [failed_line(event)]
@@ -270,7 +270,7 @@ def _failure_lines(groups: Sequence[Alike]) -> Iterator[Line]:
 
 
 def _skipped_lines(result: RunResult) -> Iterator[Line]:
-    causes = list(by_cause(result.skipped).items())
+    causes = list(group_by_cause(result.skipped).items())
     for cause, ids in causes[:_MOST]:
         if len(ids) == 1:
             yield line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")

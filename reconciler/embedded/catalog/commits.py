@@ -38,17 +38,17 @@ _MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
 """Empty until the first topic exists."""
 
 
-def lost_catalog(store: ObjectStore, trace: str) -> UserError:
+def lost_catalog_error(store: ObjectStore, trace: str) -> UserError:
     """Return the error for a lost catalog; `trace` is evidence that it existed."""
-    return UserError(f"{store.url}: {lost_text(trace)}", hint=RESTORE_HINT)
+    return UserError(f"{store.url}: {lost_catalog_message(trace)}", hint=RESTORE_HINT)
 
 
-def lost_text(trace: str) -> str:
+def lost_catalog_message(trace: str) -> str:
     """Return the message for a lost catalog."""
     return f"the catalog is lost: {CATALOG} is not there, and {trace}"
 
 
-def trace_of_catalog(store: ObjectStore) -> str | None:
+def find_catalog_trace(store: ObjectStore) -> str | None:
     """Return evidence that a catalog existed, or `None`."""
     return next(_find_traces(store), None)
 
@@ -56,7 +56,7 @@ def trace_of_catalog(store: ObjectStore) -> str | None:
 def _is_new(store: ObjectStore) -> bool:
     """A truncated head was never complete if no commits and no later objects exist."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
-    return trace_of_catalog(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
+    return find_catalog_trace(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
 
 
 def _find_traces(store: ObjectStore) -> Iterator[str]:
@@ -94,7 +94,7 @@ def catalog_register(store: ObjectStore) -> Register:
     return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new)
 
 
-def named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
+def keys_named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
     """Return the keys of the objects that the register names."""
     try:
         check_shape(held.value["tail"], [COMMIT])
@@ -160,7 +160,7 @@ class CatalogRegister:
 
         held = self._register.update(change, mark=commit_id)
         # Any attempt may have succeeded: an unanswered one may have arrived late.
-        named = set(named_by(self._store, held)) if written and held is not None else set()
+        named = set(keys_named_by(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         is_known = held is None or (attempts == 1 and held.value["id"] == after.id)
@@ -195,11 +195,11 @@ class CatalogRegister:
         if self._cached.serial:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
-            trace = trace_of_catalog(self._store)
+            trace = find_catalog_trace(self._store)
         # Read after the trace: another process may just have created the first topic.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
-            raise lost_catalog(self._store, trace)
+            raise lost_catalog_error(self._store, trace)
         return held
 
     def _fold(self, value: Json) -> Catalog:

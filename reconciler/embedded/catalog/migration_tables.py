@@ -25,13 +25,13 @@ from reconciler.embedded.catalog.tables import (
     topic_named,
 )
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
-from reconciler.embedded.catalog.topic_configs import checked_configs, set_configs
+from reconciler.embedded.catalog.topic_configs import set_configs, validate_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
-from reconciler.resources.cluster_properties import ENABLED, property_of
+from reconciler.resources.cluster_properties import ENABLED, read_property
 from reconciler.resources.mount import pin_configs
-from reconciler.resources.tiering_policy import RETAIN, switches_in
+from reconciler.resources.tiering_policy import RETAIN, read_switches
 
 LOGGER: Final = logging.getLogger("reconciler.mounting")
 LOGGER.addHandler(logging.NullHandler())  # No output on standard error by default.
@@ -167,7 +167,7 @@ def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[Migran
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 
-def check_coming(draft: Catalog | Draft, full_name: str) -> None:
+def check_mountable_as(draft: Catalog | Draft, full_name: str) -> None:
     """Refuse to mount under a taken name, or on a cluster that cannot read object storage."""
     _check_tiered(draft, full_name)
     if full_name in draft.topics:
@@ -181,7 +181,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be mounted: the cluster is bound to no object storage"
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
-    if property_of(draft.cluster.properties, ENABLED) != "true":
+    if read_property(draft.cluster.properties, ENABLED) != "true":
         message = f"topic {full_name} cannot be mounted: {ENABLED} is off (Requested feature is disabled)"
         raise UserError(message, hint=f"Switch {ENABLED} on: all records of a mounted topic are in object storage.")
 
@@ -302,7 +302,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
         if existing is not None and existing.id == migrant.topic_id:
             continue  # Another process created it.
         own, effective = (
-            checked_configs(f"topic at {original.location}", configs_there)
+            validate_configs(f"topic at {original.location}", configs_there)
             for configs_there in (original.configs, original.effective)
         )
         shape = TopicShape(partitions=original.partitions, replication_factor=original.replication_factor)
@@ -323,6 +323,6 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
 
 def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
     origins = {key: (value, "topic") for key, value in effective.items()}
-    if not switches_in(origins).is_off:
+    if not read_switches(origins).is_off:
         return TieringEntry(str(TieringState.ENABLED), epoch)
     return TieringEntry(str(TieringState.DISABLED), epoch, RETAIN)

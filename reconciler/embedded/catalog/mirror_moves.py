@@ -44,7 +44,7 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
     return topic, topic.mirror
 
 
-def ask_mirror(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
+def start_mirror_verb(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
     """Start a verb's operation; return the mirror's new entry."""
     _, mirror = mirror_named(draft, full_name)
     return _put(draft, full_name, mirrors.request_verb(full_name, mirror, link_of(draft, mirror), verb, request))
@@ -75,7 +75,7 @@ def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple
     return mirror, mirrors.require_operation(full_name, mirror, operation)
 
 
-def drop_records(draft: Draft, link: LinkEntry) -> None:
+def forget_stopped_mirrors(draft: Draft, link: LinkEntry) -> None:
     """Make the stopped mirrors of a deleted link ordinary topics (F-C-091)."""
     for name, topic in list(draft.topics.items()):
         if topic.mirror is not None and topic.mirror.link_id == link.id and topic.mirror.is_stopped:

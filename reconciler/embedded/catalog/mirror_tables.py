@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from reconciler.embedded.catalog.mirror_moves import drop_records, link_of
+from reconciler.embedded.catalog.mirror_moves import forget_stopped_mirrors, link_of
 from reconciler.embedded.catalog.model import Json, TopicEntry
 from reconciler.embedded.catalog.tables import (
     Catalog,
@@ -17,13 +17,13 @@ from reconciler.embedded.catalog.tables import (
     link_named,
     topic_named,
 )
-from reconciler.embedded.catalog.tiering_state import retier
+from reconciler.embedded.catalog.tiering_state import update_tiering
 from reconciler.embedded.catalog.topic_configs import (
-    changed_configs,
     check_not_synced,
-    checked_configs,
     configs_to_sync,
+    merge_configs,
     set_configs,
+    validate_configs,
 )
 from reconciler.embedded.catalog.topics import check_growth, initial_configs
 from reconciler.errors import UserError
@@ -31,25 +31,25 @@ from reconciler.resources.mirrors import (
     LinkEntry,
     MirrorEntry,
     SourceTopic,
-    altered_link,
+    alter_link_entry,
     check_mirrored,
     check_same_source,
     check_unused,
-    created_link,
+    create_link_entry,
 )
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
     """Create a link; does nothing if an equal one exists."""
     existing = draft.links.get(name)
-    after = created_link(name, existing, entry)
+    after = create_link_entry(name, existing, entry)
     if after is not existing:
         draft.put_link(name, after)
 
 
 def alter_link(draft: Draft, name: str, declared: Json) -> None:
     """Replace a link's declaration; its id, source and mirrors stay."""
-    draft.put_link(name, altered_link(name, link_named(draft, name), declared))
+    draft.put_link(name, alter_link_entry(name, link_named(draft, name), declared))
 
 
 def delete_link(draft: Draft, name: str) -> bool:
@@ -62,7 +62,7 @@ def delete_link(draft: Draft, name: str) -> bool:
     if entry is None:
         return False
     check_unused(name, mirrors_of(draft, entry).items())
-    drop_records(draft, entry)
+    forget_stopped_mirrors(draft, entry)
     draft.put_link(name, None)
     return True
 
@@ -106,12 +106,12 @@ def create_mirror(
         topic_id,
         of.partitions,
         draft.next_revision(),
-        configs=checked_configs(f"mirror {full_name}", {**shape.configs, **taken}),
+        configs=validate_configs(f"mirror {full_name}", {**shape.configs, **taken}),
         mirror=mirror,
         initial=initial_configs(draft),
     )
     draft.put_topic(full_name, entry)
-    retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
+    update_tiering(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
 
 
 def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
@@ -134,7 +134,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
         return
     check_growth(full_name, entry.partitions, source.partitions)
     check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(0, source.partitions - entry.partitions))
-    configs = changed_configs(f"mirror {full_name}", entry.configs, news) if news else entry.configs
+    configs = merge_configs(f"mirror {full_name}", entry.configs, news) if news else entry.configs
     after = replace(mirror, source_topic_id=source_topic_id)
     draft.put_topic(full_name, replace(entry, partitions=source.partitions, configs=configs, mirror=after))
 

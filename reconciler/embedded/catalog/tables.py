@@ -442,7 +442,7 @@ SEAL: Final = "migration:"
 """Prefix of a sealed head's writer; the migration's id follows."""
 
 
-def sealed_by(migration: int) -> str:
+def seal_writer(migration: int) -> str:
     """Return the writer of heads that a migration sealed."""
     return f"{SEAL}{migration}"
 

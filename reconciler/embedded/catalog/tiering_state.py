@@ -1,6 +1,6 @@
 """Tiering states of topics (KIP-950), and cluster-wide settings.
 
-One commit changes a topic's switches and its state together (`retier`).
+One commit changes a topic's switches and its state together (`update_tiering`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reconciler.resources.cluster_properties import (
     MEANINGLESS,
     UPLOADS,
     manifest_page_bytes,
-    property_of,
+    read_property,
 )
-from reconciler.resources.configs import DEFAULT, canonical_value
+from reconciler.resources.configs import DEFAULT, canonicalize_value
 from reconciler.resources.mount import drop_origins
-from reconciler.resources.tiering_policy import SWITCHES, disable_policy_in, switches_in, targets_in
+from reconciler.resources.tiering_policy import SWITCHES, read_disable_policy, read_switches, read_targets
 from reconciler.runtime.text import did_you_mean, nearest
 
 _TRUE: Final = "true"
@@ -39,11 +39,11 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Top
     if topic.tiering is None:
         return None
     configs, properties = set_configs(catalog, full_name), catalog.cluster.properties
-    switches, state = switches_in(configs), TieringState(topic.tiering.state)
-    is_on = catalog.cluster.storage_id is not None and property_of(properties, ENABLED) == _TRUE
+    switches, state = read_switches(configs), TieringState(topic.tiering.state)
+    is_on = catalog.cluster.storage_id is not None and read_property(properties, ENABLED) == _TRUE
     is_kept = state is not TieringState.ENABLED and topic.tiering.policy == "retain"
-    is_uploading = is_on and property_of(properties, UPLOADS) == _TRUE and state is TieringState.ENABLED
-    interval_s = property_of(properties, "cloud_storage_segment_max_upload_interval_sec")
+    is_uploading = is_on and read_property(properties, UPLOADS) == _TRUE and state is TieringState.ENABLED
+    interval_s = read_property(properties, "cloud_storage_segment_max_upload_interval_sec")
     return TopicTiering(
         location_of(full_name, topic, cluster_id),
         state,
@@ -51,7 +51,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Top
         topic.tiering.policy,
         uploads=is_uploading and switches.write,
         serves=is_on and (is_kept or (state is TieringState.ENABLED and switches.read)),
-        targets=targets_in(configs),
+        targets=read_targets(configs),
         max_interval_ms=None if interval_s is None else int(interval_s) * 1000,
         spill_bytes=manifest_page_bytes(properties),
     )
@@ -61,7 +61,7 @@ def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
     """Whether records below the topic's local start cannot be read, so that it begins there (F-R-040)."""
     topic = catalog.topics.get(full_name)
     if topic is not None and topic.replica is not None:
-        return property_of(catalog.cluster.properties, ENABLED) != _TRUE
+        return read_property(catalog.cluster.properties, ENABLED) != _TRUE
     if topic is None or topic.tiering is None:
         return False
     tiering = tiering_of(catalog, full_name, "")
@@ -98,7 +98,7 @@ def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLo
     return location_of(full_name, topic, cluster_id)
 
 
-def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
+def location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
     """Return the remote location to delete with a topic; `None`: its objects stay and can be recovered.
 
     They are deleted if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling its
@@ -111,14 +111,14 @@ def doomed_location(catalog: Catalog | Draft, full_name: str, cluster_id: str) -
         return str(location_of(full_name, topic, cluster_id))
     configs = set_configs(catalog, full_name)
     deletes = configs["remote.delete"][0] if "remote.delete" in configs else CONFIGS["remote.delete"].default
-    switches = switches_in(configs)
+    switches = read_switches(configs)
     is_emptied = topic.tiering.state != TieringState.ENABLED and topic.tiering.policy == "delete"
     if deletes != _TRUE or not ((switches.write and switches.read) or is_emptied):
         return None
     return str(location_of(full_name, topic, cluster_id))
 
 
-def retier(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
+def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
     """Move topics' tiering states to what their configs require; each transition raises the epoch (F-K-056).
 
     If one is refused, none moves, and `or_else` undoes the caller's changes, since others of the commit stay. Skips
@@ -154,7 +154,7 @@ def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str
         )
 
 
-def disabling(catalog: Catalog | Draft) -> list[str]:
+def disabling_topics(catalog: Catalog | Draft) -> list[str]:
     """Return the topics whose tiering is being disabled, sorted."""
     states = ((name, topic.tiering) for name, topic in catalog.topics.items())
     return sorted(name for name, tiering in states if tiering is not None and tiering.state == TieringState.DISABLING)
@@ -165,7 +165,7 @@ def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
 
     Of two concurrent callers only one raises the epoch (F-K-056).
     """
-    for full_name in disabling(draft):
+    for full_name in disabling_topics(draft):
         topic = draft.topics[full_name]
         if topic.id == topic_id and topic.tiering is not None and topic.tiering.epoch == epoch:
             state = TIERING.follow(TieringState(topic.tiering.state), TieringState.DISABLED)
@@ -177,7 +177,7 @@ def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
 def _next_tiering(
     full_name: str, before: TieringEntry | None, configs: Mapping[str, tuple[str, str]]
 ) -> TieringEntry | None:
-    is_off = switches_in(configs).is_off
+    is_off = read_switches(configs).is_off
     if before is None:
         return None if is_off else TieringEntry(str(TIERING.initial), 1)
     state = TieringState(before.state)
@@ -189,7 +189,7 @@ def _next_tiering(
     except UserError as error:
         message = f"topic {full_name}: {error.message} (TIERED_STORAGE_DISABLEMENT_IN_PROGRESS)"
         raise UserError(message, hint="`run` finishes it; then try again.") from error
-    policy = disable_policy_in(configs) if is_off else before.policy
+    policy = read_disable_policy(configs) if is_off else before.policy
     if policy not in CONFIGS["remote.log.disable.policy"].values:
         message = f"topic {full_name}: {policy!r} is not a disable policy (INVALID_REQUEST)"
         raise UserError(message, hint="It is retain or delete.")
@@ -241,6 +241,6 @@ def _check_property(name: str, value: str) -> str:
         message = f"cluster property {name} is empty: an empty value does not reset it"
         raise UserError(message, hint="Leave it out, or write default.")
     try:
-        return canonical_value(name, value, EMBEDDED_PROPERTIES)
+        return canonicalize_value(name, value, EMBEDDED_PROPERTIES)
     except ValueError as error:
         raise UserError(f"cluster property {name}: {error}", hint="Leave it out, or write default.") from error

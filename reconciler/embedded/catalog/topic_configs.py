@@ -10,9 +10,9 @@ from reconciler.embedded.catalog.model import RewriteEntry, TopicEntry
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name, tiers_of
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS
-from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value
+from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value
 from reconciler.resources.mirrors import LinkEntry, MirrorEntry, SourceTopic, check_own, synced_configs
-from reconciler.resources.tiering_policy import CLUSTER, lay_over
+from reconciler.resources.tiering_policy import CLUSTER, apply_layer
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -53,30 +53,30 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
         if name in CONFIG_DEFAULTS
     }
     if topic is not None:
-        lay_over(values, topic.initial, CLUSTER)
+        apply_layer(values, topic.initial, CLUSTER)
     for tier in tiers_of(namespace):
         entry = catalog.namespaces.get(tier)
         if entry is not None:
-            lay_over(values, entry.configs, tier)
+            apply_layer(values, entry.configs, tier)
     if topic is not None:
-        lay_over(values, topic.configs, "topic")
+        apply_layer(values, topic.configs, "topic")
     return values
 
 
-def checked_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
+def validate_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
     """Return configs in canonical form, sorted, without values `default`."""
-    checked = ((key, checked_value(where, key, configs[key])) for key in sorted(configs))
+    checked = ((key, validate_config_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
 
-def changed_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+def merge_configs(where: str, before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     """Return `before` with keys set or (`None`) removed."""
     merged: dict[str, str | None] = {**before, **changes}
     remaining = {key: value for key, value in merged.items() if value is not None}
-    return checked_configs(where, remaining)
+    return validate_configs(where, remaining)
 
 
-def checked_value(where: str, key: str, value: str) -> str | None:
+def validate_config_value(where: str, key: str, value: str) -> str | None:
     """Return a value in canonical form; `None` for `default`."""
     if key not in CONFIGS:
         hint = did_you_mean(nearest(key, CONFIGS), otherwise="Correct its name: configs have Kafka's names.")
@@ -84,7 +84,7 @@ def checked_value(where: str, key: str, value: str) -> str | None:
     if value == DEFAULT:
         return None
     try:
-        return canonical_value(key, value, CONFIGS)
+        return canonicalize_value(key, value, CONFIGS)
     except ValueError as error:
         message = f"{where}: {key}: {error}"
         raise UserError(message, hint=f"Its default is {CONFIGS[key].default!r}.") from error
@@ -93,7 +93,7 @@ def checked_value(where: str, key: str, value: str) -> str | None:
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
-def synced_with(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
+def synced_configs_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
     """Return the configs that a mirror copies, sorted; empty if its link was deleted."""
     synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
@@ -105,7 +105,7 @@ def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     It does if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
     """
     mirror = topic.follows
-    return mirror is not None and {*synced_with(catalog, mirror)} >= _RETENTION
+    return mirror is not None and {*synced_configs_of(catalog, mirror)} >= _RETENTION
 
 
 def configs_to_sync(
@@ -137,7 +137,7 @@ def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
 
 def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], catalog: Catalog | Draft) -> None:
     """Refuse to set configs that a mirror copies from its source."""
-    check_own(full_name, synced_with(catalog, mirror), keys)
+    check_own(full_name, synced_configs_of(catalog, mirror), keys)
 
 
 # The nearest tier's encryption key wins (SSE-KMS; foreseen by KIP-37).

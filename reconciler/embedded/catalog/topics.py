@@ -29,14 +29,14 @@ from reconciler.embedded.catalog.tables import (
     topic_named,
     unknown_namespace,
 )
-from reconciler.embedded.catalog.tiering_state import check_not_disabling, doomed_location, retier
+from reconciler.embedded.catalog.tiering_state import check_not_disabling, location_to_delete, update_tiering
 from reconciler.embedded.catalog.topic_configs import (
-    changed_configs,
     check_not_synced,
-    checked_configs,
     keys_of,
     mark_rewrites,
+    merge_configs,
     set_configs,
+    validate_configs,
 )
 from reconciler.errors import BlockedError, StalePlanError, UserError
 from reconciler.lifecycles import TieringState
@@ -69,12 +69,12 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
         shape.partitions,
         draft.next_revision(),
         shape.replication_factor,
-        checked_configs(f"topic {full_name}", shape.configs),
+        validate_configs(f"topic {full_name}", shape.configs),
         acls=shape.acls,
         initial=initial_configs(draft),
     )
     draft.put_topic(full_name, entry)
-    retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
+    update_tiering(draft, [full_name], or_else=lambda: draft.put_topic(full_name, None))
 
 
 def initial_configs(draft: Draft) -> dict[str, str]:
@@ -107,13 +107,13 @@ def alter_topic(
         full_name,
         replace(
             entry,
-            configs=changed_configs(f"topic {full_name}", entry.configs, changes),
+            configs=merge_configs(f"topic {full_name}", entry.configs, changes),
             partitions=entry.partitions if partitions is None else partitions,
             replication_factor=entry.replication_factor if replication_factor is None else replication_factor,
         ),
     )
     if changes:
-        retier(draft, [full_name], or_else=lambda: draft.put_topic(full_name, entry))
+        update_tiering(draft, [full_name], or_else=lambda: draft.put_topic(full_name, entry))
 
 
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
@@ -136,7 +136,7 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
         draft.put_topic(new, None)
         draft.put_topic(old, entry)
 
-    retier(draft, [new], or_else=stay)
+    update_tiering(draft, [new], or_else=stay)
     mark_rewrites(draft, [new], before)
 
 
@@ -155,7 +155,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
         raise StalePlanError(message, hint="Plan again.")
     check_unheld(full_name, entry, "to delete it")
     check_deletable(draft, full_name, entry)
-    location = doomed_location(draft, full_name, cluster_id)
+    location = location_to_delete(draft, full_name, cluster_id)
     draft.put_topic(full_name, None)
     if entry.id in draft.rewrites:
         draft.put_rewrite(entry.id, None)
@@ -262,7 +262,7 @@ def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
     if not tiers:
         raise UserError("the default namespace '' always exists", hint="Name a namespace, such as shop:eu.")
     entry = replace(
-        wanted, configs=checked_configs(f"namespace {name}", wanted.configs), quotas=_normalize_quotas(wanted.quotas)
+        wanted, configs=validate_configs(f"namespace {name}", wanted.configs), quotas=_normalize_quotas(wanted.quotas)
     )
     existing = draft.namespaces.get(name)
     if existing is not None and existing != entry:
@@ -279,8 +279,8 @@ def alter_namespace(draft: Draft, name: str, changes: Mapping[str, str | None]) 
     topics = topics_under(draft, name) if SWITCHES.intersection(changes) else []
     for topic in topics:
         check_not_disabling(topic, draft.topics[topic], changes)
-    draft.put_namespace(name, replace(entry, configs=changed_configs(f"namespace {name}", entry.configs, changes)))
-    retier(draft, topics, or_else=lambda: draft.put_namespace(name, entry))
+    draft.put_namespace(name, replace(entry, configs=merge_configs(f"namespace {name}", entry.configs, changes)))
+    update_tiering(draft, topics, or_else=lambda: draft.put_namespace(name, entry))
 
 
 def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:

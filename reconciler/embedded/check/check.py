@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import CLUSTER
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.catalog.commits import CatalogRegister, catalog_register, lost_text, trace_of_catalog
+from reconciler.embedded.catalog.commits import (
+    CatalogRegister,
+    catalog_register,
+    find_catalog_trace,
+    lost_catalog_message,
+)
 from reconciler.embedded.check.check_catalog import (
     GroupCheck,
     OpenTransaction,
@@ -21,7 +26,7 @@ from reconciler.embedded.check.check_catalog import (
     TransactionCheck,
     read_catalog,
 )
-from reconciler.embedded.check.check_owners import look_at_owners
+from reconciler.embedded.check.check_owners import check_ownership
 from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, FindingPlace, Kind, Severity
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.register import Register
 
 
-class Present:
+class CurrentTopics:
     """The current topics, which may be newer than the checked ones; indexed once per catalog. Thread-safe."""
 
     def __init__(self, store: ObjectStore, serial: int | None) -> None:
@@ -96,10 +101,10 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         checked.serial = read.catalog.serial
         checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
     stored.name(read.keys)
-    present = Present(store, checked.serial)
+    present = CurrentTopics(store, checked.serial)
     remote = _remote(storage, read.catalog, checked.cluster_id, deep=deep)
     if remote is not None:
-        owned = look_at_owners(remote.storage, remote.cluster_id, present.catalog)
+        owned = check_ownership(remote.storage, remote.cluster_id, present.catalog)
         checked.add(owned.findings)
         remote = replace(remote, lost=owned.lost)
     at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
@@ -145,7 +150,7 @@ class _Cluster:
     stored: ObjectIndex
     read: ReadCatalog
     threads: CallPool
-    present: Present
+    present: CurrentTopics
     opened: list[OpenTransaction] = field(default_factory=list)
     """Transactions that partitions hold open."""
     remote: RemoteCheck | None = None
@@ -174,7 +179,7 @@ class _Cluster:
         for findings in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
             checked.transactions += 1
             checked.add(findings)
-        for findings in self.threads.over(look.look_at_open, self.opened):
+        for findings in self.threads.over(look.check_open_transaction, self.opened):
             checked.add(findings)
 
     def headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
@@ -236,9 +241,11 @@ def _read_once(register: Register) -> ReadCatalog:
         held = register.read()
     except UserError as error:
         return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_DAMAGED, error.message, FindingPlace(CATALOG)),))
-    trace = trace_of_catalog(register.store) if held is None else None
+    trace = find_catalog_trace(register.store) if held is None else None
     if trace is not None:
-        return ReadCatalog(None, (), (CheckFinding(Kind.CATALOG_LOST, lost_text(trace), FindingPlace(CATALOG)),))
+        return ReadCatalog(
+            None, (), (CheckFinding(Kind.CATALOG_LOST, lost_catalog_message(trace), FindingPlace(CATALOG)),)
+        )
     return read_catalog(register.store, held)
 
 

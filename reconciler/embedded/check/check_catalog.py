@@ -258,7 +258,7 @@ class TransactionCheck:
             return [CheckFinding(Kind.TRANSACTION_OVERDUE, what, FindingPlace(key), age_ms=age_ms)]
         return []
 
-    def look_at_open(self, opened: OpenTransaction) -> list[CheckFinding]:
+    def check_open_transaction(self, opened: OpenTransaction) -> list[CheckFinding]:
         """Check that a transaction that a partition holds open is open in its register; it may have ended since."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)

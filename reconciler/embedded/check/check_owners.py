@@ -21,10 +21,10 @@ from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.keys import CATALOG, partition_of_head
 from reconciler.embedded.segments.gate import writer_of
 from reconciler.embedded.segments.groups import clamp_groups
-from reconciler.embedded.segments.head import PRODUCERS, Head, hand_over, is_mirroring, read_head
+from reconciler.embedded.segments.head import PRODUCERS, Head, begins_or_ends_mirroring, hand_over, read_head
 from reconciler.errors import UserError
 from reconciler.lifecycles import MigrationState
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import MigrationEntry, TopicEntry
@@ -123,7 +123,7 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Finding
     migration = migration_of(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
         return  # It waits for a seal or a mount, or is closed in the catalog; a stale hold is reported elsewhere.
-    kind = Kind.HANDOVER_UNFINISHED if is_mirroring(head.writer, writer) else Kind.HEAD_WRITER
+    kind = Kind.HANDOVER_UNFINISHED if begins_or_ends_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
 
 
@@ -145,7 +145,7 @@ class OwnershipCheck:
     lost: frozenset[str] = frozenset()
 
 
-def look_at_owners(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipCheck:
+def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipCheck:
     """Check every ownership register: one listing, a GET each; repeated if there are findings.
 
     If `catalog` returns `None`, only the registers are checked.
@@ -171,7 +171,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
                 CheckFinding(Kind.FOREIGN, f"{listed.key} is not an ownership register", FindingPlace(listed.key))
             )
     registers: dict[str, Ownership] = {}
-    looked = side_by_side(lambda key: ownership_at(storage, key), keys, name="owners")
+    looked = map_in_parallel(lambda key: ownership_at(storage, key), keys, name="owners")
     for key, ownership in zip(keys, looked, strict=True):
         if isinstance(ownership, UserError):
             findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, ownership.message, FindingPlace(key)))
@@ -316,7 +316,7 @@ def judge_source(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator
         yield CheckFinding(Kind.MIRROR_SOURCE, what, place)
 
 
-def hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
+def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
     """Give partitions to the catalog's writer, as the next append would; return how many.
 
     Groups are clamped to the mirrored end first: producers would write below their offsets.

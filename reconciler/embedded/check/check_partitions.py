@@ -20,7 +20,7 @@ from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.check.stored import IMMUTABLE, HeadlessObjects, ObjectIndex
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.segments.head import Head, head_as_kept, head_register
+from reconciler.embedded.segments.head import Head, head_register, parse_head_unchecked
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
 from reconciler.records.hashes import digest_of
@@ -188,7 +188,7 @@ class PartitionCheck:
         )
         try:
             held = head_register(self.store, topic_id, partition).read()
-            head = None if held is None else head_as_kept(self.store, key, held.value)
+            head = None if held is None else parse_head_unchecked(self.store, key, held.value)
         except UserError as error:
             return replace(looked, findings=(CheckFinding(Kind.HEAD_DAMAGED, error.message, place),)), None
         if held is None or head is None:

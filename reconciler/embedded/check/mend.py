@@ -11,7 +11,7 @@ from reconciler.archives.ownership import Ownership, OwnershipState, ownerships,
 from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check_catalog import missing_namespaces
-from reconciler.embedded.check.check_owners import forget_mirrors, hand_heads_over, left_claims, migration_of
+from reconciler.embedded.check.check_owners import forget_mirrors, hand_over_heads, left_claims, migration_of
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
@@ -20,7 +20,7 @@ from reconciler.embedded.segments.groups import Group, change_group
 from reconciler.errors import UserError
 from reconciler.objectstore.register import put_back
 from reconciler.runtime.text import counted
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
+def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
     """Remove stale holds where that is safe; return the topics."""
     catalog = cluster.catalog.read()
     safe = {topic.id for name, topic in catalog.topics.items() if _is_stale(catalog, topic) and _is_ours(cluster, name)}
@@ -47,7 +47,7 @@ def take_holds_off(cluster: EmbeddedCluster) -> list[str]:
     return sorted(done)
 
 
-def give_claims_back(cluster: EmbeddedCluster) -> list[str]:
+def release_left_claims(cluster: EmbeddedCluster) -> list[str]:
     """Release claims of deleted migrations; return the locations, which are detached then."""
     remote = cluster.remote
     if remote is None:
@@ -79,11 +79,13 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
         else (ownership.state, ownership.owner) == (OwnershipState.MOUNTED, cluster_id)
     )
     places = (remote_partition(location, number) for number in range(topic.partitions))
-    manifests = side_by_side(lambda place: read_manifest(remote.storage, place), places, name="owners")
+    manifests = map_in_parallel(lambda place: read_manifest(remote.storage, place), places, name="owners")
     return has_it and all(manifest is None or manifest.owner == cluster_id for manifest in manifests)
 
 
-def put_back_cut_off(store: ObjectStore, storage: ObjectStore | None, checked: CheckResult) -> list[RepairResult]:
+def restore_truncated_registers(
+    store: ObjectStore, storage: ObjectStore | None, checked: CheckResult
+) -> list[RepairResult]:
     """Restore registers that a killed write truncated, from the bucket's versions.
 
     That write was never acknowledged, so nothing is lost.
@@ -151,12 +153,12 @@ def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFindi
 
 
 def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
-    done = take_holds_off(cluster)
+    done = release_stale_holds(cluster)
     return f"released topics {', '.join(done)}, whose migration no longer exists" if done else None
 
 
 def _hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
-    done = hand_heads_over(cluster, findings)
+    done = hand_over_heads(cluster, findings)
     return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
 
 
@@ -170,7 +172,7 @@ def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) ->
 
 
 def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
-    done = give_claims_back(cluster)
+    done = release_left_claims(cluster)
     return f"gave back the claims on {', '.join(done)}" if done else None
 
 

@@ -41,7 +41,7 @@ _OTHERS: Final = ("runner/",)
 
 
 @dataclass(slots=True)
-class Foreign:
+class ForeignFolder:
     """Objects in a folder that is not a cluster's."""
 
     first: str
@@ -54,7 +54,7 @@ class Contents:
     """One listing of a store: registers by key, foreign objects by folder."""
 
     registers: dict[str, list[str]] = field(default_factory=lambda: {prefix: [] for prefix in REGISTERS})
-    foreign: dict[str, Foreign] = field(default_factory=dict)
+    foreign: dict[str, ForeignFolder] = field(default_factory=dict)
     """By folder; `""` for the root."""
     storages: list[str] = field(default_factory=list)
     """Keys of `storage.json`, in the root or among immutable objects."""
@@ -130,7 +130,7 @@ def list_store(store: ObjectStore) -> tuple[Contents, ObjectIndex]:
         elif listed.key != CLUSTER and folder not in _OTHERS:
             if listed.key == STORAGE:
                 contents.storages.append(listed.key)
-            other = contents.foreign.setdefault(folder, Foreign(listed.key))
+            other = contents.foreign.setdefault(folder, ForeignFolder(listed.key))
             other.objects += 1
             other.bytes += listed.size
     return contents, ObjectIndex(names, sizes)

@@ -20,9 +20,9 @@ from reconciler.archives.pages import all_pages, read_page
 from reconciler.embedded.catalog.commits import (
     CatalogRegister,
     catalog_register,
-    lost_catalog,
-    named_by,
-    trace_of_catalog,
+    find_catalog_trace,
+    keys_named_by,
+    lost_catalog_error,
 )
 from reconciler.embedded.check.stored import IMMUTABLE, Headless, ObjectIndex, list_store
 from reconciler.embedded.keys import partition_of_head, runner_key
@@ -33,7 +33,7 @@ from reconciler.embedded.tiered.remote_sweep import sweep_remote
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 from reconciler.errors import UserError
 from reconciler.runtime.text import counted
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ListedObject, ObjectStore
@@ -88,7 +88,7 @@ def sweep(
         raise _shared_root_error(store, contents.storages[0])
     heads = list(list_heads(store))
     stored.name(_named_by_catalog(store))
-    for named in side_by_side(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
+    for named in map_in_parallel(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
         stored.name(named)
     swept = _remove_leftovers(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
@@ -155,11 +155,11 @@ def _batches(objects: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
 def _named_by_catalog(store: ObjectStore) -> list[str]:
     held = catalog_register(store).read()
     if held is None:
-        trace = trace_of_catalog(store)
+        trace = find_catalog_trace(store)
         if trace is not None:
-            raise lost_catalog(store, trace)
+            raise lost_catalog_error(store, trace)
         return []
-    return named_by(store, held)
+    return keys_named_by(store, held)
 
 
 def _named_by_head(store: ObjectStore, key: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.acl import Kind, Operation, Permissions, not_every_topic, topic_shown
+from reconciler.embedded.acl import Kind, Operation, Permissions, hidden_topics_error, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, names_by_id, topic_named
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import GROUPS, group_of_key
@@ -29,7 +29,7 @@ from reconciler.embedded.segments.groups import (
 from reconciler.embedded.segments.head import read_bounds
 from reconciler.errors import NotFoundError, UserError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
+from reconciler.resources.groups import READING_MS, ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -295,7 +295,7 @@ class Groups:
             if self._may_see(catalog, Kind.TOPIC, name):
                 who.check(catalog, Operation.READ, Kind.TOPIC, name)
         if not all(self._may_see(catalog, Kind.TOPIC, name) for name in names):
-            raise not_every_topic(who, group)
+            raise hidden_topics_error(who, group)
 
     def _may_see(self, catalog: Catalog, kind: Kind, name: str) -> bool:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
@@ -339,7 +339,7 @@ def moves_of(
 
 
 def _move(log: EmbeddedLog, row: GroupOffset, reset: Reset) -> OffsetMove | None:
-    return move_of(row, reset, lambda at_ms: log.offset_for_time(row.partition, at_ms))
+    return plan_offset_move(row, reset, lambda at_ms: log.offset_for_time(row.partition, at_ms))
 
 
 def move_offsets(

@@ -23,10 +23,10 @@ from reconciler.embedded.clients.sequences import (
     check_sequence,
     is_there,
     offsets_of,
-    remembering,
+    remember_producer,
 )
 from reconciler.embedded.keys import check_producer_id, fresh_producer_id, part_key
-from reconciler.embedded.segments.admission import Rules, admitted, conformed, row_of, rules_of, whole_of
+from reconciler.embedded.segments.admission import Rules, admit_batch, conform_batch, row_of, rules_of, whole_of
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_heads
 from reconciler.embedded.segments.parts import PartWriter
@@ -110,7 +110,7 @@ def _append_to_head(head: Head, parts: list[Entry], batch: SequencedBatch, epoch
         head,
         entries=(*head.entries, *[part.placed(head.end, epoch) for part in batch.signed(parts)]),
         end=head.end + batch.count,
-        producers=remembering(head, batch.identity, batch.last, now_ms),
+        producers=remember_producer(head, batch.identity, batch.last, now_ms),
         transactions=_open_transactions(head, batch.identity),
     )
 
@@ -178,13 +178,15 @@ def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RoundRobinState:
     """A producer's round-robin position in a topic."""
 
     spread: Spread = field(default_factory=Spread)
 
 
-def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: Course) -> RoutedRecords:
+def route(
+    cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: RoundRobinState
+) -> RoutedRecords:
     """Assign batches of `INPUT_SCHEMA` to partitions; nothing is written.
 
     Raises:
@@ -200,7 +202,7 @@ def route(cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBa
     split: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
     lengths: defaultdict[int, int] = defaultdict(int)
     for batch in batches:
-        fitting = admitted(batch, rules, now_ms)
+        fitting = admit_batch(batch, rules, now_ms)
         for partition, records in split_by_partition(
             fitting, partitions=topic.partitions, now_ms=now_ms, spread=course.spread
         ):
@@ -241,7 +243,7 @@ class Producer:
         self._single: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         self._bytes: defaultdict[str, int] = defaultdict(int)
         self._single_bytes: defaultdict[str, int] = defaultdict(int)
-        self._courses: defaultdict[str, Course] = defaultdict(Course)
+        self._courses: defaultdict[str, RoundRobinState] = defaultdict(RoundRobinState)
         self._gained: defaultdict[str, Gained] = defaultdict(dict)
 
     def send(
@@ -278,7 +280,7 @@ class Producer:
             UserError: A column is unknown or has the wrong type; earlier records stay buffered.
         """
         self._check_open()
-        batch = conformed(topic, records)
+        batch = conform_batch(topic, records)
         self._gather_single(topic)
         pieces = max(1, -(-batch.nbytes // FLUSH_BYTES))
         rows = max(1, -(-batch.num_rows // pieces))
@@ -403,7 +405,7 @@ class SequencedProducer:
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
         self._identity = Identity(producer_id, epoch, is_lasting=True)
-        self._courses: dict[str, Course] = {}
+        self._courses: dict[str, RoundRobinState] = {}
 
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
         """Append a batch whose first record is numbered `sequence`; return its offsets.
@@ -420,8 +422,8 @@ class SequencedProducer:
         """
         check_sequence(whole_of(f"{topic}: sequence", sequence, bits=64))
         partition = whole_of(f"{topic}: partition", partition, bits=32)
-        course = self._courses.setdefault(topic, Course())
-        routed = route(self._cluster, topic, [conformed(topic, records, partition=partition)], course)
+        course = self._courses.setdefault(topic, RoundRobinState())
+        routed = route(self._cluster, topic, [conform_batch(topic, records, partition=partition)], course)
         for append in written([routed], self._cluster.now_ms()):
             return publish(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
         return None

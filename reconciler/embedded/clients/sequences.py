@@ -126,7 +126,7 @@ def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
     return None if first is None or last is None else OffsetRange(first, last + 1)
 
 
-def remembering(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
+def remember_producer(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
     """Return a head's producers after a record numbered `last`, without expired ones."""
     known = {
         producer_id: state

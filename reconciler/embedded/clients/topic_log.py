@@ -32,7 +32,7 @@ from reconciler.embedded.segments.head import (
 )
 from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, within
 from reconciler.embedded.tiered.remote_reads import Piece, Tiers, first_since_of, read_pieces
-from reconciler.embedded.tiered.remote_tier import RemoteTier, unbounded
+from reconciler.embedded.tiered.remote_tier import RemoteTier, unwrap_store
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import digest_of
@@ -43,10 +43,10 @@ from reconciler.records.log import (
     Extent,
     Isolation,
     LostOffsets,
+    ObservedSource,
     OffsetRange,
     Selection,
     SinkPosition,
-    SourceSeen,
     StagedRecords,
     TopicLog,
     check_current,
@@ -300,7 +300,7 @@ class EmbeddedSink:
     rules: Rules
     permissions: Permissions = SUPER_USER
     """Of the writer."""
-    source: SourceSeen | None = None
+    source: ObservedSource | None = None
     """A mirror's source in one round, stored in its heads; `None`: unknown."""
 
     def check_shared(self) -> None:
@@ -308,7 +308,7 @@ class EmbeddedSink:
         topic = topic_with_id(self.gate.catalog.read(), self.gate.topic_id, self.gate.full_name)
         check_topic_visible(self.gate.store, self.gate.full_name, is_found=topic is not None)
 
-    def following(self, source: SourceSeen) -> EmbeddedSink:
+    def following(self, source: ObservedSource) -> EmbeddedSink:
         """Return the sink for one round over a source; only mirrors store it."""
         return self if self.gate.writer == PRODUCERS else replace(self, source=source)
 
@@ -403,7 +403,7 @@ class EmbeddedSink:
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:
-            self.gate.store.copy_in(key, unbounded(piece.store), piece.entry.key, kms_key_id=kms_key_id)
+            self.gate.store.copy_in(key, unwrap_store(piece.store), piece.entry.key, kms_key_id=kms_key_id)
         except MissingObjectError:
             return None
         return replace(piece.entry, key=key, producer=None, txn=None, kms_key_id=kms_key_id)
@@ -469,7 +469,7 @@ def _position_of(head: Head) -> SinkPosition:
     return SinkPosition(head.end, head.source["topic_id"], epochs_in(head.source), head.source.get("fetched", 0))
 
 
-def _source_document(source: SourceSeen, partition: int, end: int) -> dict[str, Any]:
+def _source_document(source: ObservedSource, partition: int, end: int) -> dict[str, Any]:
     bounds = source.bounds.get(partition)
     epochs = () if bounds is None else bounds.epochs
     return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}

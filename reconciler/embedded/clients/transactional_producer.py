@@ -19,7 +19,7 @@ from reconciler.archives.entries import STALE_MS, Entry
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing, topic_shown
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, topic_with_id
-from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Course, Gained, Producer, route, written
+from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Gained, Producer, RoundRobinState, route, written
 from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
 from reconciler.embedded.clients.topic_log import staged_parts
 from reconciler.embedded.clients.transactions import (
@@ -27,7 +27,7 @@ from reconciler.embedded.clients.transactions import (
     Offsets,
     State,
     Written,
-    appends_id,
+    appends_transactional_id,
     begin,
     carry_out,
     check_claimed,
@@ -35,12 +35,12 @@ from reconciler.embedded.clients.transactions import (
     decide,
     finish,
     read_transaction,
-    widen,
+    widen_transaction,
 )
 from reconciler.embedded.context import ClusterContext
 from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.objects import check_topic_visible, check_writes_visible
-from reconciler.embedded.segments.admission import conformed
+from reconciler.embedded.segments.admission import conform_batch
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.groups import Place, check_commit
 from reconciler.embedded.segments.head import PRODUCERS
@@ -48,7 +48,7 @@ from reconciler.errors import ProducerFencedError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.records.hashes import RUN, Spread, digest_of
 from reconciler.records.log import Digest, NumberedBatch, StagedAppend
-from reconciler.runtime.threads import all_side_by_side
+from reconciler.runtime.threads import run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -167,7 +167,7 @@ class TransactionalProducer(Producer):
             self._before(appends)
             for one in appends:
                 self._gained.setdefault(one.gate.full_name, {})  # The threads below share it.
-            all_side_by_side(self._publish, appends, name="append")
+            run_in_parallel(self._publish, appends, name="append")
 
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset]) -> None:
         """Commit a group's next offsets, by (topic, partition), with the transaction.
@@ -304,7 +304,9 @@ class TransactionalProducer(Producer):
         self._check_allowed(self._cluster.catalog.known())
         mark = fresh_mark()
         if self._partitions:
-            self._deliver(lambda: widen(self._cluster.store, self._identity, new, mark=mark), "adding partitions")
+            self._deliver(
+                lambda: widen_transaction(self._cluster.store, self._identity, new, mark=mark), "adding partitions"
+            )
             self._partitions.update((one.topic_id, one.partition) for one in new)
             self._seen_ms = self._cluster.now_ms()
         else:
@@ -404,9 +406,9 @@ class EmbeddedAppends:
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
         """Write one task's records as unnamed parts, one per partition and 128 MiB."""
-        put_ms, course, digest = self.now_ms(), Course(Spread(task * RUN)), Digest()
+        put_ms, course, digest = self.now_ms(), RoundRobinState(Spread(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
-        for batches in _group_batches(conformed(self.full_name, batch) for batch in records):
+        for batches in _group_batches(conform_batch(self.full_name, batch) for batch in records):
             digest = sum(map(_input_digest, batches), digest)
             for append in written([route(self._cluster, self.full_name, batches, course)], put_ms):
                 parts[append.partition] += append.parts
@@ -416,7 +418,7 @@ class EmbeddedAppends:
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
         """Append everything in one transaction, which stores batch number and checksum; `False`: it was published."""
-        name = appends_id(self.topic_id, None if batch is None else batch.stream)
+        name = appends_transactional_id(self.topic_id, None if batch is None else batch.stream)
         rows = _rows_fingerprint(staged)
         if batch is not None and self._is_published(name, batch, rows):
             return False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from reconciler.archives.objects import decode_object
 from reconciler.archives.topic_manifest import CommittedOffset
 from reconciler.embedded.catalog.tables import topic_with_id
-from reconciler.embedded.clients.sequences import Delivery, Identity, remembering
+from reconciler.embedded.clients.sequences import Delivery, Identity, remember_producer
 from reconciler.embedded.keys import TRANSACTIONS, fresh_producer_id, transaction_key, transactional_id_of_key
 from reconciler.embedded.segments.gate import Gate, writer_of
 from reconciler.embedded.segments.groups import Place, put_offsets
@@ -18,7 +18,7 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.errors import ProducerFencedError, ReconcilerError, UserError
 from reconciler.objectstore.base import ListedObject, ObjectStore, check_numbers, check_texts
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
@@ -166,7 +166,7 @@ class TransactionDecision:
             return None
         is_lasting = known is None or "is_lasting" in known
         who = Identity(self.transaction.producer_id, self.epoch, is_lasting=is_lasting)
-        fenced = replace(head, producers=remembering(head, who, -1, now_ms))
+        fenced = replace(head, producers=remember_producer(head, who, -1, now_ms))
         if name is None:
             return fenced
         others = {other: opened for other, opened in head.transactions.items() if other != self.transactional_id}
@@ -251,7 +251,7 @@ def finish_offsets(
     `may_go_on` is called before each.
     """
     names = [name for listed in store.list(TRANSACTIONS) if (name := transactional_id_of_key(listed.key)) is not None]
-    states = side_by_side(lambda name: read_transaction(store, name), names, name="transactions")
+    states = map_in_parallel(lambda name: read_transaction(store, name), names, name="transactions")
     for name, state in zip(names, states, strict=True):
         places = () if state is None else (place for places in state[0].offsets.values() for place in places)
         if any(topic_id in topic_ids for topic_id, _ in places):
@@ -266,7 +266,7 @@ _LEFT_MS: Final = 24 * 60 * 60 * 1000
 """By the store's clock. No producer waits that long between claiming and using a register."""
 
 
-def appends_id(topic_id: str, stream: str | None) -> str:
+def appends_transactional_id(topic_id: str, stream: str | None) -> str:
     """Return the transactional id of a stream into a topic, or a fresh one for a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
@@ -282,10 +282,10 @@ def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
     return batches
 
 
-def bring_batch(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
+def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
     """Continue a stream after its last batch from elsewhere, unless it has a register."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
-    register = transaction_register(store, appends_id(topic_id, stream))
+    register = transaction_register(store, appends_transactional_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
@@ -321,14 +321,14 @@ def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, 
     """Complete a transactional id's decided transaction; return whether there was one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
-    decided = None if held is None else decided_in(register, held)
+    decided = None if held is None else decision_in(register, held)
     if decided is None:
         return False
     carry_out(store, catalog, decided, now_ms=now_ms)
     return True
 
 
-def decided_in(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
+def decision_in(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
     """Return the decision to complete, or `None`."""
     transaction = transaction_of(register, held)
     transactional_id = transactional_id_of_key(register.key) or ""
@@ -469,7 +469,7 @@ def begin(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
     return _raise_epoch(store, who, {State.EMPTY}, opened, mark=mark)
 
 
-def widen(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str) -> None:
+def widen_transaction(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str) -> None:
     """Add partitions to an open transaction, before anything is appended to them.
 
     Raises:
@@ -510,7 +510,7 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
         return replace(numbered, state=state, offsets=offsets).to_json()
 
     held = register.update(change, mark=mark, raises_epoch=True)
-    transaction = None if held is None else decided_in(register, held)
+    transaction = None if held is None else decision_in(register, held)
     return transaction if transaction is not None and transaction.epoch == who.epoch + 1 else None
 
 

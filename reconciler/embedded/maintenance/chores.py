@@ -18,7 +18,7 @@ from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
 from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, rolled
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.upload import Upload, UploadBatch, reuploaded
+from reconciler.embedded.tiered.upload import Upload, UploadBatch, upload_compacted_again
 from reconciler.errors import ReconcilerError
 
 if TYPE_CHECKING:
@@ -169,10 +169,10 @@ class ChoreTask:
         if self.job == "upload":
             return upload.put(head, policy.limits, chore.offsets)
         manifest = read_manifest(self.remote.storage, upload.remote)
-        return None if manifest is None else reuploaded(upload, head, manifest, self.remote, chore.offsets)
+        return None if manifest is None else upload_compacted_again(upload, head, manifest, self.remote, chore.offsets)
 
 
-def do_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
+def run_chores_here(chores: Sequence[W], task: Callable[[Sequence[W]], Iterable[R]]) -> Iterator[list[R]]:
     """Run chores in a few threads, and yield the results in rounds."""
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="chore") as threads:
         for taken in rounds_of(chores, _ROUND_BYTES):

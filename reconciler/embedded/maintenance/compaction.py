@@ -22,13 +22,13 @@ from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
     RemoteRewrite,
     SegmentWriter,
-    whole_or_deleted,
-    whole_or_gone,
+    delete_parts_on_error,
+    delete_segments_on_error,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
-from reconciler.resources.cluster_properties import ENABLED, property_of
+from reconciler.resources.cluster_properties import ENABLED, read_property
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-def to_clean(segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int) -> tuple[Segment, ...]:
+def select_segments_to_clean(
+    segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int
+) -> tuple[Segment, ...]:
     """Return the segments to clean, oldest first; empty if it is not worthwhile yet.
 
     It is if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than `max.compaction.lag.ms`,
@@ -113,7 +115,7 @@ class NewestOffsets:
 
     def add(self, keys: pa.Array, offsets: Offsets) -> None:
         """Add keys, not null, with their offsets."""
-        self.add_hashes(*hashed(keys), offsets)
+        self.add_hashes(*hash_keys(keys), offsets)
 
     def add_hashes(self, high: Words, low: Words, offsets: Offsets) -> None:
         """Add keys by the two halves of their hashes."""
@@ -138,7 +140,7 @@ class NewestOffsets:
 
     def of(self, keys: pa.Array) -> Offsets:
         """Return each key's newest offset, -1 if unknown; keys are not null."""
-        return self.of_hashes(*hashed(keys))
+        return self.of_hashes(*hash_keys(keys))
 
     def of_hashes(self, high: Words, low: Words) -> Offsets:
         """Return each hash's newest offset, -1 if unknown."""
@@ -185,7 +187,7 @@ class SurvivingOffsets:
         return stays
 
 
-def hashed(keys: pa.Array) -> tuple[Words, Words]:
+def hash_keys(keys: pa.Array) -> tuple[Words, Words]:
     """Return both halves of each key's hash; keys are not null."""
     joined = b"".join(map(xxhash.xxh3_128_digest, keys.to_numpy(zero_copy_only=False).tolist()))
     halves = np.frombuffer(joined, ">u8").astype(np.uint64).reshape(-1, 2)
@@ -221,7 +223,7 @@ def mask(column: pa.Array) -> npt.NDArray[np.bool_]:
     return values
 
 
-def is_reached(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
+def is_log_reachable(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
     """Whether a partition's whole log can be read and rewritten now.
 
     Not if remote records are unreachable or tiering is being disabled: a tombstone must outlive older records of its
@@ -231,7 +233,7 @@ def is_reached(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> 
         return True
     if remote is None or policy.tiering is None or policy.tiering.state is TieringState.DISABLING:
         return False
-    return property_of(remote.properties, ENABLED) == "true"
+    return read_property(remote.properties, ENABLED) == "true"
 
 
 def place_of(policy: CleanupPolicy, partition: Partition) -> RemotePartition | None:
@@ -377,10 +379,12 @@ class Compaction:
 
     def cleaning(self, head: Head, *, now_ms: int) -> CompactionScope | None:
         """Return what to clean, or `None`."""
-        if not is_reached(head, self._policy, self._remote):
+        if not is_log_reachable(head, self._policy, self._remote):
             return None
         remote = remote_entries(head, self._place, self._remote)
-        clean = to_clean(whole_segments(self._store, head, remote, self._policy), head, self._policy, now_ms=now_ms)
+        clean = select_segments_to_clean(
+            whole_segments(self._store, head, remote, self._policy), head, self._policy, now_ms=now_ms
+        )
         if not clean:
             return None
         pieces = tuple(self._pieces(clean, remote, head.local_start))
@@ -389,7 +393,7 @@ class Compaction:
     def rewritten(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
         """Collect the results of all groups; if one fails, the others' objects are deleted."""
         storage = None if self._remote is None else self._remote.storage
-        with whole_or_gone(self._store) as near, whole_or_deleted(storage) as far:
+        with delete_parts_on_error(self._store) as near, delete_segments_on_error(storage) as far:
             for one in cleaned:
                 if one.replacement is not None:
                     (far if one.is_remote else near).append(one.replacement)

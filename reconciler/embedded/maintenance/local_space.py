@@ -34,12 +34,12 @@ from reconciler.embedded.tiered.remote_retention import (
     disk_under,
     evict,
     evictable,
-    first_to_go,
+    plan_evictions,
 )
 from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import ReconcilerError
-from reconciler.resources.cluster_properties import property_of
-from reconciler.runtime.threads import side_by_side
+from reconciler.resources.cluster_properties import read_property
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.archives.location import TopicTiering
@@ -71,7 +71,7 @@ class LocalTrim:
             return
         survey = Survey.begun(self.retaining.store, cluster_id, _JOB)
         now_ms = self.retaining.now_ms()
-        interval_ms = int(property_of(properties, "retention_local_trim_interval") or 0)
+        interval_ms = int(read_property(properties, "retention_local_trim_interval") or 0)
         if survey.notes.get("capacity") == capacity and now_ms < survey.notes.get("at_ms", 0) + interval_ms:
             return
         partitions = list(policies.existing_partitions(self.heads.listed(self.retaining.store, _JOB)))
@@ -106,7 +106,7 @@ class LocalTrim:
                 tended.fail(partition.partition, error)
                 return 0
 
-        sizes = list(side_by_side(used, partitions, name="space"))
+        sizes = list(map_in_parallel(used, partitions, name="space"))
         survey.notes["used"] = {
             partition.key: [partition.hint, size]
             for partition, size in zip(partitions, sizes, strict=True)
@@ -123,10 +123,12 @@ class LocalTrim:
                 tended.fail(partition.partition, error)
                 return EvictionCandidates()
 
-        candidates = list(side_by_side(look, partitions, name="space"))
+        candidates = list(map_in_parallel(look, partitions, name="space"))
         chosen = [
             (partition, candidate.segments[:count])
-            for partition, candidate, count in zip(partitions, candidates, first_to_go(candidates, excess), strict=True)
+            for partition, candidate, count in zip(
+                partitions, candidates, plan_evictions(candidates, excess), strict=True
+            )
             if count
         ]
 
@@ -140,7 +142,7 @@ class LocalTrim:
             return 0 if gone is None else gone.bytes
 
         freed = 0
-        for (partition, _), size in zip(chosen, side_by_side(leave, chosen, name="space"), strict=True):
+        for (partition, _), size in zip(chosen, map_in_parallel(leave, chosen, name="space"), strict=True):
             self.heads.changed(partition.partition)
             if size:
                 tended.count(records=0, stored=size)

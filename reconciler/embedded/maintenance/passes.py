@@ -15,11 +15,11 @@ from reconciler.archives.pages import entries_within
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore, Job
 from reconciler.embedded.maintenance.compaction import (
-    is_reached,
+    is_log_reachable,
     next_cleaning_ms,
     place_of,
     remote_entries,
-    to_clean,
+    select_segments_to_clean,
     whole_segments,
 )
 from reconciler.embedded.maintenance.local_space import LocalTrim, RetentionJob
@@ -32,7 +32,7 @@ from reconciler.embedded.maintenance.survey import (
     remember,
     remembered,
 )
-from reconciler.embedded.maintenance.uploads import Uploads, describe, describe_anew
+from reconciler.embedded.maintenance.uploads import Uploads, describe, refresh_description
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataUpdate
@@ -44,8 +44,8 @@ from reconciler.embedded.tiered.scrub import Scrub, ScrubFinding
 from reconciler.embedded.tiered.upload import UploadBatch
 from reconciler.errors import ReconcilerError
 from reconciler.records.log import OffsetRange
-from reconciler.resources.cluster_properties import ENABLED, METADATA_INTERVAL, METADATA_UPLOADS, property_of
-from reconciler.runtime.threads import side_by_side
+from reconciler.resources.cluster_properties import ENABLED, METADATA_INTERVAL, METADATA_UPLOADS, read_property
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -186,12 +186,12 @@ class Upkeep:
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
         switches = (ENABLED, METADATA_UPLOADS)
-        if remote is None or any(property_of(properties, name) != "true" for name in switches):
+        if remote is None or any(read_property(properties, name) != "true" for name in switches):
             return MetadataUpdate()
         if topics and all(topic.replica is not None for topic in topics):
             return MetadataUpdate()
         _, notes = remembered(self.store, "metadata")
-        now_ms, interval_ms = self.now_ms(), int(property_of(properties, METADATA_INTERVAL) or 0)
+        now_ms, interval_ms = self.now_ms(), int(read_property(properties, METADATA_INTERVAL) or 0)
         looked_ms = notes.get("looked_ms")
         is_due = not isinstance(looked_ms, int) or not looked_ms <= now_ms < looked_ms + interval_ms
         if self.is_stopped() or not (is_due or is_named):
@@ -214,11 +214,11 @@ class Upkeep:
 
     def _to_compact(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
         now_ms, remote = self.now_ms(), self.remote
-        if not is_reached(head, surveyed.policy, remote):
+        if not is_log_reachable(head, surveyed.policy, remote):
             return None, now_ms
         remote_part = remote_entries(head, place_of(surveyed.policy, surveyed.partition), remote)
         segments = list(whole_segments(self.store, head, remote_part, surveyed.policy))
-        segments_to_clean = to_clean(segments, head, surveyed.policy, now_ms=now_ms)
+        segments_to_clean = select_segments_to_clean(segments, head, surveyed.policy, now_ms=now_ms)
         if not segments_to_clean:
             return None, next_cleaning_ms(segments, head, surveyed.policy, now_ms=now_ms)
         dirty = [entry for segment in segments_to_clean for entry in segment.entries if entry.last >= head.compacted_to]
@@ -241,13 +241,13 @@ class Upkeep:
         tended: MaintenanceResult,
         publish: Callable[[Iterable[Outcome], int], None],
     ) -> None:
-        from reconciler.embedded.maintenance.chores import ChoreTask, do_here  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.chores import ChoreTask, run_chores_here  # noqa: PLC0415 - brings Arrow
 
         if not chores or self.is_stopped():
             return
         put_ms = self.now_ms()
         task = ChoreTask(self.store, self.catalog, self.cluster_id, job, put_ms, self.remote)
-        do = spread or do_here
+        do = spread or run_chores_here
         try:
             for taken in do(chores, task):
                 self.may_go_on()
@@ -256,7 +256,7 @@ class Upkeep:
                     break
                 put_ms = self.now_ms()
         except ReconcilerError as error:
-            tended.break_off(error)
+            tended.record_abort(error)
 
     def _check_due(
         self,
@@ -366,7 +366,7 @@ def _backlog_key(pair: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partitio
 
 
 def _side_by_side(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
-    return side_by_side(call, items, name="upkeep")
+    return map_in_parallel(call, items, name="upkeep")
 
 
 EVERY_MS: Final = 24 * 60 * 60 * 1000
@@ -381,7 +381,7 @@ def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
-    if remote is None or property_of(remote.properties, ENABLED) != "true":
+    if remote is None or read_property(remote.properties, ENABLED) != "true":
         return tended
     check_storage(remote.storage, catalog.cluster.storage_id)
     with upkeep.tidying.turn("scrub", remote.properties) as may_tidy:
@@ -414,7 +414,7 @@ class _Scrubs:
             return self._scrub_partition(surveyed)
 
         topics = {name for name in self._catalog.topics if is_named and upkeep.is_wanted(name)}
-        for surveyed, findings in zip(due, side_by_side(scrubbed, due, name="scrub"), strict=True):
+        for surveyed, findings in zip(due, map_in_parallel(scrubbed, due, name="scrub"), strict=True):
             if findings is not None:
                 topics.add(surveyed.partition.full_name)
                 done_ms[surveyed.key] = now_ms
@@ -430,12 +430,12 @@ class _Scrubs:
         def described(full_name: str) -> ReconcilerError | None:
             try:
                 if full_name in now.topics:
-                    describe_anew(self._remote, now, full_name)
+                    refresh_description(self._remote, now, full_name)
             except ReconcilerError as error:
                 return error
             return None
 
-        for full_name, error in zip(full_names, side_by_side(described, full_names, name="describe"), strict=True):
+        for full_name, error in zip(full_names, map_in_parallel(described, full_names, name="describe"), strict=True):
             if error is not None:
                 self._tended.fail(full_name, error)
 

@@ -25,19 +25,19 @@ from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
     RemoteRewrite,
     SegmentWriter,
+    delete_parts_on_error,
+    delete_segments_on_error,
     keys_of,
     merged_digest,
     publish_remote,
     publish_rewritten,
     records_of,
-    whole_or_deleted,
-    whole_or_gone,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.topic_deletion import each_head, heads_of, raise_first
+from reconciler.embedded.tiered.topic_deletion import for_each_head, heads_of, raise_first
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
-from reconciler.resources.cluster_properties import property_of
+from reconciler.resources.cluster_properties import read_property
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
@@ -69,7 +69,7 @@ def finish_rewrites(
         topic_id, number = head
         return _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
 
-    left = each_head(rewritten, heads_of(store, names)) if names else {}
+    left = for_each_head(rewritten, heads_of(store, names)) if names else {}
     done = [topic_id for topic_id in marked if topic_id not in left]
 
     def unmark(draft: Draft) -> None:
@@ -118,7 +118,7 @@ def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry],
         store.copy_in(key, store, entry.key, kms_key_id=kms_key_id)
         done.append(Replacement.of([entry], [replace(entry, key=key, kms_key_id=kms_key_id)]))
 
-    with whole_or_gone(store) as done, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewrite") as threads:
+    with delete_parts_on_error(store) as done, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewrite") as threads:
         list(threads.map(copied, entries))
     written = PartitionRewrite(partition, tuple(done), changes_key=True)
     publish_rewritten(store, written, put_ms=put_ms, now_ms=store.clock_ms)
@@ -211,8 +211,8 @@ class MergeLimits:
 
 def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
     """Return a topic's limits: cluster properties, else `segment.bytes` and half of it (F-R-064)."""
-    target = property_of(properties, "cloud_storage_segment_size_target")
-    least = property_of(properties, "cloud_storage_segment_size_min")
+    target = read_property(properties, "cloud_storage_segment_size_target")
+    least = read_property(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
     low = high * _LOW_PERCENT // 100 if least is None else int(least)
     return MergeLimits(high, low if low < high else high * _LOWERED_PERCENT // 100)
@@ -283,7 +283,7 @@ def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 
     Not while uploads are off; compacted topics merge when they are compacted.
     """
-    is_on = property_of(remote.properties, _MERGES) == "true"
+    is_on = read_property(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
 
 
@@ -305,7 +305,7 @@ class Merge:
         if tiering is None or not merges(self.policy, self.remote):
             return None
         place = remote_partition(tiering.location, self.partition.number)
-        with whole_or_deleted(self.remote.storage) as done:
+        with delete_segments_on_error(self.remote.storage) as done:
             for run in self._runs(place, offsets):
                 done.append(Replacement.of(run, [self._write_merged(run, place)]))
         if not done:

@@ -189,7 +189,7 @@ class MaintenanceResult:
     errors: list[ReconcilerError] = field(default_factory=list)
     """At most a hundred."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """Operations on object storage, by the names of `resources.vitals.COUNTED`."""
+    """Operations on object storage, by the names of `resources.vitals.COUNTER_HELP`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
     """After the job, by the names of `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
@@ -229,7 +229,7 @@ class MaintenanceResult:
         with self._lock:
             return partition in self._failed
 
-    def break_off(self, error: ReconcilerError) -> None:
+    def record_abort(self, error: ReconcilerError) -> None:
         """Record the error that stopped the job."""
         self.failed += 1
         self.errors.append(error)

@@ -32,11 +32,11 @@ from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.embedded.tiered.upload import (
     Controller,
     UploadBatch,
-    agreeing,
     connections_of,
     error_of,
     free_bytes,
     outdated,
+    read_agreeing_tiers,
     reuploads,
     to_upload,
 )
@@ -180,7 +180,7 @@ class Uploads:
             manifest = settle(swap, remote_partition(tiering.location, partition.number), head)
         if manifest is None or manifest.end == head.uploaded_to:
             return None if manifest is None else (head, manifest)
-        return agreeing(self.store, self.remote.storage, partition, tiering)
+        return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
     def _manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
         """Create the manifest if it never existed; `None`: a newer tiering acts."""
@@ -243,7 +243,7 @@ def _chores(partition: Partition, segments: Iterable[Segment], start: int) -> It
 _DIGEST: Final = 16
 
 
-def changed_topics(
+def iter_changed_topics(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[TopicManifest, bool]]:
     """Yield topic descriptions that may have changed, and whether to create a missing one.
@@ -272,7 +272,7 @@ def describe(
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
-    for manifest, creates in changed_topics(remote, catalog, is_wanted, known):
+    for manifest, creates in iter_changed_topics(remote, catalog, is_wanted, known):
         topic_id = catalog.topics[manifest.name].id
         try:
             write_topic_manifest(remote.storage, manifest, creates=creates)
@@ -283,7 +283,7 @@ def describe(
             known[topic_id] = described(manifest, creates=creates)
 
 
-def describe_anew(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
+def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
     """Write one topic's description if missing, damaged or outdated; return whether it was written.
 
     Also created for a topic without uploads if remote records stay.

@@ -22,13 +22,13 @@ from reconciler.records.log import (
     Bounds,
     Digest,
     Extent,
+    ObservedSource,
     OffsetRange,
     SinkPosition,
-    SourceSeen,
     StagedRecords,
     TopicLog,
 )
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ class ArchiveLog:
             message = f"there is no topic at {place} in {self.archive.storage.url}"
             raise UserError(message, hint="See what object storage has: reconciler mount list")
         numbers = [number for number in range(topic.partitions) if only is None or number in only]
-        manifests = side_by_side(self._manifest, numbers, name="manifests")
+        manifests = map_in_parallel(self._manifest, numbers, name="manifests")
         return {
             number: _EMPTY if manifest is None else _bounds(manifest)
             for number, manifest in zip(numbers, manifests, strict=True)
@@ -147,13 +147,13 @@ class ArchiveSink:
     def reached(self, only: Collection[int] | None = None) -> Mapping[int, SinkPosition]:
         """Return each partition's end; the archiver stores its source."""
         numbers = [number for number in range(self.partitions) if only is None or number in only]
-        manifests = side_by_side(self._manifest, numbers, name="manifests")
+        manifests = map_in_parallel(self._manifest, numbers, name="manifests")
         return {
             number: SinkPosition(0 if manifest is None else manifest.end)
             for number, manifest in zip(numbers, manifests, strict=True)
         }
 
-    def following(self, _source: SourceSeen) -> ArchiveSink:
+    def following(self, _source: ObservedSource) -> ArchiveSink:
         """Return the sink itself."""
         return self
 
@@ -190,7 +190,7 @@ class ArchiveSink:
         by_partition: dict[int, list[StagedRecords]] = {}
         for one in sorted(staged, key=lambda one: (one.partition, one.at or OffsetRange(0, 0))):
             by_partition.setdefault(one.partition, []).append(one)
-        offsets_gained = side_by_side(
+        offsets_gained = map_in_parallel(
             lambda number: self._publish_partition(number, by_partition[number]), by_partition, name="publish"
         )
         gained = zip(by_partition, offsets_gained, strict=True)

@@ -30,7 +30,7 @@ from reconciler.embedded.catalog.migration_tables import LOGGER, MountedTopic, a
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.catalog.topic_configs import key_of
-from reconciler.embedded.clients.transactions import Batch, bring_batch
+from reconciler.embedded.clients.transactions import Batch, continue_stream
 from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, until_overtaken
 from reconciler.embedded.mounts.recovery import make_head
@@ -39,7 +39,7 @@ from reconciler.embedded.segments.groups import copy_offsets
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.lifecycles import MigrationState
-from reconciler.runtime.threads import all_side_by_side, side_by_side
+from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.archives.manifest import Manifest
@@ -95,11 +95,13 @@ class Inbound:
         lost = [pair for pair in self._each(self._take_over_or_lose) if pair is not None]
         gone = [topic for topic, _ in lost]
 
-        def told_of(draft: Draft) -> None:
+        def delete_record(draft: Draft) -> None:
             if lost and self.migration.is_automatic:
                 ask(draft, self.number, "delete")  # The loss is reported, so the record can go.
 
-        is_ours = self._follow(MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone), told_of)
+        is_ours = self._follow(
+            MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone), delete_record
+        )
         if not lost or not is_ours:
             return None
         loss = lost[0][1]
@@ -116,7 +118,7 @@ class Inbound:
         return None
 
     def _each(self, do: Callable[[MigrantEntry], R]) -> list[R]:
-        return list(side_by_side(do, self.migration.topics, name="topics"))
+        return list(map_in_parallel(do, self.migration.topics, name="topics"))
 
     def _is_ours(self, topic: MigrantEntry) -> bool:
         ownership = read_ownership(self.means.storage, TopicLocation.parse(topic.location))
@@ -204,7 +206,7 @@ class Inbound:
             return self._take_manifest(current, tiered_epoch)
 
         manifests = ManifestHandover(means.storage, location, check, means.may_go_on)(range(source.partitions), ours)
-        all_side_by_side(
+        run_in_parallel(
             lambda number: self._make_head((topic.topic_id, number), manifests[number], key),
             manifests,
             name="mount",
@@ -213,7 +215,7 @@ class Inbound:
         staying_out = self._restore_groups(topic.topic_id, source)
         for stream, last in source.streams.items():
             means.may_go_on()
-            bring_batch(means.store, topic.topic_id, stream, Batch(*last), mark=f"mount-{self.migration.claim}")
+            continue_stream(means.store, topic.topic_id, stream, Batch(*last), mark=f"mount-{self.migration.claim}")
         description = replace(topic_manifest_of(catalog, name, means.cluster_id), groups=staying_out)
         means.may_go_on()
 
@@ -265,7 +267,7 @@ class Inbound:
             copy_offsets(means.store, self._check_current, group, offsets, mark=mark)
 
         names = [name for name in source.groups if _can_be(name, catalog)]
-        all_side_by_side(restore, names, name="groups")
+        run_in_parallel(restore, names, name="groups")
         staying_out = {name: offsets for name, offsets in source.groups.items() if name not in names}
         if staying_out:
             warning = (

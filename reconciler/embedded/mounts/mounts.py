@@ -19,8 +19,8 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import (
     Ownership,
     check_claimable,
+    list_sound_ownerships,
     read_ownership,
-    sound_ownerships,
 )
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
@@ -32,7 +32,7 @@ from reconciler.embedded.catalog.migration_tables import (
     ask,
     begin_mount,
     begin_unmount,
-    check_coming,
+    check_mountable_as,
     leaving,
     migration_with,
 )
@@ -150,7 +150,7 @@ class Mounts:
             try:
                 if direction == INBOUND:
                     self._check(catalog, Operation.CREATE, name)
-                    check_coming(catalog, name)
+                    check_mountable_as(catalog, name)
                 else:
                     self._check(catalog, Operation.DELETE, name)
                     leaving(catalog, name, None, self.cluster.cluster_id)
@@ -236,13 +236,13 @@ class Mounts:
             if MigrationState(migration.state) is not MigrationState.CANCELLED
             and any(is_wanted(topic.name) for topic in migration.topics)
         ]
-        return side_by_side(self, wanted, partial(error_of, lambda mounts, number: mounts.drive(number)))
+        return map_in_parallel(self, wanted, partial(error_of, lambda mounts, number: mounts.drive(number)))
 
     def mountable(self) -> list[Ownership]:
         """Return every topic ever detached in this object storage, sorted by location."""
         storage = self._storage()
         check_storage(storage, self.cluster.catalog.known().cluster.storage_id)
-        return sound_ownerships(storage)
+        return list_sound_ownerships(storage)
 
     def _advance(self, migration: int, expected: MigrationEntry, verb: str) -> None:
         def decide(draft: Draft) -> None:
@@ -290,7 +290,7 @@ def migrations_in(catalog: Catalog) -> dict[int, MigrationEntry]:
     return {number: catalog.migrations[str(number)] for number in sorted(map(int, catalog.migrations))}
 
 
-def side_by_side(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
+def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
     """Return the result of `drive` per migration; their commits share few swaps.
 
     Large uploads run one topic at a time: each uses all threads or executors.
@@ -408,10 +408,10 @@ def _one_at_a_time(spread: Spread | None) -> Spread:
     turn = threading.Lock()
 
     def in_turn(chores: Sequence[Chore], task: ChoreTask) -> Iterator[Sequence[Outcome]]:
-        from reconciler.embedded.maintenance.chores import do_here  # noqa: PLC0415 - brings Arrow
+        from reconciler.embedded.maintenance.chores import run_chores_here  # noqa: PLC0415 - brings Arrow
 
         with turn:
-            yield from (do_here if spread is None else spread)(chores, task)
+            yield from (run_chores_here if spread is None else spread)(chores, task)
 
     return in_turn
 

@@ -25,10 +25,10 @@ from reconciler.archives.manifest import (
 )
 from reconciler.archives.ownership import Ownership, OwnershipState, check_handover_owner, detach_topic, read_ownership
 from reconciler.archives.pages import entries_within
-from reconciler.archives.recoverable import Loss, listed_losses, losses_of
+from reconciler.archives.recoverable import Loss, format_losses, losses_of
 from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over
 from reconciler.embedded.catalog.migration_tables import follow
-from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, sealed_by, topic_with_id
+from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, seal_writer, topic_with_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.clients.transactions import abort, finish, finish_offsets, stream_batches
 from reconciler.embedded.keys import head_key
@@ -41,11 +41,11 @@ from reconciler.embedded.segments.head import Head, Partition, head_register, pa
 from reconciler.embedded.segments.retention import cleanup_policy
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.topic_deletion import heads_of
-from reconciler.embedded.tiered.upload import compacted_there
+from reconciler.embedded.tiered.upload import remotely_compacted_end
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.lifecycles import MigrationState
 from reconciler.records.log import OffsetRange
-from reconciler.runtime.threads import all_side_by_side, side_by_side
+from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
@@ -85,9 +85,9 @@ class Flush:
                 break
             self.upkeep.may_go_on()
             tended, partitions = MaintenanceResult(), list(self._iter_partitions())
-            if chores := _flatten(side_by_side(lambda one: uploads.due(*one)[0], partitions, name="flush")):
+            if chores := _flatten(map_in_parallel(lambda one: uploads.due(*one)[0], partitions, name="flush")):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
-            elif chores := _flatten(side_by_side(lambda one: _outdated(uploads, *one), partitions, name="flush")):
+            elif chores := _flatten(map_in_parallel(lambda one: _outdated(uploads, *one), partitions, name="flush")):
                 self.upkeep.reupload_all(chores, tended, self.spread)
             else:
                 break
@@ -105,10 +105,10 @@ class Flush:
         """Make every manifest end where its sealed, uploaded log ends; return the manifests."""
         partitions = list(self._iter_partitions())
 
-        manifests = side_by_side(lambda one: self._finish(*one), partitions, name="flush")
+        manifests = map_in_parallel(lambda one: self._finish(*one), partitions, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
-    def make_whole(self) -> int:
+    def upload_lost_objects(self) -> int:
         """Upload again what object storage lost and the local tier has; return the stored bytes."""
         from reconciler.embedded.tiered.scrub import Scrub  # noqa: PLC0415 - brings Arrow
 
@@ -127,7 +127,7 @@ class Flush:
             scrub = Scrub(upkeep.store, self.remote, one.policy.tiering, rules, number, upkeep.now_ms)
             return sum(finding.bytes for finding in scrub.done(head))
 
-        stored = sum(side_by_side(put_again, sorted({loss.partition for loss in lost}), name="flush"))
+        stored = sum(map_in_parallel(put_again, sorted({loss.partition for loss in lost}), name="flush"))
         if lost := self._find_losses(partitions):
             raise _lost_in_both(self.full_name, lost)
         return stored
@@ -156,7 +156,7 @@ class Flush:
                 start=max(manifest.start, head.start),
                 end=max(manifest.end, head.end),
                 epochs=head.epochs,
-                compacted_to=compacted_there(self.upkeep.store, self.remote.storage, head, manifest),
+                compacted_to=remotely_compacted_end(self.upkeep.store, self.remote.storage, head, manifest),
             )
             return None if after == manifest else after
 
@@ -213,7 +213,7 @@ def _not_tiered(full_name: str) -> UserError:
 def _lost_in_both(full_name: str, lost: Sequence[Loss]) -> UserError:
     message = (
         f"topic {full_name} cannot be unmounted: the cluster does not have what object storage has lost: "
-        f"{listed_losses(lost)}"
+        f"{format_losses(lost)}"
     )
     hint = (
         "Restore it from a version or copy of the bucket, then unmount the topic again. What is left can be read: "
@@ -272,13 +272,13 @@ class Outbound:
 
     def _each(self, do: Callable[[MigrantEntry], object]) -> None:
         """Parallel, since they are closed to writers."""
-        all_side_by_side(do, self._existing_topics(), name="topics")
+        run_in_parallel(do, self._existing_topics(), name="topics")
 
     def _flush(self, topic: MigrantEntry, rounds: int | None = None) -> None:
         self.means.flushed(self._flush_of(topic).upload(rounds))
 
     def _make_whole(self, topic: MigrantEntry) -> None:
-        self.means.flushed(self._flush_of(topic).make_whole())
+        self.means.flushed(self._flush_of(topic).upload_lost_objects())
 
     def _flush_of(self, topic: MigrantEntry) -> Flush:
         means = self.means
@@ -302,7 +302,7 @@ class Outbound:
 
         The catalog already rejects new heads.
         """
-        store, writer = self.means.store, sealed_by(self.number)
+        store, writer = self.means.store, seal_writer(self.number)
 
         def seal(number: int) -> OpenTransactions:
             self.means.may_go_on()
@@ -318,7 +318,7 @@ class Outbound:
             return {(name, one["epoch"]) for name, one in opened.items()}
 
         numbers = sorted(number for _, number in heads_of(store, [topic.topic_id]))
-        return {opened for of_one in side_by_side(seal, numbers, name="seal") for opened in of_one}
+        return {opened for of_one in map_in_parallel(seal, numbers, name="seal") for opened in of_one}
 
     def _settle_transactions(self, opened: OpenTransactions) -> None:
         """Abort open transactions and complete decided ones (F-R-108)."""
@@ -418,7 +418,7 @@ class Outbound:
         names = list_groups(store)
         offsets_by_group: dict[str, Mapping[int, CommittedOffset]] = {}
         for name, group in zip(
-            names, side_by_side(lambda item: read_group(store, item), names, name="groups"), strict=True
+            names, map_in_parallel(lambda item: read_group(store, item), names, name="groups"), strict=True
         ):
             offsets = {} if group is None else group.offsets
             own = {number: item for (topic_id, number), item in offsets.items() if topic_id == topic.topic_id}

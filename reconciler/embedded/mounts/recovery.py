@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.cluster_metadata import kept_groups, place_of
+from reconciler.archives.cluster_metadata import place_of, read_stored_groups
 from reconciler.archives.keys import copied_segment_key, index_key, location_prefix
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
 from reconciler.archives.pages import all_entries
-from reconciler.archives.recoverable import check_named, check_recoverable, find_topic_at, location_named
+from reconciler.archives.recoverable import check_named, check_recoverable, find_location, find_topic_at
 from reconciler.archives.topic_manifest import CommittedOffset, write_topic_manifest
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
@@ -25,14 +25,14 @@ from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import bounds_at, copy_offsets
-from reconciler.embedded.segments.head import PRODUCERS, Head, Spill, head_register, read_head
+from reconciler.embedded.segments.head import PRODUCERS, Head, PageWriter, head_register, read_head
 from reconciler.embedded.tiered.object_rewrites import footer_of
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.address import split_name
 from reconciler.runtime.text import counted, first_few
-from reconciler.runtime.threads import CallPool, Memo, all_side_by_side
+from reconciler.runtime.threads import CallPool, Memo, run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
@@ -66,7 +66,7 @@ def make_head(
         kms_key_id=kms_key_id,
         uploaded_to=end,
     )
-    spill, register, mark = Spill(store, topic_id, number), head_register(store, topic_id, number), fresh_mark()
+    spill, register, mark = PageWriter(store, topic_id, number), head_register(store, topic_id, number), fresh_mark()
     try:
         register.swap(None, spill.spilled(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
@@ -295,7 +295,7 @@ class Recoveries:
             topic.id,
             source.location,
             tiering,
-            fetch_in(catalog, full_name, self.now_ms()),
+            initial_fetch(catalog, full_name, self.now_ms()),
             key_of(catalog, full_name),
             self.may_go_on,
             self.copied,
@@ -321,7 +321,9 @@ class Recoveries:
         """
         if source.cluster_id == remote.cluster_id:
             return
-        stored, why = self._stored_groups.get(source.cluster_id, lambda: kept_groups(remote.storage, source.cluster_id))
+        stored, why = self._stored_groups.get(
+            source.cluster_id, lambda: read_stored_groups(remote.storage, source.cluster_id)
+        )
         if why is not None:
             LOGGER.warning("topic %s: the offsets of its groups do not come along: %s", full_name, why.message)
         if stored is None:
@@ -343,7 +345,7 @@ class Recoveries:
             copy_offsets(self.store, self.catalog.read, group, offsets_brought, mark=mark)
 
         named = [group for group in offsets if not (space := split_name(group)[0]) or space in spaces]
-        all_side_by_side(bring, named, name="groups")
+        run_in_parallel(bring, named, name="groups")
         staying_out = sorted(offsets.keys() - set(named))
         if staying_out:
             warning = "topic %s: groups %s have no namespace here: their offsets do not come along"
@@ -382,7 +384,7 @@ def recover_topic(
     if storage is None:
         message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
         raise UserError(message, hint="Open the cluster with its object storage.")
-    where = location_named(storage, full_name) if location is None else TopicLocation.parse(location)
+    where = find_location(storage, full_name) if location is None else TopicLocation.parse(location)
     source = check_recoverable(storage, where, cluster.cluster_id)
     shape = TopicShape(partitions=source.partitions, replication_factor=source.replication_factor, configs=configs)
 
@@ -397,7 +399,7 @@ def recover_topic(
             raise error
 
 
-def fetch_in(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
+def initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
     """Return what is copied to the local tier at once: the initial local retention."""
     configs = set_configs(catalog, full_name)
 

@@ -68,7 +68,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
     )
 
 
-def admitted(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
+def admit_batch(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
     """Check a batch of `INPUT_SCHEMA`, and return it with final timestamps."""
     _check_sizes(batch, rules)
     _check_keys(batch, rules)
@@ -188,7 +188,7 @@ def whole_of(field: str, value: object, *, bits: int) -> int:
     return number
 
 
-def optional_whole(topic: str, field: str, value: object, *, bits: int) -> int | None:
+def optional_integer(topic: str, field: str, value: object, *, bits: int) -> int | None:
     """Return a whole number or `None`."""
     return None if value is None else whole_of(f"{topic}: {field}", value, bits=bits)
 
@@ -231,8 +231,8 @@ def row_of(
 ) -> dict[str, Any]:
     """Return one record as a row of `INPUT_SCHEMA`."""
     return {
-        "partition": optional_whole(topic, "partition", partition, bits=32),
-        "timestamp_ms": optional_whole(topic, "timestamp_ms", timestamp_ms, bits=64),
+        "partition": optional_integer(topic, "partition", partition, bits=32),
+        "timestamp_ms": optional_integer(topic, "timestamp_ms", timestamp_ms, bits=64),
         "timestamp_type": CREATE_TIME,
         "key": content_of(topic, "key", key),
         "value": content_of(topic, "value", value),
@@ -240,7 +240,7 @@ def row_of(
     }
 
 
-def conformed(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
+def conform_batch(topic: str, records: pa.RecordBatch, *, partition: int | None = None) -> pa.RecordBatch:
     """Return a batch as `INPUT_SCHEMA`: columns ordered, cast, and null if missing.
 
     A `partition` applies to all records.

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.pages import PagedEntries, all_entries, all_pages
 from reconciler.embedded.catalog.model import TopicEntry
-from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, sealed_by, topic_with_id
+from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, seal_writer, topic_with_id
 from reconciler.embedded.segments.groups import clamp_groups
 from reconciler.embedded.segments.head import (
     NOBODY,
     PRODUCERS,
     REPLICA,
     Head,
-    Spill,
+    PageWriter,
+    begins_or_ends_mirroring,
     hand_over,
-    head_as_kept,
     head_register,
-    is_mirroring,
     link_writer,
     parse_head,
+    parse_head_unchecked,
 )
 from reconciler.embedded.segments.rewrites import AppendEncryption
 from reconciler.errors import UnansweredError, UserError
@@ -57,7 +57,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
     held = register.update(seal, mark=fresh_mark(), raises_epoch=True)
     if held is None:
         return
-    delete_named(store, head_as_kept(store, register.key, held.value))
+    delete_named(store, parse_head_unchecked(store, register.key, held.value))
     store.delete([register.key])
 
 
@@ -79,7 +79,7 @@ Json = dict[str, Any]
 def writer_of(topic: TopicEntry) -> str:
     """Return who may append to a topic."""
     if topic.hold is not None and topic.hold.is_closed:
-        return sealed_by(topic.hold.migration)
+        return seal_writer(topic.hold.migration)
     if topic.replica is not None:
         return REPLICA
     return PRODUCERS if topic.follows is None else link_writer(topic.follows.link_id)
@@ -89,7 +89,7 @@ _HEADS_LIMIT: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentHead:
     """A head after this process's own swap. Only the next swap shows whether others have swapped it since."""
 
     held: RegisterSnapshot
@@ -113,7 +113,7 @@ class PendingAppend:
 class RecentHeads:
     """The heads that this process swapped last, and the threads that wait per partition. Thread-safe."""
 
-    _heads: OrderedDict[str, Recent] = field(default_factory=OrderedDict)
+    _heads: OrderedDict[str, RecentHead] = field(default_factory=OrderedDict)
     _lines: dict[object, list[PendingAppend]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _process: int = field(default_factory=os.getpid)
@@ -122,12 +122,12 @@ class RecentHeads:
         """Pickle without heads, which are stale elsewhere."""
         return RecentHeads, ()
 
-    def get(self, key: str) -> Recent | None:
+    def get(self, key: str) -> RecentHead | None:
         """Return a remembered head."""
         with self._own_lock():
             return self._heads.get(key)
 
-    def put(self, key: str, recent: Recent | None) -> None:
+    def put(self, key: str, recent: RecentHead | None) -> None:
         """Remember a head, or forget it (`None`); above the limit the oldest is evicted."""
         with self._own_lock():
             self._heads.pop(key, None)
@@ -228,7 +228,7 @@ class Gate:
 
     def _swap(self, partition: int, group: _SharedSwap) -> None:
         register = head_register(self.store, self.topic_id, partition)
-        spill = Spill(self.store, self.topic_id, partition)
+        spill = PageWriter(self.store, self.topic_id, partition)
         keys = AppendEncryption(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
         # If this raises, the head is unknown and must be read again.
@@ -258,7 +258,7 @@ class Gate:
             left = self._settle(register, held, left, catalog)
         self.recent.put(register.key, left)
 
-    def _current_head(self, partition: int, key: str, held: RegisterSnapshot | None, recent: Recent | None) -> Head:
+    def _current_head(self, partition: int, key: str, held: RegisterSnapshot | None, recent: RecentHead | None) -> Head:
         if held is None:
             self._clamp_unwritten(partition)
             return Head(self.writer)
@@ -272,7 +272,7 @@ class Gate:
         self._check_topic(self.catalog.read())
         if head.writer.startswith(SEAL):
             return replace(head, writer=self.writer, is_settled=True)  # The migration was cancelled.
-        if is_mirroring(head.writer, self.writer):
+        if begins_or_ends_mirroring(head.writer, self.writer):
             # Mirroring began or ended, and its process died before this head. The swap loses against the next epoch and
             # is repeated.
             self._clamp(partition, head.end)
@@ -306,8 +306,8 @@ class Gate:
         return catalog
 
     def _settle(
-        self, register: Register, held: RegisterSnapshot, left: Recent | None, catalog: Catalog
-    ) -> Recent | None:
+        self, register: Register, held: RegisterSnapshot, left: RecentHead | None, catalog: Catalog
+    ) -> RecentHead | None:
         """Mark the head as settled before its first records are acknowledged.
 
         After a restore of an older catalog, an unsettled head would look like one whose writer died.
@@ -331,7 +331,7 @@ class Gate:
         after = register.update(settle, mark=fresh_mark(), known=held)
         if after is None or after.value is not settled or left is None:
             return None
-        return Recent(after, replace(left.head, is_settled=True))
+        return RecentHead(after, replace(left.head, is_settled=True))
 
     def _check_topic(self, catalog: Catalog) -> None:
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
@@ -395,12 +395,12 @@ class _Try:
     value: Json | None
 
 
-def _own_swap(tried: list[_Try], held: RegisterSnapshot | None) -> Recent | None:
+def _own_swap(tried: list[_Try], held: RegisterSnapshot | None) -> RecentHead | None:
     """`None` if others write too: the next swap with a remembered head would fail."""
     if held is None or len(tried) != 1:
         return None
     only = tried[0]
-    return Recent(held, only.head) if only.head is not None and held.value is only.value else None
+    return RecentHead(held, only.head) if only.head is not None and held.value is only.value else None
 
 
 def check_writer(full_name: str, topic: TopicEntry, writer: str) -> None:

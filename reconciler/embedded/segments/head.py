@@ -198,7 +198,7 @@ def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register
 
 def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
     """Parse and check a head."""
-    head = head_as_kept(store, key, document)
+    head = parse_head_unchecked(store, key, document)
     wrong = next(_contradictions(head), None)
     if wrong is not None:
         topic_id, partition = partition_of_head(key)
@@ -208,7 +208,7 @@ def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
     return head
 
 
-def head_as_kept(store: ObjectStore, key: str, document: Json) -> Head:
+def parse_head_unchecked(store: ObjectStore, key: str, document: Json) -> Head:
     """Parse a head without checks, for repair and deletion."""
     return decode_object(store, key, document, Head.from_json)
 
@@ -315,7 +315,7 @@ LINK: Final = "link:"
 """Prefix of the writer of a mirror's heads; the link's id follows."""
 
 
-def is_mirroring(before: str, now: str) -> bool:
+def begins_or_ends_mirroring(before: str, now: str) -> bool:
     """Whether this change of writer begins or ends mirroring."""
     return before != now and {_writer_kind(before), _writer_kind(now)} in ({PRODUCERS, LINK}, {LINK})
 
@@ -390,7 +390,7 @@ BRANCHES: Final = 16
 """Pages per page of pages; a head holds at most twice as many of each level."""
 
 
-class Spill:
+class PageWriter:
     """Writes pages during one change of a head; after a lost race, written pages are reused."""
 
     def __init__(

@@ -120,7 +120,7 @@ class PartWriter:
         memory = pa.BufferOutputStream()
         size = max(min(self._limit // _GROUPS_OF_A_PART, GROUP_BYTES), _LEAST_GROUP_BYTES)
         for group in row_groups(batches, size):
-            if part is not None and part.most_bytes_with(group) > self._limit:
+            if part is not None and part.max_bytes_with(group) > self._limit:
                 part.close()
                 yield part, memoryview(memory.getvalue())
                 part = None
@@ -193,7 +193,7 @@ class _OpenPart:
         self._body = body
         self._writer = pq.ParquetWriter(self._body, PART_SCHEMA, **codec, **_LAYOUT)
 
-    def most_bytes_with(self, group: pa.RecordBatch) -> int:
+    def max_bytes_with(self, group: pa.RecordBatch) -> int:
         most: int = self._body.tell() + group.nbytes + group.nbytes // 64 + (self._groups + 2) * _FRAME_BYTES
         return most
 
@@ -272,7 +272,7 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a part's records within a range as batches of `RECORD_SCHEMA`, with the selected columns."""
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
-    with undamaged(store, entry):
+    with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=is_fetched)
         yield from records_of(file, entry, partition, offsets, selection)
 
@@ -295,7 +295,7 @@ def records_of(
 
 def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
     """Return the first offset within a range whose record is at or after a time, or `None`."""
-    with undamaged(store, entry):
+    with translate_damage(store, entry):
         return first_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
@@ -316,7 +316,7 @@ def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: O
 
 def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
     """Yield `offset` and `key` of a part's records within a range, for compaction."""
-    with undamaged(store, entry):
+    with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=False)
         for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
             columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
@@ -350,7 +350,7 @@ def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> N
 
 
 @contextmanager
-def undamaged(store: ObjectStore, entry: Entry) -> Iterator[None]:
+def translate_damage(store: ObjectStore, entry: Entry) -> Iterator[None]:
     """Translate errors of Arrow and of missing objects; they name the offsets that cannot be read."""
     try:
         yield

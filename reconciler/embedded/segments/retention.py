@@ -18,7 +18,7 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.tiering_policy import switches_in
+from reconciler.resources.tiering_policy import read_switches
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef
@@ -187,7 +187,7 @@ def _limit_or_unlimited(target: int | None) -> int:
 
 
 def _is_pausing(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
-    is_writing = tiering.state is TieringState.ENABLED and switches_in(set_configs(catalog, full_name)).write
+    is_writing = tiering.state is TieringState.ENABLED and read_switches(set_configs(catalog, full_name)).write
     return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 

@@ -22,20 +22,20 @@ from reconciler.embedded.tiered.cache_files import (
     CachedFile,
     CacheUsage,
     EvictionRule,
-    Flights,
     HydratedChunk,
     Limits,
+    NamedLocks,
     Needs,
     Span,
     chunks_of,
     evict,
+    find_cache_folder,
     is_held,
     limits_of,
     stored_bytes,
-    usable_folder,
-    write_cached,
+    write_cached_file,
 )
-from reconciler.resources.cluster_properties import property_of
+from reconciler.resources.cluster_properties import read_property
 from reconciler.runtime.effects import note
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class CacheFolder:
         Path(self.drafts).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-class Room:
+class CacheSpace:
     """Keeps a cache within its limits. Thread-safe.
 
     Counts the last walk plus this process's own writes; the next walk shows those of others. A walk's age is measured
@@ -207,10 +207,10 @@ class Room:
         self._place = place
         self._limits = limits_of(properties, shutil.disk_usage(place.folder).total)
         self._rule = EvictionRule.of(properties)
-        self._chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
-        self._interval_ns = int(property_of(properties, "cloud_storage_cache_check_interval_ms") or 0) * _NS_PER_MS
-        self._at_once = int(property_of(properties, _WALKERS) or 1)
-        self._most_carried = int(property_of(properties, "cloud_storage_cache_trim_carryover_bytes") or 0)
+        self._chunk_bytes = int(read_property(properties, "cloud_storage_cache_chunk_size") or 0)
+        self._interval_ns = int(read_property(properties, "cloud_storage_cache_check_interval_ms") or 0) * _NS_PER_MS
+        self._at_once = int(read_property(properties, _WALKERS) or 1)
+        self._most_carried = int(read_property(properties, "cloud_storage_cache_trim_carryover_bytes") or 0)
         self._needs = needs
         self._lock = threading.Lock()
         self._used: CacheUsage | None = None
@@ -316,12 +316,12 @@ _COUNTS: Final[Counter[str]] = Counter()
 
 
 def count_of_cache(name: str) -> None:
-    """Count a cache event, by the names of `resources.vitals.COUNTED`. Thread-safe."""
+    """Count a cache event, by the names of `resources.vitals.COUNTER_HELP`. Thread-safe."""
     with _LOCK:
         _COUNTS[name] += 1
 
 
-def taken_of_caches() -> Mapping[str, int]:
+def take_cache_counts() -> Mapping[str, int]:
     """Return and reset the counters."""
     with _LOCK:
         counts = dict(_COUNTS)
@@ -331,10 +331,10 @@ def taken_of_caches() -> Mapping[str, int]:
 
 def cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
     """Return the cache's size on this machine, by the names of `resources.vitals.LEVELS`; one walk."""
-    folder = usable_folder(properties, default_folder)
+    folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
-    files = walk(str(folder), int(property_of(properties, _WALKERS) or 1))
+    files = walk(str(folder), int(read_property(properties, _WALKERS) or 1))
     used = usage_of(files)
     segments = {file.segment for file in files}
     return {
@@ -359,7 +359,7 @@ class Source:
     @property
     def name(self) -> str:
         """Name in the cache, which several storages may share."""
-        return name_in(self.store, self.key)
+        return cache_name_of(self.store, self.key)
 
     def fetch(self, span: Span) -> bytes:
         """Return bytes of the object.
@@ -374,7 +374,7 @@ class Source:
         return content
 
 
-def name_in(store: ObjectStore, key: str) -> str:
+def cache_name_of(store: ObjectStore, key: str) -> str:
     """Return an object's name in the cache."""
     return f"{xxhash.xxh3_64_hexdigest(store.url.encode())}/{key}"
 
@@ -400,18 +400,18 @@ class ChunkCache:
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
         """Without a usable folder nothing is cached."""
-        self.chunk_bytes = int(property_of(properties, "cloud_storage_cache_chunk_size") or 0)
-        self._is_whole = property_of(properties, "cloud_storage_disable_chunk_reads") == "true"
+        self.chunk_bytes = int(read_property(properties, "cloud_storage_cache_chunk_size") or 0)
+        self._is_whole = read_property(properties, "cloud_storage_disable_chunk_reads") == "true"
         self._rule = EvictionRule.of(properties)
         self.needs = Needs()
-        self._flights = Flights()
-        self._room: Room | None = None
-        folder = usable_folder(properties, default_folder)
+        self._flights = NamedLocks()
+        self._room: CacheSpace | None = None
+        folder = find_cache_folder(properties, default_folder)
         self._place = None if folder is None else CacheFolder(folder)
         if self._place is not None:
             with suppress(OSError):
                 self._place.make()
-                self._room = Room(self._place, properties, self._needed)
+                self._room = CacheSpace(self._place, properties, self._needed)
 
     def chunks(self, size: int, borders: Iterable[int]) -> tuple[Span, ...]:
         """Return a segment's chunks; row groups end at `borders`."""
@@ -484,7 +484,8 @@ class ChunkCache:
             return None
         try:
             return _retry_in_new_folder(
-                place, lambda: write_cached(place.drafts, path, pieces()) if room.take(stored_bytes(size)) else None
+                place,
+                lambda: write_cached_file(place.drafts, path, pieces()) if room.take(stored_bytes(size)) else None,
             )
         except OSError as error:
             note(_LOGGER, "not cached", path=path, why=str(error))
@@ -578,7 +579,7 @@ def machine_of(properties: Mapping[str, str], folder: str | None) -> Machine:
         machine = _MACHINES.get(key)
         if machine is None:
             cache = ChunkCache(properties, folder)
-            threads = min(_MOST_THREADS, int(property_of(properties, "cloud_storage_max_connections") or 1))
+            threads = min(_MOST_THREADS, int(read_property(properties, "cloud_storage_max_connections") or 1))
             pool = ThreadPoolExecutor(threads, thread_name_prefix="chunks")
             machine = _MACHINES[key] = Machine(cache, pool, Allowance(_AHEAD_CHUNKS * cache.chunk_bytes))
         return machine

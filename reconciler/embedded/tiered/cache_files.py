@@ -26,7 +26,7 @@ import xxhash
 
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.base import nonce
-from reconciler.resources.cluster_properties import property_of
+from reconciler.resources.cluster_properties import read_property
 
 PIECE_BYTES: Final = 1 << 20
 """Bytes per checksum."""
@@ -84,7 +84,7 @@ class CachedFile:
             os.close(descriptor)
 
 
-def write_cached(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
+def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
     """Store the pieces at `path` and hold the file; `folder` is on the same file system.
 
     Raises:
@@ -173,13 +173,13 @@ _FOLDER_NAME: Final = "remote-chunks"
 DIRECTORY: Final = "cloud_storage_cache_directory"
 
 
-def usable_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
+def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
     """Return the cache folder of this machine, created if missing; `None` if no place is usable.
 
     It is within the declared directory, `default`, or the temporary folder. A trim may delete anything in it. Another
     user's folder is not used: that user could replace its content.
     """
-    declared = property_of(properties, DIRECTORY)
+    declared = read_property(properties, DIRECTORY)
     if declared is not None:
         check_directory(declared)
         return _make_folder(Path(declared) / _FOLDER_NAME)
@@ -252,14 +252,14 @@ def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
 
 
 def _threshold(properties: Mapping[str, str], name: str) -> float:
-    return float(property_of(properties, name) or 100) / 100
+    return float(read_property(properties, name) or 100) / 100
 
 
 def _number(properties: Mapping[str, str], name: str) -> float:
-    return float(property_of(properties, name) or 0)
+    return float(read_property(properties, name) or 0)
 
 
-class Flights:
+class NamedLocks:
     """Locks by name: a second thread waits for a fetch and then finds the file."""
 
     def __init__(self) -> None:
@@ -376,12 +376,12 @@ class EvictionRule:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> EvictionRule:
         """Parse the cluster's properties."""
-        name = property_of(properties, "cloud_storage_chunk_eviction_strategy")
+        name = read_property(properties, "cloud_storage_chunk_eviction_strategy")
         strategy = next((known for known in _STRATEGIES if known == name), None)
         if strategy is None:
             raise BrokenInvariantError(f"no strategy of eviction: {name}", hint="Please report it.")
-        ratio = float(property_of(properties, "cloud_storage_hydrated_chunks_per_segment_ratio") or 0)
-        few = int(property_of(properties, "cloud_storage_min_chunks_per_segment_threshold") or 0)
+        ratio = float(read_property(properties, "cloud_storage_hydrated_chunks_per_segment_ratio") or 0)
+        few = int(read_property(properties, "cloud_storage_min_chunks_per_segment_threshold") or 0)
         return cls(strategy, ratio, few)
 
     def most(self, chunks: int) -> int:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.cluster_metadata import (
     GROUPS_PART,
     PART_FORMAT,
-    KeptPart,
     StoredMetadata,
+    StoredPart,
     metadata_register,
     parts_of,
     place_of,
@@ -39,7 +39,7 @@ from reconciler.objectstore.base import ListedObject, ObjectStore
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.resources.configs import SECRET_REFERENCE
 from reconciler.resources.mirrors import ACTIVE
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -151,15 +151,15 @@ class MetadataKeeper:
             self._publish(register, held, catalog, parts, set(listed), done)
         return done
 
-    def _write_changed(self, contents: Mapping[str, Json], before: Mapping[str, KeptPart]) -> dict[str, KeptPart]:
-        written: dict[str, KeptPart] = {}
+    def _write_changed(self, contents: Mapping[str, Json], before: Mapping[str, StoredPart]) -> dict[str, StoredPart]:
+        written: dict[str, StoredPart] = {}
         for name, content in contents.items():
             body, sha256 = gzip_value({"format": PART_FORMAT, "part": name, "content": content})
             if name not in before or before[name].sha256 != sha256:
                 self.may_go_on()
                 key = metadata_part_key(self.cluster_id, name)
                 self.storage.put(key, body)
-                written[name] = KeptPart(key, sha256, len(body), len(content), self.now_ms())
+                written[name] = StoredPart(key, sha256, len(body), len(content), self.now_ms())
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
@@ -179,8 +179,8 @@ class MetadataKeeper:
             return RegisterSnapshot({}, 0, (), stored.version)
 
     def _intact_parts(
-        self, parts: Mapping[str, KeptPart], listed: Mapping[str, int], *, checks: bool
-    ) -> dict[str, KeptPart]:
+        self, parts: Mapping[str, StoredPart], listed: Mapping[str, int], *, checks: bool
+    ) -> dict[str, StoredPart]:
         whole = {name: part for name, part in parts.items() if name in PARTS and listed.get(part.key) == part.bytes}
         for name, part in list(whole.items()) if checks else ():
             try:
@@ -189,11 +189,11 @@ class MetadataKeeper:
                 del whole[name]
         return whole
 
-    def _differs(self, before: Mapping[str, KeptPart], catalog: Catalog, held: RegisterSnapshot | None) -> bool:
+    def _differs(self, before: Mapping[str, StoredPart], catalog: Catalog, held: RegisterSnapshot | None) -> bool:
         return held is None or held.value.get("serial") != catalog.serial or not before.keys() >= TABLES.keys()
 
     def _groups(
-        self, listed: Mapping[str, ListedObject], known: KeptPart | None, done: MetadataUpdate
+        self, listed: Mapping[str, ListedObject], known: StoredPart | None, done: MetadataUpdate
     ) -> dict[str, _GroupOffsets]:
         """Return each group; unchanged or unreadable ones as stored."""
         stored_groups: Json = {}
@@ -216,7 +216,7 @@ class MetadataKeeper:
             return None if existing is None else _GroupOffsets(hint, read=existing.offsets)
 
         named = {group: listing.hint for listing in listed.values() if (group := group_of_key(listing.key)) is not None}
-        answers = side_by_side(lambda one: read(*one), sorted(named.items()), name="groups")
+        answers = map_in_parallel(lambda one: read(*one), sorted(named.items()), name="groups")
         groups: dict[str, _GroupOffsets] = {}
         for group, answer in zip(sorted(named), answers, strict=True):
             if isinstance(answer, ReconcilerError):
@@ -249,7 +249,7 @@ class MetadataKeeper:
         register: Register,
         held: RegisterSnapshot | None,
         catalog: Catalog,
-        parts: Mapping[str, KeptPart],
+        parts: Mapping[str, StoredPart],
         listed: set[str],
         done: MetadataUpdate,
     ) -> None:

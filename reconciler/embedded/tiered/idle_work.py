@@ -13,7 +13,7 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from reconciler.lifecycles import HOUSEKEEPING, HousekeepingState
-from reconciler.resources.cluster_properties import property_of
+from reconciler.resources.cluster_properties import read_property
 
 if TYPE_CHECKING:
     from reconciler.objectstore.wrappers import RequestMeter
@@ -42,9 +42,9 @@ class IdleLimits:
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> IdleLimits:
         """Parse the cluster's properties."""
-        window_ms = int(property_of(properties, "cloud_storage_idle_timeout_ms") or 0)
-        per_second = float(property_of(properties, "cloud_storage_idle_threshold_rps") or 0)
-        interval_ms = int(property_of(properties, "cloud_storage_housekeeping_interval_ms") or 0)
+        window_ms = int(read_property(properties, "cloud_storage_idle_timeout_ms") or 0)
+        per_second = float(read_property(properties, "cloud_storage_idle_threshold_rps") or 0)
+        interval_ms = int(read_property(properties, "cloud_storage_housekeeping_interval_ms") or 0)
         return cls(window_ms, per_second * window_ms / 1000, interval_ms)
 
 
@@ -102,7 +102,7 @@ class TierHousekeeping:
                 self._counts["housekeeping_jobs_completed"] += 1
 
     def taken(self) -> Mapping[str, int]:
-        """Return and reset the counters, by the names of `resources.vitals.COUNTED`."""
+        """Return and reset the counters, by the names of `resources.vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)

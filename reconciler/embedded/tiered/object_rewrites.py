@@ -19,7 +19,7 @@ from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSpill, ManifestSwap, RemotePartition, purge
 from reconciler.archives.objects import retry_missing
 from reconciler.embedded.objects import check_writes_visible
-from reconciler.embedded.segments.head import TAIL, Head, Partition, Spill, swap_head
+from reconciler.embedded.segments.head import TAIL, Head, PageWriter, Partition, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, live_entries, segments_of
 from reconciler.embedded.segments.rewrites import Gain, Replacement, RunReplacer
@@ -67,7 +67,7 @@ def keys_of(segments: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def whole_or_deleted(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
+def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
     """Yield a list for replacements, whose objects are deleted if the block fails."""
     done: list[Replacement] = []
     try:
@@ -233,7 +233,7 @@ class PartitionRewrite:
 
 
 @contextmanager
-def whole_or_gone(store: ObjectStore) -> Iterator[list[Replacement]]:
+def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
     """Yield a list for replacements, whose objects are deleted if the block fails."""
     done: list[Replacement] = []
     try:
@@ -281,7 +281,7 @@ class _HeadRewrite:
     ) -> None:
         self._rewritten = rewritten
         self._head = head
-        self._spill = Spill(store, rewritten.partition.topic_id, rewritten.partition.number, pages)
+        self._spill = PageWriter(store, rewritten.partition.topic_id, rewritten.partition.number, pages)
         self._rebuilding = RunReplacer(store, head, head.local_start, rewritten.replacements)
         self.holding = self._rebuilding.holding
 
@@ -312,7 +312,7 @@ class _HeadRewrite:
         return [self._spill.leaf(entries[at : at + TAIL]) for at in range(0, len(entries), TAIL)]
 
 
-def to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
+def iter_segments_to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
     """Yield closed, stable segments that are not one file yet."""
     for segment in takewhile(lambda segment: segment.is_closed and segment.last < stable, segments):
         if not segment.is_one_file:
@@ -321,7 +321,9 @@ def to_roll(segments: Iterable[Segment], *, stable: int) -> Iterator[Segment]:
 
 def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
     """Return how many bytes a roll would write; `None` if none is due."""
-    waiting = list(to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable))
+    waiting = list(
+        iter_segments_to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+    )
     return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
 
 
@@ -332,9 +334,9 @@ def rolled(
 
     A single part is only marked as a whole segment. Gaps stay.
     """
-    waiting = to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+    waiting = iter_segments_to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
     writer = PartWriter.of(store, rules, partition.number)
-    with whole_or_gone(store) as done:
+    with delete_parts_on_error(store) as done:
         for segment in waiting:
             done.append(Replacement.of(segment.entries, [_write_segment(store, segment, partition, writer)]))
     return PartitionRewrite(partition, tuple(done))

@@ -28,12 +28,12 @@ from reconciler.embedded.segments.parts import (
     groups_within,
     read_part,
     records_of,
-    undamaged,
+    translate_damage,
 )
-from reconciler.embedded.tiered.cache import HeldBytes, Machine, Source, machine_of, name_in
+from reconciler.embedded.tiered.cache import HeldBytes, Machine, Source, cache_name_of, machine_of
 from reconciler.embedded.tiered.cache_files import Span, touched
 from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
-from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_in, gave_up_remote
+from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_end, has_dropped_remote
 from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
 from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
 
@@ -76,7 +76,7 @@ class OpenSegment:
         """Held or being fetched."""
         return (*self._coming, *self._held)
 
-    def may_want(self, span: Span) -> bool:
+    def may_need(self, span: Span) -> bool:
         """Whether a chunk was never requested and may be needed."""
         return not self._is_closed and span not in self._seen
 
@@ -168,7 +168,7 @@ class OpenSegment:
 
     @property
     def _index_name(self) -> str:
-        return name_in(self._source.store, index_key(self._source.key))
+        return cache_name_of(self._source.store, index_key(self._source.key))
 
     def _fetch_index(self) -> bytes:
         return self._machine.cache.small(self._index_name, self._read_index)
@@ -245,7 +245,7 @@ def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int 
         return first_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(machine_of(tier.properties, tier.cache_folder), piece)
     try:
-        with undamaged(piece.store, piece.entry):
+        with translate_damage(piece.store, piece.entry):
             return first_since_in(segment.open(), piece.entry, since_ms, piece.offsets)
     except DamagedObjectError:
         segment.forget()
@@ -259,7 +259,7 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
     piece = segment.piece
     rest = piece.offsets
     try:
-        with undamaged(piece.store, piece.entry):
+        with translate_damage(piece.store, piece.entry):
             for batch in records_of(segment.open(), piece.entry, partition, piece.offsets, selection):
                 rest = OffsetRange(batch.column("offset")[-1].as_py() + 1, rest.stop)
                 yield batch
@@ -314,7 +314,7 @@ class _Reader:
             if self._next is None:
                 return
             segment, span = self._next
-            if segment.may_want(span):
+            if segment.may_need(span):
                 if not self._may_request(span):
                     return
                 segment.request(span)
@@ -333,7 +333,7 @@ class _Reader:
         while segment is not None:
             following = self._open_next()  # Its index is fetched with the chunks of this segment.
             for span in _wanted_of(segment):
-                if segment.may_want(span):
+                if segment.may_need(span):
                     yield segment, span
             segment = following
 
@@ -442,7 +442,7 @@ class Tiers:
     def _check_end(self, partition: int, manifest: Manifest, wanted: OffsetRange, head: Head) -> None:
         if manifest.end >= wanted.stop or self.remote is None or self.location is None:
             return
-        if head.writer == REPLICA and gave_up_remote(head, manifest):
+        if head.writer == REPLICA and has_dropped_remote(head, manifest):
             message = (
                 f"partition {partition}: its source {self.location} gave up what it had in object storage (onDisable: "
                 f"delete), and this read replica still shows {head.end} offsets of it"
@@ -474,7 +474,7 @@ class Tiers:
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
         """Reject a read replica's log that differs from its source's."""
-        agreed = agreed_in(head, manifest)
+        agreed = agreed_end(head, manifest)
         if agreed < head.end:
             message = (
                 f"partition {partition}: the source {self.location} was cut at offset {agreed} and continues with "

@@ -27,7 +27,7 @@ from reconciler.archives.manifest import (
 )
 from reconciler.archives.objects import retry_missing
 from reconciler.archives.pages import entries_within, read_page
-from reconciler.embedded.segments.head import Head, Partition, Spill, read_head, swap_head
+from reconciler.embedded.segments.head import Head, PageWriter, Partition, read_head, swap_head
 from reconciler.embedded.segments.parts import damaged_part, read_part
 from reconciler.embedded.segments.retention import (
     CleanupPolicy,
@@ -45,7 +45,7 @@ from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.records.log import OffsetRange
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.cluster_properties import property_of
+from reconciler.resources.cluster_properties import read_property
 
 if TYPE_CHECKING:
     from reconciler.archives.location import TopicTiering
@@ -342,10 +342,10 @@ def evictable(
 def same_below(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
     """Return the offset up to which both tiers are equal, from the local start."""
     remote = entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
-    return agreeing_to(live_entries(store, head), remote, start=head.local_start)
+    return equal_entries_end(live_entries(store, head), remote, start=head.local_start)
 
 
-def agreeing_to(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
+def equal_entries_end(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
     """Return the offset up to which base, last, digest and tombstone horizon are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
@@ -363,7 +363,7 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
     A part that another process replaced stays, with all later ones.
     """
     chosen = {entry.key for segment in segments for entry in segment.entries}
-    spill = Spill(store, partition.topic_id, partition.number)
+    spill = PageWriter(store, partition.topic_id, partition.number)
     gone: list[Entry] = []
     emptied: list[str] = []
     remaining_pages: set[str] = set()
@@ -389,7 +389,7 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
     return EvictionResult(last + 1, count, sum(entry.bytes for entry in gone))
 
 
-def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Spill) -> tuple[Head, list[str]]:
+def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
     """Return a head with a later local start, and the pages it no longer names.
 
     A head names nothing below its local start, so a cut page is written again.
@@ -627,7 +627,7 @@ def capacity_of(properties: Mapping[str, str], disk_bytes: int | None) -> int | 
     The smaller target applies. The percentage defaults to what cache and reservation leave (F-R-025), and needs a disk.
     """
     limits: list[int] = []
-    in_bytes = property_of(properties, "retention_local_target_capacity_bytes")
+    in_bytes = read_property(properties, "retention_local_target_capacity_bytes")
     if in_bytes is not None:
         limits.append(int(in_bytes))
     if disk_bytes is not None:
@@ -636,14 +636,14 @@ def capacity_of(properties: Mapping[str, str], disk_bytes: int | None) -> int | 
 
 
 def _percent(properties: Mapping[str, str]) -> float:
-    percent = property_of(properties, "retention_local_target_capacity_percent")
+    percent = read_property(properties, "retention_local_target_capacity_percent")
     if percent is not None:
         return float(percent)
     taken = ("cloud_storage_cache_size_percent", "disk_reservation_percent")
-    return max(0.0, _WHOLE - sum(float(property_of(properties, name) or 0) for name in taken))
+    return max(0.0, _WHOLE - sum(float(read_property(properties, name) or 0) for name in taken))
 
 
-def first_to_go(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
+def plan_evictions(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
     """Return how many segments of each partition to evict to free `excess` bytes, if possible.
 
     Those beyond their local target go first; then the oldest of all.

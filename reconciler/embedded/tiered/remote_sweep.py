@@ -44,7 +44,7 @@ from reconciler.embedded.segments.head import read_head
 from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.errors import MissingObjectError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.runtime.threads import all_side_by_side, side_by_side
+from reconciler.runtime.threads import map_in_parallel, run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -70,7 +70,7 @@ class RemoteDeletion:
         if topic is not None and topic.owner != self.cluster_id:
             return
         storage.delete([key])
-        all_side_by_side(self._delete, list(_partitions(storage, location)), name="delete")
+        run_in_parallel(self._delete, list(_partitions(storage, location)), name="delete")
         storage.delete([key])  # A process with an older catalog may have written it again.
         forget_topic(storage, location, self.cluster_id)
 
@@ -154,7 +154,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
         for prefix in known.prefixes(remote.cluster_id)
         for folder in _folders(storage, prefix, old_ms, described)
     )
-    results = [result for result in side_by_side(look, folders, name="sweep") if result is not None]
+    results = [result for result in map_in_parallel(look, folders, name="sweep") if result is not None]
     # Includes topics created during the listing.
     now = _Known.of(catalog.read(), remote.cluster_id)
     foreign = {result.folder.location for result in results if result.is_foreign}

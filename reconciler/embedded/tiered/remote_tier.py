@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.archives.manifest import RemotePartition
 from reconciler.errors import UserError
 from reconciler.objectstore.wrappers import WrappedStore
-from reconciler.resources.cluster_properties import property_of
-from reconciler.resources.mirrors import agreed_to
+from reconciler.resources.cluster_properties import read_property
+from reconciler.resources.mirrors import find_agreed_end
 
 if TYPE_CHECKING:
     from reconciler.archives.manifest import Manifest
@@ -81,9 +81,9 @@ def connections_to(url: str, limit: int) -> Connections:
         return connections
 
 
-def bounded(storage: ObjectStore, limit: int) -> BoundedStore:
+def limit_connections(storage: ObjectStore, limit: int) -> BoundedStore:
     """Return a storage with a limit of concurrent requests per process."""
-    return BoundedStore(unbounded(storage), limit)
+    return BoundedStore(unwrap_store(storage), limit)
 
 
 class BoundedStore(WrappedStore):
@@ -128,7 +128,7 @@ class BoundedStore(WrappedStore):
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
         """Copy an object of another store under a fresh key."""
         with self.connections.upload():
-            super().copy_in(key, unbounded(source), source_key, kms_key_id=kms_key_id)
+            super().copy_in(key, unwrap_store(source), source_key, kms_key_id=kms_key_id)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, unconditionally."""
@@ -136,7 +136,7 @@ class BoundedStore(WrappedStore):
             super().delete(list(keys))
 
 
-def unbounded(store: ObjectStore) -> ObjectStore:
+def unwrap_store(store: ObjectStore) -> ObjectStore:
     """Return the wrapped store, which server-side copies need."""
     return store.inner if isinstance(store, BoundedStore) else store
 
@@ -159,7 +159,7 @@ class RemoteTier:
     @property
     def connections(self) -> Connections:
         """Connections shared by this process's uploads and downloads."""
-        return connections_to(self.storage.url, int(property_of(self.properties, _CONNECTIONS) or 1))
+        return connections_to(self.storage.url, int(read_property(self.properties, _CONNECTIONS) or 1))
 
 
 def remote_tier(
@@ -168,8 +168,8 @@ def remote_tier(
     """Return the remote tier of a cluster bound to object storage, else `None`."""
     if storage is None or cluster.storage_id is None:
         return None
-    connections = int(property_of(cluster.properties, _CONNECTIONS) or 1)
-    return RemoteTier(bounded(storage, connections), cluster_id, cluster.properties, cache_folder)
+    connections = int(read_property(cluster.properties, _CONNECTIONS) or 1)
+    return RemoteTier(limit_connections(storage, connections), cluster_id, cluster.properties, cache_folder)
 
 
 def is_behind(manifest: Manifest | None, head: Head) -> bool:
@@ -194,16 +194,16 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
     raise UserError(message, hint=hint)
 
 
-def agreed_in(head: Head, manifest: Manifest) -> int:
+def agreed_end(head: Head, manifest: Manifest) -> int:
     """Return the offset up to which a replica's head and its source's manifest are the same log.
 
     Below the head's end if the source was cut there and a new epoch began.
     """
     stop, start = head.end, max(head.start, manifest.start)
-    return agreed_to(_since(head.epochs, start), _since(manifest.epochs, start), stop)
+    return find_agreed_end(_since(head.epochs, start), _since(manifest.epochs, start), stop)
 
 
-def gave_up_remote(head: Head, manifest: Manifest) -> bool:
+def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
     """Whether a replica's source dropped its remote records since (`onDisable: delete`).
 
     Its manifest may then end before the head, even after new uploads. Heads of earlier versions store no tiered epoch;

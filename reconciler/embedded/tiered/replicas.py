@@ -20,14 +20,14 @@ from reconciler.embedded.catalog.tables import Catalog, Draft, topic_with_id
 from reconciler.embedded.catalog.topics import create_replica, follow_replica
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import REPLICA, Head, head_register, parse_head
-from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_in, gave_up_remote
+from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_end, has_dropped_remote
 from reconciler.errors import LostRaceError, QuotaExceededError, ReconcilerError, UserError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.resources.cluster_properties import ENABLED, property_of
+from reconciler.resources.cluster_properties import ENABLED, read_property
 from reconciler.resources.mirrors import Trouble
 from reconciler.resources.mount import Recoverable
 from reconciler.resources.topic import SOURCE_GONE
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import TopicAcl
 
 
-def followable(storage: ObjectStore, location: TopicLocation) -> Recoverable:
+def locate_replica_source(storage: ObjectStore, location: TopicLocation) -> Recoverable:
     """Return the topic at a location, for a replica; one GET."""
     topic = find_topic_at(storage, location)
     return Recoverable(str(topic.location), topic.name, topic.partitions)
@@ -76,7 +76,7 @@ class Replicas:
         """
         catalog = self.catalog.read()
         remote = self.remote
-        if property_of(catalog.cluster.properties, ENABLED) != "true":
+        if read_property(catalog.cluster.properties, ENABLED) != "true":
             return {}
         ended: dict[str, int | ReconcilerError] = {}
         for full_name, topic in sorted(catalog.topics.items()):
@@ -118,7 +118,7 @@ class Replicas:
                 return error
 
         moved = 0
-        for result in side_by_side(brought, range(partitions), name="replica"):
+        for result in map_in_parallel(brought, range(partitions), name="replica"):
             if isinstance(result, ReconcilerError):
                 failed = failed or result
             else:
@@ -178,4 +178,4 @@ def _follow_manifest(head: Head | None, manifest: Manifest | None, source: Remot
 
 
 def _is_older_copy(head: Head, manifest: Manifest) -> bool:
-    return manifest.end < head.end <= agreed_in(head, manifest) and not gave_up_remote(head, manifest)
+    return manifest.end < head.end <= agreed_end(head, manifest) and not has_dropped_remote(head, manifest)

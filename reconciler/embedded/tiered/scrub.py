@@ -22,9 +22,9 @@ from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     SegmentWriter,
+    delete_segments_on_error,
     footer_of,
     publish_remote,
-    whole_or_deleted,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.errors import MissingObjectError, UserError
@@ -177,7 +177,7 @@ class Scrub:
             if not finding.is_here or entry.last >= head.uploaded_to or not self.tiering.uploads:
                 yield finding
                 continue
-            with whole_or_deleted(self.remote.storage) as done:
+            with delete_segments_on_error(self.remote.storage) as done:
                 done.append(Replacement.of([entry], self._write_local(entry, head)))
             rewrite = RemoteRewrite(self._place, self.remote.cluster_id, self.tiering, tuple(done))
             gain = publish_remote(self.remote.storage, rewrite, put_ms=put_ms, now_ms=self.now_ms)

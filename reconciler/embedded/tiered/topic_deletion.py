@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, remote_partition
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.catalog.tiering_state import disabled, disabling, tiering_of
+from reconciler.embedded.catalog.tiering_state import disabled, disabling_topics, tiering_of
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, Partition, list_heads, swap_head
 from reconciler.embedded.tiered.remote_sweep import RemoteDeletion
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.commits import CatalogRegister
@@ -46,7 +46,7 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
         remove_partition(store, *head)
         return True
 
-    failed = each_head(removed, heads_of(store, marked))
+    failed = for_each_head(removed, heads_of(store, marked))
     for topic_id, entry in marked.items():
         if entry.location is not None and topic_id not in failed:
             error = _delete_remote(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
@@ -72,7 +72,7 @@ def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None
     return None
 
 
-def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
+def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
     """Run `tend` on heads in parallel; return the unfinished topics with their first error or `None`."""
 
     def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
@@ -82,7 +82,7 @@ def each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str
             return head[0], False, error
 
     failed: dict[str, Failure] = {}
-    for topic_id, is_done, error in side_by_side(tended, heads, name="tend"):
+    for topic_id, is_done, error in map_in_parallel(tended, heads, name="tend"):
         if not is_done:
             failed[topic_id] = failed.get(topic_id) or error
     return failed
@@ -147,7 +147,7 @@ def finish_disablings(
     failed = (
         {}
         if bound is None or storage is None
-        else each_head(
+        else for_each_head(
             lambda head: begun[head[0]].disable_partition(store, storage, head[1], may_go_on), heads_of(store, begun)
         )
     )
@@ -164,7 +164,7 @@ def finish_disablings(
 
 def _disabling_topics(catalog: Catalog, cluster_id: str) -> Mapping[str, _TopicDisablement]:
     topics: dict[str, _TopicDisablement] = {}
-    for full_name in disabling(catalog):
+    for full_name in disabling_topics(catalog):
         tiering = tiering_of(catalog, full_name, cluster_id)
         if tiering is not None:
             topic_id = catalog.topics[full_name].id

@@ -25,15 +25,15 @@ from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
     RemoteRewrite,
     SegmentWriter,
+    delete_segments_on_error,
     footer_of,
     merged_digest,
-    whole_or_deleted,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import Digest, OffsetRange
-from reconciler.resources.cluster_properties import property_of
+from reconciler.resources.cluster_properties import read_property
 from reconciler.runtime.effects import this_process
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Upload:
 _MAX_READS: Final = 3
 
 
-def agreeing(
+def read_agreeing_tiers(
     store: ObjectStore, storage: ObjectStore, partition: Partition, tiering: TopicTiering
 ) -> tuple[Head, Manifest] | None:
     """Return head and manifest once they agree; `None` if another process acts under a newer tiered epoch.
@@ -255,7 +255,7 @@ class Controller:
         """Parse the cluster's properties."""
 
         def value(name: str) -> str:
-            return property_of(properties, f"{_PREFIX}{name}") or "0"
+            return read_property(properties, f"{_PREFIX}{name}") or "0"
 
         return cls(
             float(value("p_coeff")),
@@ -294,7 +294,7 @@ Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
 
 def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether compacted segments are uploaded again, even if the topic is no longer compacted."""
-    is_on = property_of(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
+    is_on = read_property(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
@@ -317,7 +317,7 @@ def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Man
             yield remote, local
 
 
-def compacted_there(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
+def remotely_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
     """Return the offset below which no key occurs twice in object storage."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
     for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
@@ -341,14 +341,14 @@ def stretches(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stret
         yield _split(run)
 
 
-def reuploaded(
+def upload_compacted_again(
     upload: Upload, head: Head, manifest: Manifest, remote: RemoteTier, offsets: OffsetRange
 ) -> PartitionRewrite:
     """Upload replacements of outdated stretches that begin in a range; no manifest names them yet.
 
     Each key's newest record is in either version, so readers may see a mix.
     """
-    with whole_or_deleted(remote.storage) as done:
+    with delete_segments_on_error(remote.storage) as done:
         for far, near in outdated(upload.store, remote.storage, head, manifest):
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
                 done.append(Replacement.of(far, list(_successors(upload, far, near))))

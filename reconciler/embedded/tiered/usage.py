@@ -23,17 +23,17 @@ from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.wrappers import LoggingStore
-from reconciler.resources.cluster_properties import ENABLED, UPLOADS, property_of
+from reconciler.resources.cluster_properties import ENABLED, UPLOADS, read_property
 from reconciler.resources.measures import (
     Mode,
     PartitionStorage,
-    RemoteHeld,
+    RemoteUsage,
     TieredPartition,
     TieringShown,
     TierUsage,
     TopicStorage,
 )
-from reconciler.resources.tiering_policy import switches_in
+from reconciler.resources.tiering_policy import read_switches
 from reconciler.resources.topic import FOLLOWING
 from reconciler.runtime.threads import CallPool
 
@@ -61,7 +61,7 @@ class CountingStore(LoggingStore):
         self._lock = Lock()
 
     def taken(self) -> Mapping[str, int]:
-        """Return and reset the counters, by the names of `vitals.COUNTED`."""
+        """Return and reset the counters, by the names of `vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
@@ -310,7 +310,7 @@ class StorageReport:
     @property
     def _hidden(self) -> str | None:
         properties = self.catalog.cluster.properties
-        if property_of(properties, SHOWN) != _TRUE:
+        if read_property(properties, SHOWN) != _TRUE:
             return f"{SHOWN} is false"
         return "the cluster names no objectStorage" if self.storage is None else None
 
@@ -347,10 +347,10 @@ class StorageReport:
             return None
         properties = self.catalog.cluster.properties
         is_writing = (
-            property_of(properties, ENABLED) == _TRUE
+            read_property(properties, ENABLED) == _TRUE
             and self.catalog.cluster.storage_id is not None
             and tiering.state is TieringState.ENABLED
-            and switches_in(set_configs(self.catalog, name)).write
+            and read_switches(set_configs(self.catalog, name)).write
         )
         return TieringShown(
             mode_of(writes=is_writing, serves=tiering.serves),
@@ -358,7 +358,7 @@ class StorageReport:
             tiering.epoch,
             str(tiering.location),
             self._url,
-            is_paused=is_writing and property_of(properties, UPLOADS) != _TRUE,
+            is_paused=is_writing and read_property(properties, UPLOADS) != _TRUE,
             hidden=self._hidden,
         )
 
@@ -370,10 +370,10 @@ def mode_of(*, writes: bool, serves: bool) -> Mode:
     return "read_only" if serves else "disabled"
 
 
-def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteHeld:
+def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
     """Return what object storage has of a partition; its head noted uploads up to `uploaded_to`."""
     garbage = manifest.garbage
-    return RemoteHeld(
+    return RemoteUsage(
         manifest.start,
         manifest.end,
         TierUsage(manifest.stored_bytes, manifest.segments),

@@ -85,16 +85,16 @@ def _restore_cut_off(
     refuse_another: Callable[[], None],
 ) -> tuple[tuple[RepairResult, ...], CheckResult]:
     """A restored catalog can reveal more cut-off objects."""
-    from reconciler.embedded.check.mend import put_back_cut_off
+    from reconciler.embedded.check.mend import restore_truncated_registers
 
     store, storage = stores
     mended: tuple[RepairResult, ...] = ()
     if checked.cluster_id is None:  # the cluster has an id only after this restore
-        mended = tuple(put_back_cut_off(store, None, checked))
+        mended = tuple(restore_truncated_registers(store, None, checked))
         checked = look() if mended else checked
     refuse_another()
     for _ in range(_MAX_ROUNDS):
-        more = put_back_cut_off(store, storage, checked)
+        more = restore_truncated_registers(store, storage, checked)
         if not more:
             break
         mended, checked = (*mended, *more), look()

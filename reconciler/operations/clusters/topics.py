@@ -25,12 +25,12 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.configs import canonical_value
+from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.inventory import Capabilities, FollowedSource, Inventory, Observed, TopicShown
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mount import MIGRATING, Migration
 from reconciler.runtime.text import did_you_mean, nearest
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.resources.groups import ConsumerGroup
@@ -185,7 +185,7 @@ def wanted_configs(capabilities: Capabilities, typed: Mapping[str, str | None], 
             raise UserError(f"there is no config {key!r}", hint=hint)
         if value is not None:
             try:
-                wanted[key] = canonical_value(key, value, capabilities.configs)
+                wanted[key] = canonicalize_value(key, value, capabilities.configs)
             except ValueError as error:
                 default = capabilities.configs[key].default
                 raise UserError(f"{key}={value}: {error}", hint=f"Its default is {default!r}.") from error
@@ -268,7 +268,7 @@ def _read_storages(site: Site, addresses: Iterable[Address]) -> list[TopicStorag
     for address in addresses:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
     items = sorted(by_cluster.items())
-    answers = side_by_side(lambda item: list(site.providers[item[0]].storages(item[1])), items, name="storage")
+    answers = map_in_parallel(lambda item: list(site.providers[item[0]].storages(item[1])), items, name="storage")
     return [storage for answer in answers for storage in answer]
 
 

@@ -16,10 +16,10 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.resources.address import Address, address_of, cluster_of, matches
 from reconciler.runtime.text import did_you_mean, nearest_spelling
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
-    from reconciler.resources.mirrors import LinkSeen
+    from reconciler.resources.mirrors import ObservedLink
 
 
 LinkVerb: TypeAlias = Literal["pause", "resume", "delete"]
@@ -34,7 +34,7 @@ class LinkRow:
 
     cluster: str
     """Destination cluster, which owns the link."""
-    seen: LinkSeen
+    seen: ObservedLink
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
     """Full names of its mirrors that are not stopped."""
@@ -141,7 +141,7 @@ class _LinkIndex:
     def read(cls, site: Site, texts: Sequence[str], is_there: Callable[[str], bool]) -> _LinkIndex:
         """Only clusters that the arguments can name are queried."""
         names = clusters_meant(site, texts)
-        read = side_by_side(lambda name: _read_rows(site, name) if is_there(name) else None, names, name="links")
+        read = map_in_parallel(lambda name: _read_rows(site, name) if is_there(name) else None, names, name="links")
         rows_by_cluster = dict(zip(names, read, strict=True))
         rows = {
             require_row.address: require_row

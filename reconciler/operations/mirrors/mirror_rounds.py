@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.applying.events import NOWHERE, Ran
+from reconciler.applying.events import NOWHERE, Execution
 from reconciler.errors import IncompleteError, LostRaceError, PartialError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
@@ -20,7 +20,7 @@ from reconciler.providers.protocol import Upkept, links_by_jobs, links_of
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.jobs.copy import Outcome
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.progress import JobProgress
     from reconciler.providers.protocol import Provider
     from reconciler.resources.inventory import Inventory
-    from reconciler.resources.mirrors import LinkSeen, MirrorSeen, SourceTopic
+    from reconciler.resources.mirrors import ObservedLink, ObservedMirror, SourceTopic
     from reconciler.resources.owners import ResourceOwner
 
 
@@ -66,7 +66,7 @@ class CompleteMarks:
         rows = links_by_jobs(provider).remembered(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
-    def change(self, mirror: MirrorSeen, source: TopicMark, own: TopicMark | None) -> Change:
+    def change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> Change:
         """Return what a mirror may lack, by current marks."""
         fingerprint, known = self.rows.get(mirror.name, ["", {}])
         is_followed = fingerprint == _fingerprint(mirror, source.topic)
@@ -82,7 +82,7 @@ class CompleteMarks:
 
     def keep(
         self,
-        mirror: MirrorSeen,
+        mirror: ObservedMirror,
         source: TopicMark,
         own: TopicMark | None,
         *,
@@ -104,7 +104,7 @@ class CompleteMarks:
                 marks[str(number)] = [mark, None]  # the next round lists the mirror's new mark
         self._new_rows[mirror.name] = [fingerprint, marks]
 
-    def leave(self, mirror: MirrorSeen) -> None:
+    def leave(self, mirror: ObservedMirror) -> None:
         """Keep the marks of a mirror that this round does not read."""
         if mirror.name in self.rows:
             self._new_rows[mirror.name] = self.rows[mirror.name]
@@ -125,7 +125,7 @@ def _is_row(row: object) -> bool:
     return isinstance(row, list) and len(row) == len(["fingerprint", "marks"]) and isinstance(row[1], dict)
 
 
-def _fingerprint(mirror: MirrorSeen, source: SourceTopic) -> str:
+def _fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
     """Changes with the mirror, its source or the partition count, but not with configs, which the link's pass syncs."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
@@ -137,13 +137,13 @@ def _fingerprint(mirror: MirrorSeen, source: SourceTopic) -> str:
 _Node = TypeVar("_Node")
 
 
-def by_distance(mirrors: Sequence[MirrorSeen]) -> Iterator[tuple[MirrorSeen, ...]]:
+def by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
     """Yield groups of mirrors: first those whose source is no mirror of `mirrors`, then their mirrors, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
     depths = _find_depths(follows)
 
-    def distance(mirror: MirrorSeen) -> int:
+    def distance(mirror: ObservedMirror) -> int:
         return depths[mirror.cluster, mirror.name]
 
     for _, mirrors_at_distance in groupby(sorted(mirrors, key=distance), distance):
@@ -249,7 +249,7 @@ class Upkeep:
     """Whether a stop interrupted the pass."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Number of mirrors whose state excludes copying, by state."""
-    ran: Ran = NOWHERE
+    ran: Execution = NOWHERE
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
     """Work left to the owners of links: what, or why all of it."""
 
@@ -278,7 +278,7 @@ FOLLOWING: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UNAVAILAB
 _RETRY_MS: Final = 300_000
 
 
-def _no_progress(_mirror: MirrorSeen) -> Callable[[JobProgress], None] | None:
+def _no_progress(_mirror: ObservedMirror) -> Callable[[JobProgress], None] | None:
     return None
 
 
@@ -286,7 +286,7 @@ def _no_progress(_mirror: MirrorSeen) -> Callable[[JobProgress], None] | None:
 class MirrorView:
     """One mirror as listed at the start of a round."""
 
-    mirror: MirrorSeen
+    mirror: ObservedMirror
     source: TopicMark | None
     """`None`: no such topic."""
     own: TopicMark | None
@@ -322,7 +322,7 @@ class OtherLinks:
     owned: Collection[tuple[str, str]] = ()
     left: Collection[tuple[str, str]] = ()
 
-    def owns(self, mirror: MirrorSeen) -> bool:
+    def owns(self, mirror: ObservedMirror) -> bool:
         """Return whether one of them has a mirror."""
         return (mirror.cluster, mirror.link) in self.owned
 
@@ -343,7 +343,7 @@ class Rounds:
         self,
         clusters: Iterable[str],
         is_wanted: Callable[[Address], bool] = lambda _address: True,
-        started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None] = _no_progress,
+        started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None] = _no_progress,
         others: OtherLinks = OtherLinks(),
     ) -> Round:
         """Copy once what the mirrors of some clusters lack; return outcomes by address.
@@ -443,14 +443,14 @@ class Rounds:
                 return error
 
         unknown = sorted(names - marks.keys() - lost.keys())
-        for name, answer in zip(unknown, side_by_side(look, unknown, name="marks"), strict=True):
+        for name, answer in zip(unknown, map_in_parallel(look, unknown, name="marks"), strict=True):
             if isinstance(answer, ReconcilerError):
                 lost[name] = answer
             else:
                 marks[name] = answer
 
     def _view_mirror(
-        self, mirror: MirrorSeen, marks: Mapping[str, Mapping[str, TopicMark]], lost: Mapping[str, ReconcilerError]
+        self, mirror: ObservedMirror, marks: Mapping[str, Mapping[str, TopicMark]], lost: Mapping[str, ReconcilerError]
     ) -> MirrorView:
         own = marks.get(mirror.cluster, {}).get(mirror.name)
         if mirror.source_cluster in lost:
@@ -464,7 +464,7 @@ class Rounds:
         return MirrorView(mirror, source, own, change)
 
     def _copy(
-        self, due: Sequence[MirrorView], started: Callable[[MirrorSeen], Callable[[JobProgress], None] | None]
+        self, due: Sequence[MirrorView], started: Callable[[ObservedMirror], Callable[[JobProgress], None] | None]
     ) -> Iterable[Outcome]:
         if not due:
             return []  # avoids the import of copy code
@@ -516,8 +516,8 @@ def _collect_errors(failed: dict[str, ReconcilerError], cluster: str) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class _ClusterMirrors:
-    mirrors: tuple[MirrorSeen, ...]
-    links: Mapping[str, LinkSeen]
+    mirrors: tuple[ObservedMirror, ...]
+    links: Mapping[str, ObservedLink]
     left: tuple[MirrorStatus, ...]
     """States of mirrors that are not copied."""
     hidden: Mapping[str, ReconcilerError]

@@ -20,9 +20,9 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.resources.mirrors import RESTORE, MirrorSeen
+from reconciler.resources.mirrors import RESTORE, ObservedMirror
 from reconciler.runtime.text import did_you_mean, nearest_spelling
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 _ANY: Final = "*"
 _LIST: Final = "See the mirrors with: reconciler mirror list"
@@ -151,14 +151,14 @@ def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Addr
 
 @dataclass(frozen=True, slots=True)
 class _MirrorIndex:
-    mirrors: tuple[MirrorSeen, ...]
+    mirrors: tuple[ObservedMirror, ...]
     links: tuple[Address, ...]
     absent: tuple[str, ...] = ()
     """Clusters missing at their location."""
 
     @classmethod
     def read(cls, site: Site, clusters: Sequence[str]) -> _MirrorIndex:
-        def look(name: str) -> tuple[list[MirrorSeen], list[Address]] | None:
+        def look(name: str) -> tuple[list[ObservedMirror], list[Address]] | None:
             provider = site.providers[name]
             if provider.identify() is None:
                 return None
@@ -167,7 +167,7 @@ class _MirrorIndex:
                 return [], []
             return list(links.mirrors()), [address_of("link", name, link.name) for link in links.links()]
 
-        answers_by_cluster = dict(zip(clusters, side_by_side(look, clusters, name="mirrors"), strict=True))
+        answers_by_cluster = dict(zip(clusters, map_in_parallel(look, clusters, name="mirrors"), strict=True))
         answers = [answer for answer in answers_by_cluster.values() if answer is not None]
         mirrors = sorted(
             (mirror for some, _ in answers for mirror in some), key=lambda mirror: (mirror.cluster, mirror.name)
@@ -184,7 +184,7 @@ class _MirrorIndex:
             raise UserError(f"no {what} matches {pattern}: nothing was done", hint=_LIST)
         return match_pattern
 
-    def match_link(self, link: Address, verb: str) -> tuple[MirrorSeen, ...]:
+    def match_link(self, link: Address, verb: str) -> tuple[ObservedMirror, ...]:
         match_pattern = [address for address in self.links if matches(link, address)]
         if not match_pattern:
             known = ", ".join(self.links) or "none"
@@ -198,11 +198,11 @@ class _MirrorIndex:
             raise UserError(f"{link} has no {what}: nothing was done", hint=_LIST)
         return mirrors
 
-    def _candidates(self, verb: str) -> Iterator[MirrorSeen]:
+    def _candidates(self, verb: str) -> Iterator[ObservedMirror]:
         for mirror in self.mirrors:
             if verb != RESTORE or mirror.status is MirrorStatus.STOPPED:
                 yield mirror
 
 
-def _target_of(seen: MirrorSeen, verb: str) -> MirrorName:
+def _target_of(seen: ObservedMirror, verb: str) -> MirrorName:
     return MirrorName(seen.source_cluster, seen.source) if verb == RESTORE else MirrorName(seen.cluster, seen.name)

@@ -16,10 +16,10 @@ from reconciler.errors import (
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.clusters.mounts import error_for_lost, query_clusters
 from reconciler.operations.steps.observe import absent_cluster, check_exists
-from reconciler.planning.diff.mirror_orders import legal_verbs
+from reconciler.planning.diff.mirror_orders import find_legal_verbs
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.mirrors import NEVER_FETCHED, LinkSeen, MirrorSeen, Position, Trouble
+from reconciler.resources.mirrors import NEVER_FETCHED, ObservedLink, ObservedMirror, Position, Trouble
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def mirrors_named(texts: Iterable[str]) -> list[MirrorName]:
     return list(dict.fromkeys(map(mirror_named, texts)))
 
 
-def find_mirror(links: Links, named: MirrorName) -> MirrorSeen:
+def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
     """Return a mirror from its cluster.
 
     Raises:
@@ -103,7 +103,7 @@ class PartitionLag:
 class MirrorRow:
     """A mirror and its lag; without partitions if not measured."""
 
-    seen: MirrorSeen
+    seen: ObservedMirror
     partitions: tuple[PartitionLag, ...] = ()
     legal: tuple[str, ...] = ()
     """Legal verbs in its state; empty if not looked up."""
@@ -171,12 +171,12 @@ class Lags:
     _elsewhere: dict[tuple[str, str], bool] = field(default_factory=dict)
     """Whether the link's source is now another cluster, by cluster and link."""
 
-    def of(self, seen: MirrorSeen) -> tuple[PartitionLag, ...]:
+    def of(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
         """Return the positions and lag of a mirror's partitions."""
         own = links_of(self.site.providers[seen.cluster]).positions(seen.name)
         return lags_between(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
 
-    def source_of(self, seen: MirrorSeen) -> Mapping[int, Position]:
+    def source_of(self, seen: ObservedMirror) -> Mapping[int, Position]:
         """Return the positions of the source's partitions; empty if they cannot be read."""
         if seen.source_cluster in self._unreachable or seen.source_cluster not in self.site.clusters:
             return {}
@@ -194,7 +194,7 @@ class Lags:
         except ReconcilerError:
             return {}  # the mirror's trouble reports the missing source
 
-    def _is_elsewhere(self, seen: MirrorSeen) -> bool:
+    def _is_elsewhere(self, seen: ObservedMirror) -> bool:
         key = seen.cluster, seen.link
         if key not in self._elsewhere:
             self._elsewhere[key] = another_cluster(self.site, *key) is not None
@@ -221,7 +221,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
         MirrorRow(
             seen,
             lags.of(seen),
-            legal_verbs(seen.status, roles[seen.cluster], links.get((seen.cluster, seen.link))),
+            find_legal_verbs(seen.status, roles[seen.cluster], links.get((seen.cluster, seen.link))),
         )
         for seen in seen_mirrors
     )
@@ -236,7 +236,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     named |= {(cluster_of(address) or "", full_name_of(address)) for address in links}
     names = _select_clusters(site, sorted({cluster for cluster, _ in named}) if addresses else ())
     recorded = reach.recorded(site)
-    links_by_cluster: dict[str, Sequence[LinkSeen]] = {}
+    links_by_cluster: dict[str, Sequence[ObservedLink]] = {}
 
     def look(name: str) -> list[MirrorError]:
         links_by_cluster[name] = ()
@@ -259,7 +259,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     return MirrorErrors(tuple(sorted(selected, key=_sort_key)), lost)
 
 
-def _check_links(named: Iterable[Address], links_by_cluster: Mapping[str, Sequence[LinkSeen]]) -> None:
+def _check_links(named: Iterable[Address], links_by_cluster: Mapping[str, Sequence[ObservedLink]]) -> None:
     """Reject a link that its cluster does not have."""
     known = sorted(
         address_of("link", cluster, link.name) for cluster, links in links_by_cluster.items() for link in links
@@ -288,7 +288,7 @@ def _concerns(
     return place in links or MirrorName(error.cluster, error.mirror).address in mirrors
 
 
-def _link_errors(cluster: str, links: Iterable[LinkSeen]) -> Iterator[MirrorError]:
+def _link_errors(cluster: str, links: Iterable[ObservedLink]) -> Iterator[MirrorError]:
     for link in links:
         if link.trouble is not None:
             yield MirrorError(cluster, link.name, link.trouble)
@@ -296,7 +296,7 @@ def _link_errors(cluster: str, links: Iterable[LinkSeen]) -> Iterator[MirrorErro
             yield MirrorError(cluster, link.name, trouble, task=task)
 
 
-def _mirror_errors(mirrors: Iterable[MirrorSeen]) -> Iterator[MirrorError]:
+def _mirror_errors(mirrors: Iterable[ObservedMirror]) -> Iterator[MirrorError]:
     for seen in mirrors:
         if seen.trouble is not None:
             yield MirrorError(seen.cluster, seen.link, seen.trouble, mirror=seen.name)
@@ -311,17 +311,17 @@ def _select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
 
 def _read_mirrors(
     reach: SiteOptions, site: Site, names: Sequence[str]
-) -> tuple[dict[str, Sequence[MirrorSeen]], dict[str, ReconcilerError]]:
+) -> tuple[dict[str, Sequence[ObservedMirror]], dict[str, ReconcilerError]]:
     recorded = reach.recorded(site)
 
-    def look(name: str) -> Sequence[MirrorSeen]:
+    def look(name: str) -> Sequence[ObservedMirror]:
         links = site.providers[name].links if check_exists(site, name, recorded) else None
         return [] if links is None else links.mirrors()
 
     return query_clusters(names, look)
 
 
-def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> MirrorSeen:
+def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> ObservedMirror:
     site.providers[named.cluster]
     is_present, lost = query_clusters([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
     if (verdict := error_for_lost(lost)) is not None:
@@ -331,7 +331,7 @@ def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> Mirror
     return find_mirror(links_of(site.providers[named.cluster]), named)
 
 
-def measure_lags(site: Site, mirrors: Sequence[MirrorSeen]) -> Iterator[MirrorRow]:
+def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[MirrorRow]:
     """Yield mirrors with their lag, up to the limit of partitions."""
     lags, left = Lags(site), MAX_MEASURED_PARTITIONS
     for seen in mirrors:

@@ -15,7 +15,7 @@ from reconciler.errors import BlockedError, StalePlanError, UsageError, UserErro
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import burst
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.checks.guards import required_approvals
+from reconciler.planning.checks.guards import count_required_approvals
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import after_action
 from reconciler.planning.same_or_less import (
@@ -26,11 +26,11 @@ from reconciler.planning.same_or_less import (
     compare,
     compare_actions,
     difference,
+    find_reasons,
     missing,
     refuse_foreign,
     refuse_other_commit,
     refuse_other_state,
-    whys_of,
 )
 from reconciler.planning.saved_plan import AGAIN, read_action
 from reconciler.planning.settle import settle
@@ -40,7 +40,7 @@ from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
     from reconciler.applying.recovery import SettledJournal
-    from reconciler.applying.run import Basis
+    from reconciler.applying.run import DecisionBasis
     from reconciler.objectstore.base import ObjectStore
     from reconciler.operations.steps.workspace import Site, Work
     from reconciler.planning.plan import Plan, SavedPlan
@@ -133,7 +133,7 @@ class ApprovedPlan:
         lockfile_row = read_lockfile(work.state, owner=work.owner)
         refuse_other_state(self.plan, lockfile_row.lockfile.lineage if lockfile_row else None)
 
-    def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
+    def hold(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
         """Compare the plan under the lease with the approved one.
 
         Raises:
@@ -160,7 +160,7 @@ class ApprovedPlan:
             raise ChangedPlanError(f"less is left to do than was approved (--strict):\n{named}", held, hint=hint)
         return held
 
-    def check_unused(self, now: Plan, basis: Basis, store: ObjectStore) -> None:
+    def check_unused(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> None:
         """Raise `StalePlanError` if a plan was applied and later runs changed its work."""
         is_of_file = self.use is not None and self.use.since_ms is None
         if is_of_file and _base_of(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
@@ -176,7 +176,7 @@ class ApprovedDigest:
     digest: str
     use: ApprovalUse = ApprovalUse()
 
-    def hold(self, now: Plan, basis: Basis, store: ObjectStore) -> ApprovalCheck:
+    def hold(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> ApprovalCheck:
         """Compare the plan under the lease with the approved digest, or with the plan of a run that it began.
 
         Raises:
@@ -208,7 +208,9 @@ def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[Run
     return tuple(file for file in runs if approved in {file.plan_digest, file.approved_digest})
 
 
-def _check_unused(use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: Basis, store: ObjectStore) -> None:
+def _check_unused(
+    use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: DecisionBasis, store: ObjectStore
+) -> None:
     """A repeated old job would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
@@ -284,7 +286,7 @@ def check_approvers(
 
     `request`: the pull request whose approvals count. `at_least`: the number that its plan required.
     """
-    required, because = required_approvals(plan.actions, guards)
+    required, because = count_required_approvals(plan.actions, guards)
     if at_least > required and not plan.is_empty:
         required, because = at_least, ("this plan, from its comment",)
     approvers = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
@@ -403,7 +405,7 @@ def _find_changes(
     for action in mine:
         agreed = before[action.id]
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
-        whys = tuple(why for why in whys_of(agreed, action) if why not in ignored)
+        whys = tuple(why for why in find_reasons(agreed, action) if why not in ignored)
         if whys:
             yield difference(whys, agreed, action, instead_of=())
 

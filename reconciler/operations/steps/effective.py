@@ -10,7 +10,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Change, Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.planning.situation import is_replica
-from reconciler.resources.acls import NamespaceAcl, rule_at, rule_fields, rule_path
+from reconciler.resources.acls import NamespaceAcl, rule_at, rule_path, to_rule_fields
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -32,11 +32,11 @@ from reconciler.resources.tiering_policy import (
     SWITCHES,
     Configs,
     Switches,
-    disable_policy_in,
-    lay_over,
-    switch_rules_in,
-    switches_in,
-    targets_in,
+    apply_layer,
+    explain_switches,
+    read_disable_policy,
+    read_switches,
+    read_targets,
 )
 from reconciler.resources.topic import Topic
 
@@ -68,7 +68,7 @@ def effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
 
 def rules_of(resource: Resource) -> Mapping[str, tuple[str, ...]]:
     """Return the operations of a resource's own rules by path."""
-    return rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
+    return to_rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
 
 def _acl_levels(address: Address) -> Iterator[Address]:
@@ -105,7 +105,7 @@ def effective_configs(address: Address, observed: Inventory, capabilities: Capab
     rows |= {key: ConfigRow(key, value, BROKERS) for key, value in capabilities.defaults.items()}
     acting: dict[str, tuple[str, str]] = {}
     for layer, configs in _config_layers(address, observed, capabilities):
-        lay_over(acting, configs, layer)
+        apply_layer(acting, configs, layer)
     rows |= {key: ConfigRow(key, value, origin) for key, (value, origin) in acting.items()}
     return tuple(rows[key] for key in sorted(rows))
 
@@ -183,8 +183,8 @@ def effective_tiering(
 
 
 def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> Iterator[TieringRow]:
-    targets, rules = targets_in(configs), switch_rules_in(configs)
-    switches, off = switches_in(configs), _explain_off(topic, configs, inventory)
+    targets, rules = read_targets(configs), explain_switches(configs)
+    switches, off = read_switches(configs), _explain_off(topic, configs, inventory)
     for key, is_on in (("remote.write", switches.write), ("remote.read", switches.read)):
         is_kept = key == "remote.read" and _is_kept(topic, switches, configs)
         if is_kept:
@@ -192,7 +192,7 @@ def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> It
         else:
             yield TieringRow(key, _bool_text(is_on and off is None), off if is_on and off is not None else rules[key])
     yield TieringRow("remote.delete", _value_of("remote.delete", configs, _TRUE), _rule("remote.delete", configs))
-    yield TieringRow(_POLICY, disable_policy_in(configs), _policy_rule(configs))
+    yield TieringRow(_POLICY, read_disable_policy(configs), _policy_rule(configs))
     numbers = {
         "retention.ms": targets.total_ms,
         "retention.bytes": targets.total_bytes,
@@ -216,13 +216,13 @@ def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str
     if spec.properties.get(ENABLED) != _TRUE:
         return f"{ENABLED} of {cluster.resource.address} is not true"
     if topic.state == TieringState.DISABLING:
-        return f"it is being switched off ({disable_policy_in(configs)})"
+        return f"it is being switched off ({read_disable_policy(configs)})"
     return None
 
 
 def _is_kept(topic: Observed, switches: Switches, configs: Configs) -> bool:
     is_off = topic.state in {TieringState.DISABLING, TieringState.DISABLED}
-    return is_off and switches.is_off and disable_policy_in(configs) == "retain"
+    return is_off and switches.is_off and read_disable_policy(configs) == "retain"
 
 
 def _tiering_configs(
@@ -236,7 +236,7 @@ def _tiering_configs(
     if cluster is not None and isinstance(cluster.resource, Cluster):
         properties = cluster.resource.spec.properties
         acting = {config: (properties[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in properties}
-    lay_over(acting, seen_topic.topic.initial, CLUSTER)
+    apply_layer(acting, seen_topic.topic.initial, CLUSTER)
     for place in (
         *(address_of("namespace", topic.cluster, tier) for tier in tiers_of(topic.metadata.namespace)),
         address,
@@ -244,7 +244,7 @@ def _tiering_configs(
         seen = inventory.get(place)
         if seen is not None and isinstance(seen.resource, Topic | Namespace):
             own, named = seen.resource.spec.configs, origins.get(place, {})
-            lay_over(acting, own, place)
+            apply_layer(acting, own, place)
             acting.update({key: (own[key], named[CONFIGS + key]) for key in own if CONFIGS + key in named})
     return acting
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
 from reconciler.applying.engine import is_job, lane_of
-from reconciler.applying.events import Progress, Ran
+from reconciler.applying.events import Execution, Progress
 from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
 from reconciler.lifecycles import UNMOUNT
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reconciler.jobs.session import RunningSpark
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.invocation import Invocation
-    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.mirrors import ObservedMirror
 
 
 _STOP_WAIT_S: Final = 0.3
@@ -167,12 +167,12 @@ class SparkJobs:
 
         return Engine(lambda: self.session().session, lambda: self._is_stopped, self._spec.below)
 
-    def ran(self, engine: Engine) -> Ran:
+    def ran(self, engine: Engine) -> Execution:
         """Return where a job's tasks ran so far."""
         used = engine.used
         if used.spark_tasks:
-            return Ran(self._spec.name, used.spark_tasks, used.starting_s)
-        return Ran(IN_PROCESS if used.in_process else "")
+            return Execution(self._spec.name, used.spark_tasks, used.starting_s)
+        return Execution(IN_PROCESS if used.in_process else "")
 
     def _run_transition(
         self,
@@ -212,7 +212,7 @@ class SparkJobs:
 
     def driver(
         self,
-        copy: Callable[[MirrorSeen, Mapping[int, int] | None], object] | None = None,
+        copy: Callable[[ObservedMirror, Mapping[int, int] | None], object] | None = None,
         may_go_on: Callable[[], None] = go_on,
     ) -> Driver:
         """Return the driver of transitions that need both clusters."""
@@ -255,10 +255,10 @@ class SparkJobs:
         """Return the number of upkeep tasks so far, in Spark and here."""
         return self.shared.used.spark_tasks, self.shared.used.in_process
 
-    def ran_since(self, before: tuple[int, int]) -> Ran:
+    def ran_since(self, before: tuple[int, int]) -> Execution:
         """Return where upkeep ran since `before`, a result of `tasks`."""
         spark, local = (now - then for now, then in zip(self.tasks(), before, strict=True))
-        return Ran(self._spec.name, spark) if spark else Ran(IN_PROCESS if local else "")
+        return Execution(self._spec.name, spark) if spark else Execution(IN_PROCESS if local else "")
 
     def copier(self, engine: Engine | None = None) -> Copier:
         """Return the copier of mirrors."""
@@ -271,7 +271,7 @@ class SparkJobs:
             MissingSparkError: Java or Spark is missing.
             IncompleteError: It was stopped.
         """
-        from reconciler.embedded.maintenance.chores import do_here
+        from reconciler.embedded.maintenance.chores import run_chores_here
 
         engine = self.shared
         stored_bytes = sum(item.bytes for item in work)
@@ -282,7 +282,7 @@ class SparkJobs:
             yield from spread(engine, work, do)
         else:
             engine.used.count(in_process=len(work))
-            yield from do_here(work, do)
+            yield from run_chores_here(work, do)
 
     def stop(self) -> None:
         """Stop the running job soon. Thread-safe and signal-safe."""

@@ -46,11 +46,11 @@ from reconciler.resources.mirrors import (
     TOPIC_CONFIGS_SYNC,
     GroupOffsets,
     GroupOffsetsResult,
-    LinkSeen,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
     OfferedTopic,
     Trouble,
-    taken_rules,
+    filter_rules,
 )
 from reconciler.runtime.text import first_few
 
@@ -93,7 +93,7 @@ def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
 
 def write_offsets(
     spec: MirrorLinkSpec,
-    mirrors: Iterable[MirrorSeen],
+    mirrors: Iterable[ObservedMirror],
     ends: tuple[Mapping[str, GroupOffsets], SyncsByJobs],
     refused: Mapping[str, ReconcilerError],
     *,
@@ -247,7 +247,7 @@ def sync_rules(sides: LinkView) -> TaskDone:
     if not sync.filters:
         error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
         return TaskDone(below.protect(name), error, MISCONFIGURATION)
-    rules = taken_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
+    rules = filter_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
     return TaskDone(below.bring_rules(name, rules) + below.protect(name))
 
 
@@ -294,7 +294,7 @@ FAILED_HINT: Final = (
 )
 
 
-def _find_trouble(sides: LinkView, mirror: MirrorSeen, seen: OfferedTopic | None) -> Trouble | None:
+def _find_trouble(sides: LinkView, mirror: ObservedMirror, seen: OfferedTopic | None) -> Trouble | None:
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
         return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
@@ -324,7 +324,7 @@ class LinkPass:
     owners: Mapping[str, ResourceOwner] = field(default_factory=dict)
     """Other workspaces that own links, which do the work that needs their view."""
 
-    def view(self, link: LinkSeen, mirrors: Iterable[MirrorSeen]) -> LinkView | None:
+    def view(self, link: ObservedLink, mirrors: Iterable[ObservedMirror]) -> LinkView | None:
         """Return a link with both clusters and its mirrors; `None` for an unknown source."""
         source = link.declared.spec.source
         if source not in self.providers:
@@ -345,7 +345,7 @@ def sync_links(
     """
     links = links_by_jobs(link_pass.providers[link_pass.cluster])
     every, version = links.links(), ""
-    mirrors: Sequence[MirrorSeen] | None = None
+    mirrors: Sequence[ObservedMirror] | None = None
     for link in every:
         if not is_wanted(link.name):
             continue
@@ -565,7 +565,7 @@ def _drive_transitions(sides: LinkView, driver: Driver | None) -> tuple[tuple[st
     return tuple(ended), errors
 
 
-def _unknown_source(cluster: str, link: LinkSeen, owner: ResourceOwner | None) -> LinkOutcome:
+def _unknown_source(cluster: str, link: ObservedLink, owner: ResourceOwner | None) -> LinkOutcome:
     source = link.declared.spec.source
     if owner is not None:
         return LinkOutcome(cluster, link.name, link.status, left=f"cluster {source} is not declared here", is_left=True)
@@ -584,7 +584,7 @@ class FinalSync:
     providers: Mapping[str, Provider]
     _groups: GroupsRead = field(default_factory=GroupsRead)
 
-    def __call__(self, mirror: MirrorSeen) -> None:
+    def __call__(self, mirror: ObservedMirror) -> None:
         """Sync configs and groups of a mirror.
 
         Raises:

@@ -27,8 +27,8 @@ from reconciler.resources.base import UNLIMITED
 from reconciler.resources.mirrors import (
     RECORDS_REFUSED,
     SOURCE_TOPIC_MAY_BE_DELETED,
-    LinkSeen,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
     OfferedTopic,
     Trouble,
 )
@@ -110,8 +110,8 @@ LIVE = frozenset({_M.ACTIVE, _M.PAUSED, _M.LINK_PAUSED, _M.SOURCE_UNAVAILABLE, _
 class LinkView:
     """A link as its destination sees it at `now_ms`."""
 
-    link: LinkSeen
-    mirrors: tuple[MirrorSeen, ...]
+    link: ObservedLink
+    mirrors: tuple[ObservedMirror, ...]
     destination: Provider
     source: Provider
     now_ms: int
@@ -137,12 +137,12 @@ class LinkView:
         return principal_of(self.link.name)
 
     @property
-    def live(self) -> tuple[MirrorSeen, ...]:
+    def live(self) -> tuple[ObservedMirror, ...]:
         """Mirrors that follow the source, without transitions."""
         return tuple(mirror for mirror in self.mirrors if mirror.status in LIVE and mirror.operation is None)
 
 
-def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[MirrorSeen]) -> None:
+def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMirror]) -> None:
     """Teach clusters the full names of mirrors and sources."""
     named: dict[str, list[Address]] = {}
     for mirror in mirrors:

@@ -11,8 +11,14 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judge_trouble, provider_named
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import address_of
-from reconciler.resources.mirrors import RECORDS_REFUSED, SOURCE_TOPIC_MAY_BE_DELETED, LinkSeen, MirrorSeen, Trouble
-from reconciler.runtime.threads import side_by_side
+from reconciler.resources.mirrors import (
+    RECORDS_REFUSED,
+    SOURCE_TOPIC_MAY_BE_DELETED,
+    ObservedLink,
+    ObservedMirror,
+    Trouble,
+)
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.jobs.copy import Outcome
@@ -38,7 +44,7 @@ FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHR
 class MirrorToCopy:
     """A mirror to copy, and how much of it."""
 
-    mirror: MirrorSeen
+    mirror: ObservedMirror
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
     """`None`: the source's ends."""
@@ -56,7 +62,7 @@ class Copier:
 
     def copy(
         self,
-        mirror: MirrorSeen,
+        mirror: ObservedMirror,
         until: Mapping[int, int] | None = None,
         progress: Callable[[JobProgress], None] | None = None,
     ) -> Copy:
@@ -76,11 +82,11 @@ class Copier:
         from reconciler.jobs.copy import Outcome, mirrors
         from reconciler.jobs.flows import Copy, Flow
 
-        flows = list(side_by_side(self._try_open_flow, wanted, name="open"))
+        flows = list(map_in_parallel(self._try_open_flow, wanted, name="open"))
         ready = [flow for flow in flows if isinstance(flow, Flow)]
         copied = iter(mirrors(ready, self.engine))
         outcomes = [next(copied) if isinstance(flow, Flow) else Outcome(Copy(is_whole=False), flow) for flow in flows]
-        return list(side_by_side(self._delete_starts, list(zip(wanted, outcomes, strict=True)), name="starts"))
+        return list(map_in_parallel(self._delete_starts, list(zip(wanted, outcomes, strict=True)), name="starts"))
 
     def _delete_starts(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
         """Add an error to the outcome."""
@@ -127,7 +133,7 @@ class Copier:
             wanted.progress or ignore_progress,
         )
 
-    def _begin(self, provider: Provider, mirror: MirrorSeen, log: TopicLog) -> None:
+    def _begin(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
         """A started mirror stays where it is."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
@@ -135,7 +141,7 @@ class Copier:
             links_by_jobs(provider).begin(mirror.name, start_offsets(log, start))
 
 
-def is_still(provider: Provider, mirror: MirrorSeen) -> bool:
+def is_still(provider: Provider, mirror: ObservedMirror) -> bool:
     """Return whether a mirror was neither paused nor stopped since the copy began.
 
     A mirror paused earlier is copied for a promotion.
@@ -181,19 +187,21 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return None
 
 
-def note_refused(links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
+def note_refused(links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
     """Record a refused copy. Rounds judge other errors: they know the duration."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.trouble(mirror.name, trouble)
 
 
-def is_denied(mirror: MirrorSeen) -> bool:
+def is_denied(mirror: ObservedMirror) -> bool:
     """Return whether the link may not read the source, so nothing is copied for now."""
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
-def note_mirror(links: LinksByJobs, mirror: MirrorSeen, trouble: Trouble | None, *, retry_ms: int, now_ms: int) -> None:
+def note_mirror(
+    links: LinksByJobs, mirror: ObservedMirror, trouble: Trouble | None, *, retry_ms: int, now_ms: int
+) -> None:
     """Record or clear a mirror's trouble; an unrecoverable one FAILS it at once, others after the time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
@@ -205,7 +213,7 @@ def note_mirror(links: LinksByJobs, mirror: MirrorSeen, trouble: Trouble | None,
 
 
 def note_links(
-    links: LinksByJobs, seen: Mapping[str, LinkSeen], lost: Mapping[str, ReconcilerError], now_ms: int
+    links: LinksByJobs, seen: Mapping[str, ObservedLink], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
     """Record which links reach their sources; `lost` are unreachable clusters. A FAILED link stays so."""
     for name, link in seen.items():

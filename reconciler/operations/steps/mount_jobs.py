@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.mirror_copy import Copier
     from reconciler.planning.actions import RunJob, Transition
     from reconciler.records.log import TopicLog, TransactionalSink
-    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.mirrors import ObservedMirror
 
 # Arrow is heavy: a command without data actions never imports it.
 #
@@ -62,7 +62,7 @@ class CopyTotals:
     offsets: int = 0
     """With offsets that have no records."""
 
-    def copy(self, mirror: MirrorSeen, ends: Mapping[int, int] | None = None) -> None:
+    def copy(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
         """Copy a mirror up to these ends, or its source's.
 
         Raises:
@@ -270,7 +270,7 @@ class Unmount(_MountRun):
     def _archive_all(self, move: MountJob, archive: Archive, topic: LiveTopic) -> tuple[MountJob, ArchiveResult]:
         from reconciler.archives.archive import describe
         from reconciler.jobs.archive import archive as archived
-        from reconciler.records.log import came_since
+        from reconciler.records.log import partitions_changed_since
 
         mounts, log = self.means.by_jobs, self.means.log(self.mounting.cluster, move.topic)
         move = self._open_archive(move, archive, topic, log)
@@ -283,7 +283,7 @@ class Unmount(_MountRun):
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
         move = self._store(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
         self.means.may_go_on()
-        if came_since(log, ends) or not mounts.is_shut_out(move):
+        if partitions_changed_since(log, ends) or not mounts.is_shut_out(move):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it continues."
             raise RetryableError(message, hint=hint)

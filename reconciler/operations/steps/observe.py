@@ -28,7 +28,7 @@ from reconciler.planning.resolve.mount_sources import (
     no_topic_error,
     wanted_name,
 )
-from reconciler.planning.selection import possible_old_names, renamed_namespaces
+from reconciler.planning.selection import find_renamed_namespaces, guess_old_names
 from reconciler.planning.situation import is_another, mounted_by
 from reconciler.providers.protocol import Provider, Scope, archives_of, groups_of, migrations_of
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
@@ -38,10 +38,10 @@ from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import (
     MIGRATING,
     Mountable,
-    MountedElsewhere,
     Mounting,
     MountSource,
     Recoveries,
+    RemountedTopic,
     StoredTopics,
 )
 from reconciler.resources.namespace import Namespace
@@ -419,7 +419,7 @@ class _StorageIndex:
             for address, resource in ((address, declared.resource) for address, declared in desired.items())
             if isinstance(resource, Namespace) and resource.spec.moved_from is not None
         }
-        self._renamed_namespaces = renamed_namespaces(old_names, record)
+        self._renamed_namespaces = find_renamed_namespaces(old_names, record)
         self._listed: dict[str, Sequence[Mountable] | UserError] = {}
         self._by_location: dict[str, Mapping[str, Mountable]] = {}
         self._storages: dict[str, SharedStorage | UserError] = {}
@@ -445,7 +445,7 @@ class _StorageIndex:
         }
         gone = dict(self._find_missing_topics(mountings))
         detached = {address: lies for address, lies in gone.items() if isinstance(lies, str)}
-        elsewhere = {address: lies for address, lies in gone.items() if isinstance(lies, MountedElsewhere)}
+        elsewhere = {address: lies for address, lies in gone.items() if isinstance(lies, RemountedTopic)}
         filled = self._add_recoveries(mounts, queried)
         stored = StoredTopics(mounts=filled, detached=detached, mounted_elsewhere=elsewhere)
         return stored, frozenset(self._find_lost_topics())
@@ -500,7 +500,7 @@ class _StorageIndex:
         declared_old = (
             address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
         )
-        names = possible_old_names(mounting.address, declared_old, self._renamed_namespaces)
+        names = guess_old_names(mounting.address, declared_old, self._renamed_namespaces)
         return next((name for name in names if name in self._record), None)
 
     def _find_unmounting(self, mounting: Mounting) -> Address | None:
@@ -532,7 +532,7 @@ class _StorageIndex:
 
     def _find_missing_topics(
         self, mountings: Mapping[Address, Mounting]
-    ) -> Iterator[tuple[Address, str | MountedElsewhere]]:
+    ) -> Iterator[tuple[Address, str | RemountedTopic]]:
         gone = [
             address
             for address in sorted(self._record or self._desired)  # without a record, the state may be lost
@@ -554,7 +554,7 @@ class _StorageIndex:
             if identity is None or isinstance(listed, UserError):
                 continue  # only mountings need this
             lies = self._find_location(address, identity.cluster_id, listed)
-            if lies is not None and (address not in spoken or isinstance(lies, MountedElsewhere)):
+            if lies is not None and (address not in spoken or isinstance(lies, RemountedTopic)):
                 yield address, lies
 
     def _is_missing(self, address: Address) -> bool:
@@ -564,7 +564,7 @@ class _StorageIndex:
 
     def _find_location(
         self, address: Address, cluster_id: str, listed: Sequence[Mountable]
-    ) -> str | MountedElsewhere | None:
+    ) -> str | RemountedTopic | None:
         """By creation or last detach, under any name."""
         name = full_name_of(address)
         mine = (register for register in listed if (register.owner, register.name) == (cluster_id, name))
@@ -596,14 +596,14 @@ class _StorageIndex:
         )  # other clusters may have begun to mount it
         if attached is None:
             # a topic missing on a readable cluster was deleted
-            return None if owners else MountedElsewhere(last.location, None, last.owner or "", last.name)
+            return None if owners else RemountedTopic(last.location, None, last.owner or "", last.name)
         topic = address_of("topic", attached.cluster, attached.name)
         known = [item.resource for item in self._record.values()] + [item.resource for item in self._desired.values()]
         is_said = any(
             resource.address == topic or (isinstance(resource, Mounting) and mounted_by(resource) == topic)
             for resource in known
         )
-        return None if is_said else MountedElsewhere(last.location, topic, last.owner or "", attached.name)
+        return None if is_said else RemountedTopic(last.location, topic, last.owner or "", attached.name)
 
     def _find_lost_topics(self) -> Iterator[Address]:
         for address in leaving_topics(self._desired, self._record, self._seen.inventory):

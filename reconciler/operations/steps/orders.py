@@ -31,7 +31,7 @@ from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
 from reconciler.planning.allowances import at_once
-from reconciler.planning.checks.mirror_checks import topics_cut
+from reconciler.planning.checks.mirror_checks import find_truncated_topics
 from reconciler.planning.diff.mirror_orders import needed_clusters, scope_of_mirror
 from reconciler.planning.orders import (
     AlterLinkOrder,
@@ -69,7 +69,7 @@ from reconciler.resources.inventory import DeclaredResource, Observed
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, RESTORE
 from reconciler.resources.mount import StoredTopics
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from reconciler.planning.planner import Draft
     from reconciler.resources.inventory import Capabilities, Inventory, Record, Resource
     from reconciler.resources.measures import Cuts, Measure, Measures
-    from reconciler.resources.mirrors import MirrorSeen
+    from reconciler.resources.mirrors import ObservedMirror
     from reconciler.state.snapshots import Snapshot
 
 
@@ -135,7 +135,7 @@ def _is_for_links(orders: Sequence[Order]) -> bool:
 
 def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[str]) -> tuple[Draft, Measures]:
     """A source that does not answer in time counts as lost."""
-    situation, cut = draft.situation, topics_cut(draft.actions)
+    situation, cut = draft.situation, find_truncated_topics(draft.actions)
     by_cluster: dict[str, list[Address]] = {}
     for address in cuts:
         by_cluster.setdefault(cluster_of(address) or "", []).append(address)
@@ -364,7 +364,7 @@ class OrderRun:
                 return error
             return None
 
-        errors = zip(clusters, side_by_side(check, clusters, name="clusters"), strict=True)
+        errors = zip(clusters, map_in_parallel(check, clusters, name="clusters"), strict=True)
         return {address: error for cluster, error in errors if error for address in self._ordered_on(cluster)}
 
     def _ordered_resource(self, address: Address) -> Address:
@@ -463,7 +463,7 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
 def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
     """Clusters in `optional` have a short time-out."""
 
-    def read(cluster: str) -> Sequence[MirrorSeen]:
+    def read(cluster: str) -> Sequence[ObservedMirror]:
         try:
             provider = site.providers[cluster]
             return links_of(provider).mirrors() if provider.identify() is not None else ()
@@ -691,7 +691,7 @@ def _find_unrestorable(site: Site, plan: Plan) -> Iterator[tuple[Address, Reconc
                 return mirror.address, error
         return None
 
-    yield from (wrong for wrong in side_by_side(check, restores, name="restore") if wrong is not None)
+    yield from (wrong for wrong in map_in_parallel(check, restores, name="restore") if wrong is not None)
 
 
 def _keep_costs(action: Action, shown: Mapping[str, Action]) -> Action:

@@ -19,7 +19,7 @@ from reconciler.operations.steps.observe import ObservedClusters, burst
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.settle import scope_of, settle
 from reconciler.resources.address import cluster_address
-from reconciler.runtime.text import counted, no_json, refusal, short_run
+from reconciler.runtime.text import counted, json_error, refusal, short_run
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
 from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
@@ -262,7 +262,7 @@ def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ValueError(no_json(error, body)) from error
+        raise ValueError(json_error(error, body)) from error
     if not isinstance(content, dict) or (content.get("format"), content.get("run")) != (SPOOL, run):
         message = "it is of another run or format"
         raise ValueError(message)

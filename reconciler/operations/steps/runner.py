@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from reconciler.applying.engine import RunResult
 from reconciler.applying.events import Event, RunHandedOver, Summary
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Basis, Caller, Decide, Run, RunOptions, RunOutcome, RunRequest, ToDo
+from reconciler.applying.run import Caller, Decide, DecisionBasis, Run, RunOptions, RunOutcome, RunRequest, RunWork
 from reconciler.errors import (
     IncompleteError,
     InterruptedRunError,
@@ -34,7 +34,7 @@ from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import owned_keys
 from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
-from reconciler.resources.owners import OwnerChange, ResourceOwner, owned_as
+from reconciler.resources.owners import OwnerChange, ResourceOwner, owner_key_of
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Claim
 from reconciler.state.lockfile import Terms
@@ -88,7 +88,7 @@ class OwnerMarks:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._basis: Basis | None = None
+        self._basis: DecisionBasis | None = None
         self._is_planned = False
         self._written: dict[str, frozenset[str]] = {}
         self._warned: set[str] = set()
@@ -101,7 +101,7 @@ class OwnerMarks:
             RetryableError: A cluster does not answer. Nothing was done, and taken keys are released.
         """
 
-        def decide_and_take(basis: Basis) -> ToDo:
+        def decide_and_take(basis: DecisionBasis) -> RunWork:
             todo = decide(basis)
             record = basis.snapshot.record
             self._basis, self._is_planned = basis, todo.plan is not None
@@ -185,13 +185,13 @@ def _owned_keys(record: Record, cluster: str) -> frozenset[str]:
     return frozenset(owned_keys(record, cluster))
 
 
-def _keys_to_take(todo: ToDo) -> dict[str, dict[str, ResourceOwner | None]]:
+def _keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | None]]:
     """By cluster, with the owner from whom each key may be taken."""
     taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
     for action in todo.actions:
         match action:
             case Create() | Update() | Adopt() | Transition():
-                key = None if IMPLIED in action.origins else owned_as(action.address, action.after)
+                key = None if IMPLIED in action.origins else owner_key_of(action.address, action.after)
                 if key is not None and action.cluster is not None:
                     taken.setdefault(action.cluster, {})[key] = action.owner
             case Delete() | Forget() | RunJob():
@@ -393,9 +393,9 @@ class Emergency(SiteOptions):
     ) -> Mapping[str, ReconcilerError]:
         """Run what `decide` returns for the state, if there is one; return errors by action id."""
 
-        def decide_now(basis: Basis) -> ToDo:
+        def decide_now(basis: DecisionBasis) -> RunWork:
             actions = () if basis.is_again else tuple(decide(None if self.no_state else basis.snapshot))
-            return ToDo(actions, digest(actions))
+            return RunWork(actions, digest(actions))
 
         def report(event: Event) -> None:
             if not (self.no_state and isinstance(event, RunHandedOver | Summary)):  # both name a stored state

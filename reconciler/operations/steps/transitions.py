@@ -24,8 +24,8 @@ from reconciler.providers.protocol import Provider, links_by_jobs, links_of
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.measures import UndeletableError, agreed_ends, check_approved, cut_ranges
-from reconciler.resources.mirror_link import MirrorTopic, fewer_partitions
+from reconciler.resources.measures import UndeletableError, check_approved, cut_ranges, find_agreed_ends
+from reconciler.resources.mirror_link import MirrorTopic, explain_fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
     NEVER_FETCHED,
@@ -34,8 +34,8 @@ from reconciler.resources.mirrors import (
     REVERSALS,
     SOURCE_TOPIC_ID_CHANGED,
     DivergedPartition,
-    LinkSeen,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
     Operation,
     Position,
     Stretch,
@@ -45,7 +45,7 @@ from reconciler.resources.mirrors import (
 )
 from reconciler.runtime.retry import go_on
 from reconciler.runtime.text import counted, first_few
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.records.log import Bounds
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reconciler.resources.mirror_link import MirrorLinkSpec
 
 
-def mirror_at(links: Links, full_name: str) -> MirrorSeen | None:
+def mirror_at(links: Links, full_name: str) -> ObservedMirror | None:
     """Return the mirror that a topic is or was, or `None`."""
     return next(iter(links.mirrors(name=full_name)), None)
 
@@ -65,13 +65,13 @@ class StoppedMirrors:
     providers: Mapping[str, Provider]
     cluster: str
     full_name: str
-    mirrors: tuple[MirrorSeen, ...]
+    mirrors: tuple[ObservedMirror, ...]
     unanswered: tuple[ReconcilerError, ...] = ()
     """Errors of clusters that may have further ones."""
     links: tuple[str, ...] = ()
     """Links named by the caller; empty: any."""
 
-    def only(self) -> MirrorSeen:
+    def only(self) -> ObservedMirror:
         """Return the only such mirror.
 
         Raises:
@@ -86,7 +86,7 @@ class StoppedMirrors:
             hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
             raise UserError(message, hint=hint)
         refused: list[UserError] = []
-        fitting: list[MirrorSeen] = []
+        fitting: list[ObservedMirror] = []
         for peer in self.mirrors:
             try:
                 check_restorable(self.providers, self.cluster, self.full_name, peer)
@@ -102,7 +102,7 @@ class StoppedMirrors:
             case _:
                 raise self._ambiguous_error(fitting)
 
-    def _ambiguous_error(self, fitting: Sequence[MirrorSeen]) -> UserError:
+    def _ambiguous_error(self, fitting: Sequence[ObservedMirror]) -> UserError:
         named = [str(address_of("mirror", mirror.cluster, mirror.name)) for mirror in fitting]
         links = [str(address_of("link", mirror.cluster, mirror.link)) for mirror in fitting]
         message = (
@@ -130,7 +130,7 @@ def stopped_mirrors(
     ]
     both_ways = [link for link in linked if is_both_ways(link)]
 
-    def look(link: LinkSeen) -> Sequence[MirrorSeen] | ReconcilerError:
+    def look(link: ObservedLink) -> Sequence[ObservedMirror] | ReconcilerError:
         try:
             source_mirrors = links_of(providers[link.declared.spec.source]).mirrors(link.name, source=full_name)
         except ReconcilerError as error:
@@ -141,8 +141,8 @@ def stopped_mirrors(
             if (mirror.source, mirror.source_cluster) == (full_name, cluster) and mirror.status is MirrorStatus.STOPPED
         ]
 
-    def over_links(links: Sequence[LinkSeen]) -> tuple[list[MirrorSeen], list[ReconcilerError]]:
-        answers = list(side_by_side(look, links, name="restore"))
+    def over_links(links: Sequence[ObservedLink]) -> tuple[list[ObservedMirror], list[ReconcilerError]]:
+        answers = list(map_in_parallel(look, links, name="restore"))
         mirrors_there = [mirror for answer in answers if not isinstance(answer, ReconcilerError) for mirror in answer]
         return mirrors_there, [answer for answer in answers if isinstance(answer, ReconcilerError)]
 
@@ -154,13 +154,13 @@ def stopped_mirrors(
     )
 
 
-def is_both_ways(link: LinkSeen) -> bool:
+def is_both_ways(link: ObservedLink) -> bool:
     """Return whether mirrors can swap roles over a link, as seen from this half."""
     spec = link.declared.spec
     return spec.mode == "bidirectional" and not spec.prefix
 
 
-def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> None:
+def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> None:
     """Reject a stopped mirror that does not belong to the current topic."""
     provider = provider_named(providers, cluster)
     topic = provider.source_topic(address_of("topic", cluster, full_name))
@@ -178,7 +178,9 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
         )
     if peer.partitions < topic.partitions:
         raise UserError(
-            fewer_partitions((cluster, full_name), topic.partitions, (peer.cluster, peer.name), peer.partitions),
+            explain_fewer_partitions(
+                (cluster, full_name), topic.partitions, (peer.cluster, peer.name), peer.partitions
+            ),
             hint=f"Declare {address_of('topic', peer.cluster, peer.name)} with `partitions: {topic.partitions}`, "
             "and apply that first.",
         )
@@ -190,13 +192,13 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
         raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
 
 
-def _never_followed(provider: Provider, own: MirrorSeen) -> bool:
+def _never_followed(provider: Provider, own: ObservedMirror) -> bool:
     """A failover ended the restore before anything was copied."""
     positions = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
 
-def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
+def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
     """Return the offset at which to cut each partition of an original source: the last common one.
 
     With an offset map, the last common records are compared. Records of other producers end the common part.
@@ -206,13 +208,13 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     other = provider_named(providers, peer.cluster)
     theirs, maps = links_of(other).positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
     if maps is None:
-        return agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
+        return find_agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
     from reconciler.jobs.ordered import find_agreed_ends_by_map  # noqa: PLC0415 - imports Arrow
 
     logs = provider.log(topic), other.log(address_of("topic", peer.cluster, peer.name))
     bounds = logs[0].bounds(), logs[1].bounds()
     own = {number: Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()}
-    ends = agreed_ends(own, topic_id, theirs, peer.topic_id)
+    ends = find_agreed_ends(own, topic_id, theirs, peer.topic_id)
     for foreign_range in links_by_jobs(other).foreign([peer.name], is_stopped=True).get(peer.name, ()):
         if foreign_range.partition in ends:
             ends[foreign_range.partition] = min(
@@ -240,7 +242,7 @@ def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], m
             return error
 
     result = dict(measures)
-    for mirror, seen in zip(restored, side_by_side(find_diverged, restored, name="compare"), strict=True):
+    for mirror, seen in zip(restored, map_in_parallel(find_diverged, restored, name="compare"), strict=True):
         topic = address_of("topic", mirror.cluster, mirror.name)
         if isinstance(seen, UndeletableError) and topic in result:
             result[topic] = replace(result[topic], undeletable=seen)
@@ -251,12 +253,12 @@ def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], m
     return result
 
 
-def source_of(mirror: MirrorSeen) -> Address:
+def source_of(mirror: ObservedMirror) -> Address:
     """Return the address of a mirror's source."""
     return address_of("topic", mirror.source_cluster, mirror.source)
 
 
-def check_own_records(links: LinksByJobs, mirror: MirrorSeen) -> None:
+def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
     """Reject a mirror with records of other producers, which its source would never get."""
     foreign = links.foreign([mirror.name]).get(mirror.name, ())
     if foreign:
@@ -266,7 +268,7 @@ def check_own_records(links: LinksByJobs, mirror: MirrorSeen) -> None:
         raise UserError(message, hint=hint)
 
 
-def check_source(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
+def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a missing or recreated source.
 
     Raises:
@@ -280,7 +282,7 @@ def check_source(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def check_source_ends(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
+def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a reversal whose source is a mirror."""
     source_mirror = mirror_at(links_of(provider_named(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
@@ -288,14 +290,14 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: MirrorSeen) -> 
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
 
 
-def check_shut(providers: Mapping[str, Provider], mirror: MirrorSeen) -> None:
+def check_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject opening a mirror whose source has left the reversal: both would accept records."""
     source_mirror = links_of(provider_named(providers, mirror.source_cluster)).mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
 
 
-def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
+def check_outcome(mirror: ObservedMirror, verbs: Collection[str]) -> ObservedMirror:
     """Return a mirror, unless another verb stopped it."""
     if mirror.status is MirrorStatus.STOPPED and mirror.stopped_by not in verbs:
         message = (
@@ -305,7 +307,7 @@ def check_outcome(mirror: MirrorSeen, verbs: Collection[str]) -> MirrorSeen:
     return mirror
 
 
-def _other_restore_error(mirror: MirrorSeen, wanted: MirrorTopic) -> UserError:
+def _other_restore_error(mirror: ObservedMirror, wanted: MirrorTopic) -> UserError:
     address = address_of("mirror", mirror.cluster, mirror.name)
     return UserError(
         f"{address} cannot be restored from {wanted.source} of cluster {wanted.source_cluster}: "
@@ -315,7 +317,7 @@ def _other_restore_error(mirror: MirrorSeen, wanted: MirrorTopic) -> UserError:
     )
 
 
-def broken_reversal_error(mirror: MirrorSeen, peer: MirrorSeen) -> UserError:
+def broken_reversal_error(mirror: ObservedMirror, peer: ObservedMirror) -> UserError:
     """Return the error for a reversal whose other side was failed over."""
     message = f"the reversal was interrupted: {peer.name} of cluster {peer.cluster} is {peer.status}"
     address = address_of("mirror", mirror.cluster, mirror.name)
@@ -344,15 +346,15 @@ class Driver:
     """Drives transitions of mirrors. Repeatable after any failure."""
 
     providers: Mapping[str, Provider]
-    copy: Callable[[MirrorSeen, Mapping[int, int] | None], object]
+    copy: Callable[[ObservedMirror, Mapping[int, int] | None], object]
     """Copies a mirror up to these ends, or its source's."""
-    sync: Callable[[MirrorSeen], object]
+    sync: Callable[[ObservedMirror], object]
     """Syncs configs and groups of a mirror for the last time."""
     new_id: Callable[[], str]
     may_go_on: Callable[[], None] = field(default=go_on)
     """Called before each step; raises to stop."""
 
-    def promote(self, cluster: str, full_name: str) -> MirrorSeen:
+    def promote(self, cluster: str, full_name: str) -> ObservedMirror:
         """Promote a mirror once it has all records of its source; continues a promotion.
 
         Raises:
@@ -367,7 +369,7 @@ class Driver:
             links.ask(full_name, PROMOTE, operation=self.new_id(), may_go_on=self.may_go_on)
         return check_outcome(self.drive(cluster, full_name), {PROMOTE})
 
-    def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> MirrorSeen:
+    def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
         """Swap the roles of a mirror and its source without loss; return the new mirror.
 
         Raises:
@@ -401,7 +403,7 @@ class Driver:
         *,
         wanted: MirrorTopic | None = None,
         approved: tuple[Stretch, ...] | None = None,
-    ) -> tuple[MirrorSeen, Mapping[int, TruncatedPartition]]:
+    ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
         """Turn the original source of a stopped mirror into its mirror, cutting records written since.
 
         Return the mirror and each partition's cut. `diverged`: what to do with records that only this topic has, if the
@@ -423,13 +425,13 @@ class Driver:
         cut: dict[int, TruncatedPartition] = {}
         return check_outcome(self.drive(cluster, full_name, cut), {RESTORE}), cut
 
-    def restorable(self, cluster: str, full_name: str, link: str | None = None) -> MirrorSeen:
+    def restorable(self, cluster: str, full_name: str, link: str | None = None) -> ObservedMirror:
         """Return the stopped mirror of an original source over `link`, or the only one."""
         return stopped_mirrors(self.providers, cluster, full_name, None if link is None else {link}).only()
 
     def _choose_peer(
-        self, cluster: str, full_name: str, current: MirrorSeen | None, wanted: MirrorTopic | None
-    ) -> MirrorSeen:
+        self, cluster: str, full_name: str, current: ObservedMirror | None, wanted: MirrorTopic | None
+    ) -> ObservedMirror:
         if current is not None and _is_begun(current, {RESTORE}):
             if wanted is not None and (current.link, current.source_cluster) != (wanted.link, wanted.source_cluster):
                 raise _other_restore_error(current, wanted)
@@ -445,7 +447,7 @@ class Driver:
         return peer
 
     def _check_approved(
-        self, cluster: str, full_name: str, peer: MirrorSeen, approved: Sequence[Stretch] | None
+        self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
         """Reject a cut that exceeds the approval."""
         links = self._links(cluster)
@@ -455,11 +457,11 @@ class Driver:
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
-    def cuts(self, cluster: str, full_name: str, peer: MirrorSeen) -> dict[int, int]:
+    def cuts(self, cluster: str, full_name: str, peer: ObservedMirror) -> dict[int, int]:
         """Return where to cut each partition of an original source."""
         return cuts(self.providers, cluster, full_name, peer)
 
-    def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> MirrorSeen:
+    def drive(self, cluster: str, full_name: str, cut: dict[int, TruncatedPartition] | None = None) -> ObservedMirror:
         """Take steps until a transition ends; return the mirror. Errors are recorded on it and raised."""
         links = self._links(cluster)
         mirror = links.mirror(full_name)
@@ -484,7 +486,9 @@ class Driver:
             self._finish_source(mirror)
         return mirror
 
-    def _take_step(self, links: LinksByJobs, mirror: MirrorSeen, cut: dict[int, TruncatedPartition]) -> MirrorSeen:
+    def _take_step(
+        self, links: LinksByJobs, mirror: ObservedMirror, cut: dict[int, TruncatedPartition]
+    ) -> ObservedMirror:
         operation = mirror.operation
         if operation is None:
             return mirror  # nothing records the operation
@@ -509,14 +513,14 @@ class Driver:
             case _:
                 return mirror
 
-    def _promote(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _promote(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         ends = self._source_ends(mirror)  # current ends: an interrupted promotion may be old
         mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
         self.sync(mirror)
         return self._advance(links, mirror, _M.STOPPED)
 
-    def _synchronize(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _synchronize(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         """Close the source, copy the rest, close the mirror, and check its records."""
         try:
             self._shut_source(mirror, operation)
@@ -536,22 +540,22 @@ class Driver:
             raise TakenBackError(f"{error.message}; it mirrors its source as before", hint=error.hint) from error
         return self._advance(links, mirror, _M.PENDING_STOPPED)
 
-    def _shut_source(self, mirror: MirrorSeen, operation: Operation) -> None:
+    def _shut_source(self, mirror: ObservedMirror, operation: Operation) -> None:
         source_links = self._links(mirror.source_cluster)
         source_links.join(mirror.source, mirror, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
 
-    def _open_source(self, mirror: MirrorSeen) -> None:
+    def _open_source(self, mirror: ObservedMirror) -> None:
         source_links = self._links(mirror.source_cluster)
         source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
-    def _recheck(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> None:
+    def _recheck(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
         """Reject the swap if a side received records since the copy; a closed mirror cannot copy them."""
         self._shut_source(mirror, operation)
         self._copy_all(links, mirror, self._source_ends(mirror))  # transactions may have ended since
         links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
 
-    def _take_back(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, error: UserError) -> None:
+    def _take_back(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError) -> None:
         """Resume a mirror whose source mirrors another topic or was failed over, and raise `TakenBackError`.
 
         Otherwise it would be reversed much later, when its source accepts records again.
@@ -577,11 +581,11 @@ class Driver:
             hint="Only one of the mirrors of a source can be reversed.",
         ) from error
 
-    def _mirror_again(self, links: LinksByJobs, mirror: MirrorSeen, *, is_given_up: bool) -> None:
+    def _mirror_again(self, links: LinksByJobs, mirror: ObservedMirror, *, is_given_up: bool) -> None:
         operation = "" if mirror.operation is None else mirror.operation.id
         links.advance(mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
-    def _become_mirror(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _become_mirror(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         """Drive the old mirror until it has stopped."""
         peer = self._source_mirror_of(mirror)
         if peer.operation is not None and peer.operation.id == operation.id:
@@ -595,7 +599,7 @@ class Driver:
         links.stand(mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps)
         return self._advance(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
-    def _set_up(self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation) -> MirrorSeen:
+    def _set_up(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         peer = self._source_mirror_of(mirror)
         check_restorable(self.providers, mirror.cluster, mirror.name, peer)
         links.join(mirror.name, peer, operation, may_go_on=self.may_go_on)  # closes all partitions
@@ -608,8 +612,8 @@ class Driver:
         return self._advance(links, mirror, _M.PENDING_RESTORE)
 
     def _restore(
-        self, links: LinksByJobs, mirror: MirrorSeen, operation: Operation, cut: dict[int, TruncatedPartition]
-    ) -> MirrorSeen:
+        self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, cut: dict[int, TruncatedPartition]
+    ) -> ObservedMirror:
         # A late process may have reopened the topic.
         links.join(mirror.name, self._source_mirror_of(mirror), operation, may_go_on=self.may_go_on)
         cut |= links.truncate(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
@@ -622,7 +626,7 @@ class Driver:
             links.stand(mirror.name, source, self._source_bounds(mirror), operation=operation.id)
         return self._advance(links, mirror, _M.ACTIVE)
 
-    def _finish_source(self, mirror: MirrorSeen) -> None:
+    def _finish_source(self, mirror: ObservedMirror) -> None:
         source_mirror = mirror_at(self._links(mirror.source_cluster), mirror.source)
         if (
             source_mirror is not None
@@ -631,10 +635,10 @@ class Driver:
         ):
             self.drive(mirror.source_cluster, mirror.source)
 
-    def _source_ends(self, mirror: MirrorSeen) -> dict[int, int]:
+    def _source_ends(self, mirror: ObservedMirror) -> dict[int, int]:
         return {partition: bound.end for partition, bound in self._source_bounds(mirror).items()}
 
-    def _copy_all(self, links: LinksByJobs, mirror: MirrorSeen, ends: Mapping[int, int]) -> None:
+    def _copy_all(self, links: LinksByJobs, mirror: ObservedMirror, ends: Mapping[int, int]) -> None:
         self.copy(mirror, ends)
         reached = links.positions(mirror.name)
         have = {
@@ -647,11 +651,11 @@ class Driver:
             hint = "A transaction is open there: copying continues when it ends. `mirror failover` does not wait."
             raise IncompleteError(message, hint=hint)
 
-    def _advance(self, links: LinksByJobs, mirror: MirrorSeen, to: MirrorStatus) -> MirrorSeen:
+    def _advance(self, links: LinksByJobs, mirror: ObservedMirror, to: MirrorStatus) -> ObservedMirror:
         operation = "" if mirror.operation is None else mirror.operation.id
         return links.advance(mirror.name, to, operation=operation, may_go_on=self.may_go_on)
 
-    def _check_sides(self, what: str, mirror: MirrorSeen) -> None:
+    def _check_sides(self, what: str, mirror: ObservedMirror) -> None:
         def side(cluster: str) -> tuple[str, MirrorLinkSpec | None]:
             links = self._links(cluster).links()
             return cluster, next((link.declared.spec for link in links if link.name == mirror.link), None)
@@ -660,7 +664,7 @@ class Driver:
         if refused is not None:
             raise UserError(refused.message, hint=refused.hint)
 
-    def _source_mirror_of(self, mirror: MirrorSeen) -> MirrorSeen:
+    def _source_mirror_of(self, mirror: ObservedMirror) -> ObservedMirror:
         return self._links(mirror.source_cluster).mirror(mirror.source)
 
     def _provider(self, cluster: str) -> Provider:
@@ -669,10 +673,10 @@ class Driver:
     def _links(self, cluster: str) -> LinksByJobs:
         return links_by_jobs(self._provider(cluster))
 
-    def _source_bounds(self, mirror: MirrorSeen) -> Mapping[int, Bounds]:
+    def _source_bounds(self, mirror: ObservedMirror) -> Mapping[int, Bounds]:
         return self._provider(mirror.source_cluster).log(source_of(mirror)).bounds()
 
-    def _record_trouble(self, links: LinksByJobs, mirror: MirrorSeen, error: ReconcilerError) -> None:
+    def _record_trouble(self, links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
         """Record an error for `mirror errors`, unless this process was stopped or lost the lease."""
         try:
             self.may_go_on()
@@ -693,18 +697,18 @@ _CODES: Final = {
 }
 
 
-def _is_begun(mirror: MirrorSeen, verbs: Collection[str]) -> bool:
+def _is_begun(mirror: ObservedMirror, verbs: Collection[str]) -> bool:
     return mirror.operation is not None and mirror.operation.verb in verbs and mirror.status in UNDER_WAY
 
 
-def _progress_of(mirror: MirrorSeen) -> tuple[MirrorStatus, str | None]:
+def _progress_of(mirror: ObservedMirror) -> tuple[MirrorStatus, str | None]:
     return mirror.status, None if mirror.operation is None else mirror.operation.id
 
 
 Verb = Literal["promote", "reverse-and-start", "reverse-and-pause", "truncate-and-restore"]
 
 
-def drive(driver: Driver, action: Transition) -> MirrorSeen:
+def drive(driver: Driver, action: Transition) -> ObservedMirror:
     """Drive an action's transition; return the mirror at its address.
 
     Raises:
@@ -745,7 +749,7 @@ def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
 
-def _check_ended(mirror: MirrorSeen) -> None:
+def _check_ended(mirror: ObservedMirror) -> None:
     if mirror.status in UNDER_WAY:
         address = address_of("mirror", mirror.cluster, mirror.name)
         why = "" if mirror.trouble is None else f": {mirror.trouble.message}"
@@ -783,7 +787,7 @@ def explain_halted(providers: Mapping[str, Provider], address: Address) -> Incom
     return IncompleteError(message, hint=f"{_CONTINUE_HINT}. {opens}" if opens else _CONTINUE_HINT)
 
 
-def _describe_progress(address: Address, mirror: MirrorSeen, shut: Address | None) -> tuple[str, str]:
+def _describe_progress(address: Address, mirror: ObservedMirror, shut: Address | None) -> tuple[str, str]:
     verb = "" if mirror.operation is None else mirror.operation.verb
     if verb == PROMOTE:
         return f"{address} is {mirror.status}: it accepts no records yet", _failover_hint(address)
@@ -844,7 +848,7 @@ class CatchUp:
     """Copies a mirror until its lag is zero."""
 
     providers: Mapping[str, Provider]
-    copy: Callable[[MirrorSeen], None]
+    copy: Callable[[ObservedMirror], None]
     is_stopped: Callable[[], bool]
     clock: Callable[[], float] = monotonic
 
@@ -875,7 +879,7 @@ class CatchUp:
                 raise _stuck_error(mirror, behind, patience_ms / 1000)
             self._pause(full_name)
 
-    def behind(self, mirror: MirrorSeen) -> list[Behind]:
+    def behind(self, mirror: ObservedMirror) -> list[Behind]:
         """Return the partitions that lag."""
         source = address_of("topic", mirror.source_cluster, mirror.source)
         bounds = self.providers[mirror.source_cluster].log(source).bounds()
@@ -886,7 +890,7 @@ class CatchUp:
             if partition not in own or own[partition].end < bound.end
         ]
 
-    def _patience_ms(self, mirror: MirrorSeen) -> int:
+    def _patience_ms(self, mirror: ObservedMirror) -> int:
         links = links_of(self.providers[mirror.cluster]).links()
         return next(link.declared.spec.retry_timeout for link in links if link.name == mirror.link)
 
@@ -909,7 +913,7 @@ def _lag_of(partition: int, bound: Bounds, end: int) -> Behind:
     return Behind(partition, bound.end - end, bound.stable if bound.stable < bound.end else None)
 
 
-def _stuck_error(mirror: MirrorSeen, behind: list[Behind], patience_s: float) -> RetryableError:
+def _stuck_error(mirror: ObservedMirror, behind: list[Behind], patience_s: float) -> RetryableError:
     named = "; ".join(map(str, behind[:_NAMED]))
     more = f"; and {len(behind) - _NAMED:,} more" if behind[_NAMED:] else ""
     address = address_of("mirror", mirror.cluster, mirror.name)

@@ -20,7 +20,7 @@ from reconciler.errors import BlockedError, UserError
 from reconciler.manifests.files import is_outside
 from reconciler.manifests.load import LoadedWorkspace, load, load_workspace
 from reconciler.planning.allowances import CONNECT
-from reconciler.planning.checks.cluster_checks import HINT, plaintext_of
+from reconciler.planning.checks.cluster_checks import HINT, find_plaintext_fields
 from reconciler.planning.plan import PlanFinding
 from reconciler.resources.address import matches
 from reconciler.resources.cluster import Cluster, LocationSpec
@@ -237,7 +237,7 @@ class Trust:
 
 def refuse_plaintext(cluster: Cluster, about: str) -> None:
     """Reject sending a password or token in clear text."""
-    for field, message in plaintext_of(cluster):
+    for field, message in find_plaintext_fields(cluster):
         raise UserError(f"{about}: {field} {message}", hint=HINT)
 
 

@@ -27,12 +27,12 @@ from reconciler.operations.steps.invocation import (
     workspace_folder,
 )
 from reconciler.operations.steps.trust import Trust, refuse_plaintext
-from reconciler.planning.checks.guards import lowered, with_base
+from reconciler.planning.checks.guards import lowered, merge_base_guards
 from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, matches
-from reconciler.resources.cluster import OF_A_FOLDER, Cluster, LocationSpec
+from reconciler.resources.cluster import FOLDER_PROVIDER, Cluster, LocationSpec
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import Guards, SparkSpec, Workspace
@@ -209,7 +209,7 @@ class Work(Site):
     def guards(self) -> Guards:
         """Effective guards; a pull request requires at least its base's approvers."""
         with suppress(UserError):  # the plan reports the error and shows the guards as they are
-            return with_base(self.loaded.workspace.spec.guards, self.trust.base_guards)
+            return merge_base_guards(self.loaded.workspace.spec.guards, self.trust.base_guards)
         return self.loaded.workspace.spec.guards
 
     def lowered_guards(self) -> tuple[PlanFinding, ...]:
@@ -364,7 +364,7 @@ def _parse_cluster(text: str) -> Cluster:
     name, _, url = text.partition("=")
     try:
         return Cluster.model_validate(
-            {"metadata": {"name": name}, "spec": {"provider": OF_A_FOLDER, OF_A_FOLDER: {"root": {"url": url}}}}
+            {"metadata": {"name": name}, "spec": {"provider": FOLDER_PROVIDER, FOLDER_PROVIDER: {"root": {"url": url}}}}
         )
     except ValueError as error:
         message = f"{name}={url} does not give the location of an embedded cluster"

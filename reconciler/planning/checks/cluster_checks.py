@@ -19,7 +19,7 @@ from reconciler.resources.cluster_properties import (
     ENABLED,
     MEANINGLESS,
     SECRET_KEY,
-    property_of,
+    read_property,
 )
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         DeclaredResource,
         Desired,
         Observed,
+        ObservedStorage,
         Record,
         Recorded,
-        SeenStorage,
     )
     from reconciler.resources.kafka_configs import ConfigKey
 
@@ -207,7 +207,7 @@ def _unknown_properties(names: AbstractSet[str], known: list[str], *, has_broker
 
 def _contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
     def number(name: str) -> float:
-        return float(property_of(properties, name) or 0)
+        return float(read_property(properties, name) or 0)
 
     for names in ALIASES:
         first, second = (properties.get(name) for name in names)
@@ -269,7 +269,7 @@ def _mark(wanted: WantedResource, name: str) -> Mark:
 HINT = "Use SASL_SSL and https. Where the network is safe, write `allowPlaintextPasswords: true` next to `protocol`."
 
 
-def plaintext_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
+def find_plaintext_fields(cluster: Cluster) -> Iterator[tuple[str, str]]:
     """Yield (field, problem) for fields that send a password or token unencrypted."""
     security, where = cluster.spec.connection.login(), f"spec.{cluster.spec.provider}.security"
     if security is None or security.mechanism is None or security.allow_plaintext_passwords:
@@ -289,7 +289,7 @@ def check_plaintext(desired: Desired) -> Iterator[PlanFinding]:
 
 
 def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iterator[PlanFinding]:
-    for field, message in plaintext_of(cluster):
+    for field, message in find_plaintext_fields(cluster):
         path = tuple(field.removeprefix("spec.").split("."))
         yield PlanFinding(address, source, message, HINT, ((address, ("spec", *path)),))
 
@@ -302,12 +302,12 @@ def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None
     if problem is not None:
         yield f"its objectStorage cannot be used: {problem.message}", problem.hint
         return
-    moved = moved_storage(cluster, seen) or _lost_storage(cluster, seen.cluster.storage, last)
+    moved = explain_moved_storage(cluster, seen) or _lost_storage(cluster, seen.cluster.storage, last)
     if moved is not None:
         yield moved
 
 
-def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None) -> tuple[str, str] | None:
+def _lost_storage(cluster: Cluster, storage: ObservedStorage, last: Recorded | None) -> tuple[str, str] | None:
     """A missing storage may return with its mount, so the cluster is not bound to another."""
     declared = cluster.spec.object_storage
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
@@ -324,7 +324,7 @@ def _lost_storage(cluster: Cluster, storage: SeenStorage, last: Recorded | None)
     return message, hint
 
 
-def moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
+def explain_moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] | None:
     """Return why a cluster's remote tier is unusable: topics have records in another storage."""
     storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:

@@ -43,7 +43,7 @@ from reconciler.resources.address import (
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.resources.tiering_policy import TieringPolicy, switches_in
+from reconciler.resources.tiering_policy import TieringPolicy, read_switches
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import bytes_text, counted, first_few
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _ALSO_BLOCK_UNMOUNT: Final = frozenset({"protected", "only", "mirrored"})
 
 
-def with_advice(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
+def advise_unmounts(actions: Sequence[Action], situation: Situation) -> Iterator[Action]:
     """Add the advice to unmount to blocked deletes of topics."""
     for action in actions:
         if _is_blocked_loss(action) and isinstance(action, Delete) and _can_unmount(action, situation):
@@ -114,7 +114,7 @@ def _can_unmount(action: Delete, situation: Situation) -> bool:
         else {}
     )
     is_on = properties.get(ENABLED) == "true" and properties.get(UPLOADS) != "false"
-    return is_on and switches_in(SwitchReader(situation).now(action.address, seen)).write
+    return is_on and read_switches(SwitchReader(situation).now(action.address, seen)).write
 
 
 _LIVE_MIRROR_MESSAGE: Final = (
@@ -158,7 +158,7 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
     judged = [_judge(action, guards, situation, allowed) for action in actions]
     if not any(isinstance(action, Delete) for action in judged):
         return GuardResult(tuple(judged))
-    judged = list(with_advice(_block_excess_deletes(judged, situation, allowed), situation))
+    judged = list(advise_unmounts(_block_excess_deletes(judged, situation, allowed), situation))
     holding = ContainerGuard(judged, situation)
     return GuardResult(holding.judged(), holding.errors, holding.warnings)
 
@@ -411,7 +411,7 @@ def _is_empty(desired: Desired) -> bool:
     return all(isinstance(declared.resource, TieringPolicy) for declared in desired.values())
 
 
-def required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
+def count_required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
     """Return the number of required approvals, and the actions that require them; blocked actions require none."""
     counts = {action.id: _approvals_for(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
@@ -424,7 +424,7 @@ def _approvals_for(risk: Risk, guards: Guards) -> int:
     return max(counts, default=0)
 
 
-def with_base(guards: Guards, base: Guards | None) -> Guards:
+def merge_base_guards(guards: Guards, base: Guards | None) -> Guards:
     """Return the guards of a pull request, with at least the approvals of its base."""
     if base is None:
         return guards
@@ -463,7 +463,7 @@ _APPROVABLE_RISKS: Final[tuple[_ApprovableRisk, ...]] = get_args(_ApprovableRisk
 
 def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
     """Yield the approvals that an apply will require."""
-    most, names = required_approvals(review.actions, review.situation.request.guards)
+    most, names = count_required_approvals(review.actions, review.situation.request.guards)
     if most:
         yield PlanFinding(
             None,

@@ -10,19 +10,25 @@ from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.resolve.limits import beyond, beyond_platform, beyond_protection
-from reconciler.planning.resolve.mirror_sources import link_of, mirrored_back, protected_from, topics_on, why_unread
+from reconciler.planning.resolve.limits import beyond, explain_unprotectable, find_unsupported_features
+from reconciler.planning.resolve.mirror_sources import (
+    explain_unread,
+    find_denied_principals,
+    find_mirror_back,
+    link_of,
+    topics_on,
+)
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.measures import agreed_ends, cut_ranges, find_missing_offsets, last_fetched
+from reconciler.resources.measures import cut_ranges, find_agreed_ends, find_missing_offsets, last_fetched
 from reconciler.resources.mirror_link import (
     MirrorLink,
     MirrorTopic,
     NameFilter,
     is_auto_created,
-    is_left_by_default,
-    is_never_made,
+    is_excluded_by_default,
+    is_never_auto_created,
     is_never_mirrored,
     matches_filter,
     takes_name,
@@ -110,7 +116,7 @@ def _unknown_cost(mirror: Positions, why: str) -> RoleCost:
     return RoleCost(unknown=why, fetched=last_fetched(mirror))
 
 
-def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
+def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:
     """Return the topics that restores truncate."""
     return frozenset(
         topic_of(action.after)
@@ -119,7 +125,7 @@ def topics_cut(actions: Iterable[Action]) -> frozenset[Address]:
     )
 
 
-def with_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
+def add_role_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
     """Return a mirror's transition with its cost; others unchanged."""
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
@@ -136,7 +142,7 @@ def with_cost(action: Transition, situation: Situation, measure: Callable[[Addre
         return _with_failback_cost(action, mirror_measure, keeps=keeps)
     elif action.verb == RESTORE:
         ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
-        at = agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
+        at = find_agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
         cost, moved = _cost_of_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
     else:
         of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
@@ -160,7 +166,7 @@ def _with_failback_cost(action: Transition, measure: Measure, *, keeps: bool) ->
 def check_restores(review: Review) -> Iterator[PlanFinding]:
     """Yield topics that cannot be restored because brokers do not delete their records."""
     for action in review.actions:
-        for measure in map(review.measure, topics_cut([action])):
+        for measure in map(review.measure, find_truncated_topics([action])):
             if measure is not None and measure.undeletable is not None:
                 yield PlanFinding(action.address, action.source, measure.undeletable.message, measure.undeletable.hint)
 
@@ -191,7 +197,7 @@ def is_wait(action: RunJob) -> bool:
     return action.job == CATCH_UP
 
 
-def with_lag(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
+def add_lag_estimate(action: RunJob, situation: Situation, measure: Callable[[Address], Measure | None]) -> RunJob:
     """Return a catch-up with its estimate."""
     mirror_measure, source_measure = measure(action.sink), measure(action.source)
     wait = action.parameters.get("timeout_ms")
@@ -209,7 +215,7 @@ def _failover_cost(
 ) -> RoleCost:
     source, positions = source_of(mirror), {} if mirror_measure is None else mirror_measure.positions
     if mirror.source_cluster not in situation.trusted:
-        return _unknown_cost(positions, f"{mirror.source_cluster} {why_unread(mirror.source_cluster, situation)}")
+        return _unknown_cost(positions, f"{mirror.source_cluster} {explain_unread(mirror.source_cluster, situation)}")
     name = _name_of(source)
     if source not in situation.observed and mirror_at(source) not in situation.observed:
         return _unknown_cost(positions, f"there is no {name} any more")
@@ -263,7 +269,7 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
         if not isinstance(link, MirrorLink) or not situation.is_decidable(address):
             continue
         if wanted.marks:
-            for message, hint in beyond_protection(link, situation.capabilities(link.cluster)):
+            for message, hint in explain_unprotectable(link, situation.capabilities(link.cluster)):
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
@@ -302,10 +308,10 @@ def _open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
 
 def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
     """No action of the plan protects the mirror of a swapped pair."""
-    back = mirrored_back(entry, situation)
+    back = find_mirror_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
         return
-    writers = [who for who in protected_from(mirror, mirror.denied, situation) if who not in mirror.denied]
+    writers = [who for who in find_denied_principals(mirror, mirror.denied, situation) if who not in mirror.denied]
     if writers:
         yield PlanFinding(
             mirror.address,
@@ -352,7 +358,7 @@ def _never_auto_created(
     named = {
         name
         for name in known
-        if is_never_made(name) and any(matches_filter(name_filter, name) for name_filter in naming)
+        if is_never_auto_created(name) and any(matches_filter(name_filter, name) for name_filter in naming)
     }
     for names, hint in (
         ({name for name in named if not is_never_mirrored(name)}, "Name it in mirrorTopics: only an entry mirrors it."),
@@ -372,7 +378,7 @@ def _left_by_default(
     left = [
         name
         for name in known
-        if takes_name(filters, name) and is_left_by_default(filters, name) and not is_never_made(name)
+        if takes_name(filters, name) and is_excluded_by_default(filters, name) and not is_never_auto_created(name)
     ]
     if left:
         yield PlanFinding(
@@ -439,7 +445,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
         platforms = f"{link.cluster} is of platform {cluster.spec.provider} and {spec.source} of {source.spec.provider}"
         yield f"{platforms}: roles are swapped between clusters of one platform", "Use `mode: destination`."
     is_derived = bool(situation.wanted[link.address].marks)
-    yield from beyond_platform(link, capabilities, is_derived=is_derived)
+    yield from find_unsupported_features(link, capabilities, is_derived=is_derived)
 
 
 def check_links(situation: Situation) -> Iterator[PlanFinding]:

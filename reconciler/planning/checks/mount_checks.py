@@ -12,7 +12,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
 from reconciler.planning.actions import Estimate, Reason, RunJob, Transition, Unreadable
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.resolve.acting_configs import ActingConfigs, switches_now
+from reconciler.planning.resolve.acting_configs import ActingConfigs, read_present_switches
 from reconciler.planning.resolve.limits import beyond
 from reconciler.planning.resolve.mount_sources import (
     has_own_topic,
@@ -50,16 +50,18 @@ _MIN_SECONDS: Final = 2
 """State changes: a few commits in sequence."""
 
 
-def with_estimate(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
+def add_mount_estimate(
+    action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]
+) -> Transition:
     """Return a mount or unmount with its estimate; other transitions unchanged."""
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
         return _with_engine(replace(action, estimate=_mount_estimate(action.address, situation, measure)), situation)
-    return with_unmount_estimate(action, mounted_by(action.after), situation, measure)
+    return add_unmount_estimate(action, mounted_by(action.after), situation, measure)
 
 
-def with_unmount_estimate(
+def add_unmount_estimate(
     action: Migrating, topic: Address, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Migrating:
     """Return an unmount with its estimate."""
@@ -118,7 +120,7 @@ def _handover_seconds(partitions: int) -> int:
     return _MIN_SECONDS + partitions // _PARTITIONS_A_SECOND
 
 
-def planned_source_of(topic: Address, situation: Situation) -> MountSource | None:
+def find_planned_source(topic: Address, situation: Situation) -> MountSource | None:
     """Return the source that this plan mounts as a missing topic."""
     mounting = situation.mountings.get(topic)
     if mounting is None or mounting.spec.state != "mounted" or topic in situation.observed:
@@ -127,7 +129,7 @@ def planned_source_of(topic: Address, situation: Situation) -> MountSource | Non
     return source if isinstance(source, MountSource) else None
 
 
-def source_size(
+def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
     """Return the size of a mount's source, or of the topic that this plan detaches first."""
@@ -138,7 +140,7 @@ def source_size(
     return None if measured is None else Measure(measured.bytes, measured.records, ages=measured.ages)
 
 
-def unreadable_of(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
+def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
     """Return what is lost if a topic's objects are deleted after its mount; empty if unknown.
 
     Bytes are known for the whole topic, and divided by offsets.
@@ -158,7 +160,7 @@ def _mount_estimate(mounting: Address, situation: Situation, measure: Callable[[
     if not isinstance(source, MountSource):
         return Estimate()
     leaving = _topic_to_detach(source, situation)
-    measured = source_size(source, situation, measure) or Measure(0, 0)
+    measured = measure_source(source, situation, measure) or Measure(0, 0)
     partitions = (
         source.found.partitions
         if source.found
@@ -427,12 +429,18 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
         yield message, "Declare objectStorage on the Cluster, do not switch tiering off, and apply that first."
     elif properties.get(UPLOADS) == "false":
         yield f"uploads are off on cluster {mounting.cluster}: {UPLOADS} is false", "Remove the property, and apply."
-    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.topic.initial, situation).write:
+    elif (
+        isinstance(seen.resource, Topic)
+        and not read_present_switches(seen.resource, seen.topic.initial, situation).write
+    ):
         yield (
             f"topic {mounting.topic_name} is not tiered: remote.write is off",
             _SWITCH_ON,
         )
-    elif isinstance(seen.resource, Topic) and not switches_now(seen.resource, seen.topic.initial, situation).read:
+    elif (
+        isinstance(seen.resource, Topic)
+        and not read_present_switches(seen.resource, seen.topic.initial, situation).read
+    ):
         yield (
             f"topic {mounting.topic_name} only uploads: with remote.read off none of it is readable once mounted",
             "Switch remote.read on, and apply that.",

@@ -23,14 +23,14 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
-from reconciler.planning.checks.mirror_checks import is_wait, with_cost, with_lag
+from reconciler.planning.checks.mirror_checks import add_lag_estimate, add_role_cost, is_wait
 from reconciler.planning.checks.mount_checks import (
     BYTES_A_SECOND,
-    planned_source_of,
-    source_size,
-    unreadable_of,
-    with_estimate,
-    with_unmount_estimate,
+    add_mount_estimate,
+    add_unmount_estimate,
+    find_planned_source,
+    find_unreadable,
+    measure_source,
 )
 from reconciler.planning.checks.tiering_checks import Cost, TieringImpact
 from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
@@ -132,7 +132,9 @@ class Impact:
             case RunJob():
                 return self._judge_job(action)
             case Transition():
-                costed = with_cost(with_estimate(action, self._situation, self.measure), self._situation, self.measure)
+                costed = add_role_cost(
+                    add_mount_estimate(action, self._situation, self.measure), self._situation, self.measure
+                )
                 return self._with_tiering_cost(self._judge_move(costed), action)
             case Create() | Adopt() | Forget():
                 return action
@@ -141,9 +143,9 @@ class Impact:
 
     def _with_tiering_cost(self, judged: Transition, action: Transition) -> Transition:
         cost = self._switching.cost(action)
-        mount_source = planned_source_of(action.address, self._situation)
+        mount_source = find_planned_source(action.address, self._situation)
         if mount_source is not None and action.parameters.get("policy") == "delete":
-            lost = unreadable_of(mount_source, action.address)
+            lost = find_unreadable(mount_source, action.address)
             cost = Cost(lost, is_known=bool(lost))
         if cost == Cost():
             return judged
@@ -234,7 +236,7 @@ class Impact:
         return total
 
     def _added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
-        """Two changes may together delete what neither does alone: unset retention of a topic, lower its namespace's."""
+        """Two changes may delete together what neither does alone: unset a topic's retention, lower its namespace's."""
         layers = [layer for layer, _ in self._config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
@@ -368,16 +370,16 @@ class Impact:
 
     def _judge_job(self, action: RunJob) -> RunJob:
         if is_wait(action):
-            return with_lag(action, self._situation, self.measure)
+            return add_lag_estimate(action, self._situation, self.measure)
         if action.job == SWITCH_GROUPS:
             measure = self.measure(action.source, is_wish=True)
             return replace(action, estimate=Estimate(groups=None if measure is None else measure.groups))
         if action.job == UNMOUNT.name and action.address in self._situation.observed:
-            return with_unmount_estimate(action, action.address, self._situation, self.measure)
+            return add_unmount_estimate(action, action.address, self._situation, self.measure)
         if Reason.FIRST_COPY not in action.reasons and action.job != MOVE:
             return action  # only the lag is copied
         source = action.source
-        is_brought = planned_source_of(source, self._situation) is not None
+        is_brought = find_planned_source(source, self._situation) is not None
         is_there = is_brought or any(place in self._situation.observed for place in (source, mirror_at(source)))
         measure = self.measure(source) if is_there else None
         if measure is None:
@@ -394,9 +396,9 @@ class Impact:
 
     def measure(self, address: Address, *, is_wish: bool = False) -> Measure | None:
         """Return the measurement of a topic, or record it as missing; `is_wish`: no risk depends on it."""
-        source = planned_source_of(address, self._situation)
+        source = find_planned_source(address, self._situation)
         if source is not None:
-            return source_size(source, self._situation, self.measure)
+            return measure_source(source, self._situation, self.measure)
         measured = self._measures.get(address)
         if measured is None and cluster_of(address) in self._situation.trusted:
             (self._wished if is_wish else self._missing)[address] = None

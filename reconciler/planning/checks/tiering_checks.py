@@ -32,10 +32,10 @@ from reconciler.resources.tiering_policy import (
     TOTALS,
     Configs,
     TieringPolicy,
-    disable_policy_in,
+    find_ineffective_configs,
     find_refused_configs,
-    switches_in,
-    without_effect,
+    read_disable_policy,
+    read_switches,
 )
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few
@@ -104,24 +104,24 @@ class _Switch:
     @property
     def deletes(self) -> bool:
         if self.is_one:
-            return switches_in(self.now).read and not switches_in(self.then).read
-        is_going_off = self.seen.state == TieringState.ENABLED and switches_in(self.then).is_off
-        return is_going_off and disable_policy_in(self.then) == "delete"
+            return read_switches(self.now).read and not read_switches(self.then).read
+        is_going_off = self.seen.state == TieringState.ENABLED and read_switches(self.then).is_off
+        return is_going_off and read_disable_policy(self.then) == "delete"
 
     @property
     def begins_uploads(self) -> bool:
-        was_on = self.seen.state in {None, TieringState.ENABLED} and switches_in(self.now).write
-        return switches_in(self.then).write and not was_on
+        was_on = self.seen.state in {None, TieringState.ENABLED} and read_switches(self.now).write
+        return read_switches(self.then).write and not was_on
 
     @property
     def ends_uploads(self) -> bool:
         """Whether uploads end, so that records waiting for upload expire by their retention."""
-        was_on = self.seen.state == TieringState.ENABLED and switches_in(self.now).write
-        return was_on and not self.is_one and not switches_in(self.then).write
+        was_on = self.seen.state == TieringState.ENABLED and read_switches(self.now).write
+        return was_on and not self.is_one and not read_switches(self.then).write
 
     @property
     def hides(self) -> bool:
-        was, will = switches_in(self.now), switches_in(self.then)
+        was, will = read_switches(self.now), read_switches(self.then)
         return self.seen.state == TieringState.ENABLED and was.read and will.write and not will.read
 
 
@@ -273,8 +273,8 @@ class TieringImpact:
 
 def _decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
     """Switching tiering off decided about remote data already (F-K-057)."""
-    was_kept = switch.seen.state == TieringState.DISABLED and disable_policy_in(switch.now) != "delete"
-    if was_kept and switches_in(switch.then).is_off and disable_policy_in(switch.then) == "delete":
+    was_kept = switch.seen.state == TieringState.DISABLED and read_disable_policy(switch.now) != "delete"
+    if was_kept and read_switches(switch.then).is_off and read_disable_policy(switch.then) == "delete":
         yield PlanFinding(
             switch.topic,
             source,
@@ -393,7 +393,7 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
         topic = situation.wanted[address].resource
         if not (isinstance(topic, Topic) and situation.is_decidable(address)):
             continue
-        if _is_off(topic.cluster, situation, acting) and not switches_in(acting.of(topic)).is_off:
+        if _is_off(topic.cluster, situation, acting) and not read_switches(acting.of(topic)).is_off:
             waiting.setdefault(topic.cluster, []).append(address)
     for cluster, topics in waiting.items():
         count = counted(len(topics), "topic asks", "topics ask")
@@ -428,7 +428,7 @@ class _TieringChecker:
             yield from self._check_segment()
 
     def _check_storage(self) -> Iterator[PlanFinding]:
-        switches = switches_in(self.acting)
+        switches = read_switches(self.acting)
         cluster = self.wanted.resource.cluster or ""
         declared = self.situation.clusters[cluster]
         if switches.is_off or declared.spec.object_storage is not None:
@@ -457,7 +457,7 @@ class _TieringChecker:
 
     def _check_segment(self) -> Iterator[PlanFinding]:
         """Size retention deletes whole segments until below its limit: none would stay."""
-        if "retention.bytes" not in self.acting or switches_in(self.acting).is_off:
+        if "retention.bytes" not in self.acting or read_switches(self.acting).is_off:
             return
         segment = self.acting.get(_SEGMENT, (EMBEDDED_CONFIGS[_SEGMENT].default or "0", "default"))[0]
         total = self.acting["retention.bytes"][0]
@@ -532,7 +532,9 @@ def warnings_of_tiered_topics(review: Review) -> Iterator[PlanFinding]:
     for address, wanted, topic in _topics_with_tiering(situation):
         known = situation.capabilities(topic.cluster).configs
         idle = [
-            key for key in without_effect(topic.spec.configs) if key in known and CONFIGS + key not in wanted.origins
+            key
+            for key in find_ineffective_configs(topic.spec.configs)
+            if key in known and CONFIGS + key not in wanted.origins
         ]
         if idle and _live_configs(address, situation).get(ENABLE) != "true":
             yield PlanFinding(

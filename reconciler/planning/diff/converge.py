@@ -27,7 +27,7 @@ from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, hiding
 from reconciler.planning.resolve.limits import FIXED, check_changes
 from reconciler.planning.situation import is_another, mounted_by
-from reconciler.resources.acls import TopicAcl, rule_fields, rule_path
+from reconciler.resources.acls import TopicAcl, rule_path, to_rule_fields
 from reconciler.resources.address import Address, cluster_of, kind_of, split_name, tiers_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.configs import DEFAULT
@@ -35,7 +35,7 @@ from reconciler.resources.inventory import Observed, Recorded, Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, disable_policy_in, switches_in
+from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted, first_few, plain
 
@@ -109,7 +109,7 @@ def state_precondition(address: Address, before: Observed) -> str:
 Rule = TypeVar("Rule", bound="TopicAcl")
 
 
-def as_observed(wanted: WantedResource, before: Observed) -> Resource:
+def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
     """Return the desired resource with declared fields as observed."""
     resource, seen = wanted.resource, before.resource
     match resource:
@@ -138,7 +138,7 @@ def as_observed(wanted: WantedResource, before: Observed) -> Resource:
             assert_never(resource)
 
 
-def observed_origins(origins: Mapping[str, str]) -> dict[str, str]:
+def drop_unset_origins(origins: Mapping[str, str]) -> dict[str, str]:
     """Return the origins of an adopted resource: no field was unset yet."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
@@ -172,7 +172,7 @@ def _live_values(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[s
 
 
 def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
-    observed_rules = rule_fields(live)
+    observed_rules = to_rule_fields(live)
     ours = {path: rule for rule in declared if (path := rule_path(rule)) in observed_rules}
     return tuple(rule.model_copy(update={"operations": observed_rules[path]}) for path, rule in ours.items())
 
@@ -198,7 +198,7 @@ def separate_tiering(
         return None, differing
     old = before.resource.address if isinstance(before.resource, Topic) else None
     then = SwitchReader(situation).then(sides.address, before, None if old == sides.address else old)
-    is_off = switches_in(then).is_off
+    is_off = read_switches(then).is_off
     if is_off != (state is TieringState.ENABLED):
         return None, differing
     rest = replace(differing, changes=tuple(change for change in differing.changes if change not in moving))
@@ -211,11 +211,11 @@ def separate_tiering(
         from_state=state,
         to_state=TIERING.step(state, verb),
         after=wanted.resource if is_all else _with_desired_tiering(sides, before),
-        parameters={"policy": disable_policy_in(then)} if is_off else {},
+        parameters={"policy": read_disable_policy(then)} if is_off else {},
         changes=moving,
         reasons=differing.reasons,
         source=wanted.source,
-        origins=wanted.origins if is_all else observed_origins(wanted.origins),
+        origins=wanted.origins if is_all else drop_unset_origins(wanted.origins),
         precondition=precondition(sides.address, before, (change.path for change in moving)),
     ), rest
 
@@ -292,7 +292,7 @@ def _state_of(before: Observed) -> TieringState | None:
 
 
 def _with_desired_tiering(sides: AddressView, before: Observed) -> Topic:
-    wanted, seen = sides.wanted.resource, as_observed(sides.wanted, before)
+    wanted, seen = sides.wanted.resource, adopt_observed_values(sides.wanted, before)
     if not (isinstance(wanted, Topic) and isinstance(seen, Topic)):
         message = "only the tiering of topics is switched"
         raise TypeError(message)
@@ -313,7 +313,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
         or not _is_rule_namespace(resource, situation)
     ):
         return False
-    return rule_fields(resource.spec.acls).keys().isdisjoint(rule_fields(seen.spec.acls))
+    return to_rule_fields(resource.spec.acls).keys().isdisjoint(to_rule_fields(seen.spec.acls))
 
 
 def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
@@ -332,7 +332,7 @@ def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) 
 
 
 def _live_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
-    live_operations = rule_fields(live)
+    live_operations = to_rule_fields(live)
     rules = (
         (
             rule,
@@ -343,12 +343,12 @@ def _live_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tupl
     return tuple(rule.model_copy(update={"operations": operations}) for rule, operations in rules if operations)
 
 
-def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
+def find_surviving_rules(before: Observed, gone: Resource) -> tuple[str, ...]:
     """Return the access rules that survive a delete, as text."""
     observed = before.resource
     if not isinstance(observed, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
-    taken = rule_fields(gone.spec.acls)
+    taken = to_rule_fields(gone.spec.acls)
     left = [(rule, sorted(set(rule.operations) - set(taken.get(rule_path(rule), ())))) for rule in observed.spec.acls]
     left += [(rule, list(rule.operations)) for rule in before.undeclarable]
     return tuple(
@@ -358,7 +358,7 @@ def rules_left(before: Observed, gone: Resource) -> tuple[str, ...]:
 
 def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, decision: Decision) -> None:
     """Warn of access rules of others that survive a delete."""
-    left = rules_left(before, gone)
+    left = find_surviving_rules(before, gone)
     if not left:
         return
     on = "its prefix" if isinstance(gone, Namespace) else "its name"
@@ -412,7 +412,7 @@ def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, d
     namespace = last.resource
     if not isinstance(namespace, Namespace) or not namespace.spec.acls or not _is_rule_namespace(namespace, situation):
         return
-    count = len(rule_fields(namespace.spec.acls))
+    count = len(to_rule_fields(namespace.spec.acls))
     what = counted(count, "access rule on its prefix stays", "access rules on its prefix stay", grouping="")
     hint = "To take them away too: reconciler destroy --include-adopted"
     decision.warn(address, None, f"it was adopted, and is forgotten: {what}", hint)
@@ -509,7 +509,7 @@ def adopt(
 ) -> Adopt:
     """Return the adoption of an existing resource; remaining differences are changed after it."""
     wanted = sides.wanted
-    after: Resource = as_observed(wanted, before) if differing.changes else wanted.resource
+    after: Resource = adopt_observed_values(wanted, before) if differing.changes else wanted.resource
     return Adopt(
         address=sides.address,
         observed=before.resource,
@@ -520,7 +520,7 @@ def adopt(
         moved_from=moved_from,
         reasons=(reason,),
         source=wanted.source,
-        origins=observed_origins(wanted.origins) if differing.changes else wanted.origins,
+        origins=drop_unset_origins(wanted.origins) if differing.changes else wanted.origins,
         precondition=precondition(sides.address, before, (change.path for change in differing.changes)),
     )
 

@@ -12,12 +12,12 @@ from reconciler.planning.allowances import ADOPT, allowances
 from reconciler.planning.diff.converge import AddressView, Decision, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
 from reconciler.planning.diff.mirror_changes import (
-    copies_left,
     decide_freed,
     decide_mirror,
+    describe_released_topic,
+    find_remaining_mirrors,
     is_mirror,
     keep_copies,
-    released_topic,
 )
 from reconciler.planning.diff.mount_changes import (
     decide_mounted,
@@ -187,14 +187,15 @@ def _decide_topic(
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
         recover(sides, topic, situation, decision)
     elif (
-        sides.address in speaking and (stopped := released_topic(replace(sides, before=before), situation)) is not None
+        sides.address in speaking
+        and (stopped := describe_released_topic(replace(sides, before=before), situation)) is not None
     ):
         decide_freed(sides, stopped, situation, decision)
     elif sides.address in situation.request.stored.detached:
         hold_detached(sides, situation, decision)
     elif sides.address in situation.request.stored.mounted_elsewhere:
         hold_elsewhere(sides, situation, decision)
-    elif mirrors := copies_left(sides.address, situation):
+    elif mirrors := find_remaining_mirrors(sides.address, situation):
         keep_copies(sides, mirrors, decision)
     else:
         converge(sides, situation, decision)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Guards, IgnoredDrift
 
 
-def ignoring(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
+def build_drift_filter(guards: Guards, today: date) -> Callable[[Address, str], str | None]:
     """Return a function that returns the reason to ignore drift of a field, or `None`."""
     rules = [rule for rule in guards.ignore_drift if rule.until >= today]
     if not rules:

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from reconciler.errors import UserError
 from reconciler.planning.actions import Block, Create, Reason, Risk
 from reconciler.planning.diff.converge import AddressView, compare, deletion, update
-from reconciler.planning.diff.mirror_orders import role_actions
+from reconciler.planning.diff.mirror_orders import plan_role_actions
 from reconciler.planning.fields import fields_of
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
-from reconciler.planning.resolve.limits import beyond_platform, check_changes
+from reconciler.planning.resolve.limits import check_changes, find_unsupported_features
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import half_at, half_of, has_two_halves
 from reconciler.planning.situation import WantedResource, is_live
@@ -35,7 +35,7 @@ _PAIRING_FIELDS: Final = ("source", "mode")
 _HINT_LOCATION: Final = "Correct its location. A cluster that was never created is created by: reconciler apply"
 
 
-def ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
+def build_ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
     """Return the ordered links with their other halves."""
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
@@ -122,7 +122,9 @@ def _update_link(
     differing = compare(sides, seen, situation)
     problems = [*check_changes(differing.changes, limits)]
     problems += [
-        problem for problem in beyond_platform(after, limits) if problem not in {*beyond_platform(link, limits)}
+        problem
+        for problem in find_unsupported_features(after, limits)
+        if problem not in {*find_unsupported_features(link, limits)}
     ]
     if not problems and has_two_halves(after) and not has_two_halves(link):
         declare = f"Declare it with mode: {spec.mode}, and apply."
@@ -152,7 +154,7 @@ def _delete_link(
         decision.actions.append(replace(delete, blocked=Block("mirroring", message, None)))
         return
     try:
-        stops = [stop for at in live for stop in role_actions(RoleOrder(mirror=at, verb=FAILOVER), situation)]
+        stops = [stop for at in live for stop in plan_role_actions(RoleOrder(mirror=at, verb=FAILOVER), situation)]
     except UserError as error:
         decision.refuse(order.link, None, error.message, error.hint)
         return

@@ -19,7 +19,7 @@ from reconciler.planning.diff.converge import (
     state_precondition,
 )
 from reconciler.planning.diff.field_differences import Differences, drifted
-from reconciler.planning.diff.mount_changes import for_missing_topic
+from reconciler.planning.diff.mount_changes import adapt_to_missing_topic
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import (
     NOTHING,
@@ -31,21 +31,21 @@ from reconciler.planning.resolve.mirror_sources import (
     VerbsToRole,
     Way,
     declared_in_mark,
-    entry_behind,
+    find_auto_created,
+    find_denied_principals,
+    find_entry_behind,
+    find_freed_topics,
     follows_other_source,
     is_left,
     is_link_paused,
     link_of,
-    made_by_link,
     peer_of,
-    protected_from,
+    read_source_parameters,
     status_of,
     status_once_resumed,
-    taken_from_source,
-    topics_freed_by,
     way_to_role,
 )
-from reconciler.planning.selection import required_option
+from reconciler.planning.selection import format_required_option
 from reconciler.planning.situation import (
     COPYING,
     Situation,
@@ -123,7 +123,7 @@ def _is_deleted(address: Address, current: Observed, situation: Situation) -> bo
 
 def _hint_if_unselected(address: Address, situation: Situation) -> str | None:
     is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
-    way = required_option([address], situation.request.selection)
+    way = format_required_option([address], situation.request.selection)
     return f"Its delete is not part of this plan: {way}." if is_out else None
 
 
@@ -149,10 +149,10 @@ def _check_existing_topic(
 
 
 def _create_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situation, decision: Decision) -> None:
-    parameters = taken_from_source(mirror, situation)
+    parameters = read_source_parameters(mirror, situation)
     partitions = parameters.get("partitions")
     made = mirror.model_copy(update={"partitions": partitions}) if isinstance(partitions, int) else mirror
-    denied = protected_from(mirror, (), situation)
+    denied = find_denied_principals(mirror, (), situation)
     made = made.model_copy(update={"denied": denied}) if denied else made
     wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
     create(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
@@ -280,7 +280,7 @@ def _update_denials(
     seen = before.resource
     if not isinstance(seen, MirrorTopic) or not is_live(before) or mirror.state not in COPYING:
         return
-    wanted = protected_from(mirror, seen.denied, situation)
+    wanted = find_denied_principals(mirror, seen.denied, situation)
     denials = [Change(denial_path(principal), DENIED, None) for principal in seen.denied if principal not in wanted]
     denials += [Change(denial_path(principal), None, DENIED) for principal in wanted if principal not in seen.denied]
     if not denials:
@@ -542,7 +542,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
         return True
     if is_freed(sides.address, situation):
         return False  # after the transition the topic has its own configs
-    if (behind := entry_behind(sides.address, situation)) is not None:
+    if (behind := find_entry_behind(sides.address, situation)) is not None:
         _warn_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
         return True
     if entry is not None:
@@ -561,13 +561,13 @@ def is_freed(topic: Address, situation: Situation) -> bool:
     own = situation.entries.get(mirror_at(topic))
     entries = (*((own,) if own is not None else ()), *situation.entries_of.get(topic, ()))
     return any(
-        topic in topics_freed_by(way_to_role(entry, situation))
+        topic in find_freed_topics(way_to_role(entry, situation))
         for entry in entries
         if situation.is_decidable(entry.address)
     )
 
 
-def released_topic(sides: AddressView, situation: Situation) -> Observed | None:
+def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
     """Return a topic as it is after its mirroring ends."""
     seen = situation.observed.get(mirror_at(sides.address))
     if seen is None or sides.before is not None or (is_live(seen) and not is_freed(sides.address, situation)):
@@ -583,7 +583,7 @@ def decide_freed(sides: AddressView, stopped: Observed, situation: Situation, de
     """Adopt a topic and apply its manifest once its mirroring ends."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
-    decision.actions += for_missing_topic(after_stop.actions)
+    decision.actions += adapt_to_missing_topic(after_stop.actions)
     decision.errors += after_stop.errors
     decision.warnings += after_stop.warnings
 
@@ -594,7 +594,7 @@ def belongs_to_entry(topic: Address, situation: Situation) -> bool:
     return entry is not None and (entry.state not in COPYING or way_to_role(entry, situation) is not None)
 
 
-def copies_left(topic: Address, situation: Situation) -> tuple[Address, ...]:
+def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Address, ...]:
     """Return the mirrors of a missing topic: an empty new one would make them FAILED."""
     if topic in situation.observed or topic not in situation.recorded:
         return ()
@@ -619,7 +619,7 @@ def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decisi
 
 def warn_if_mirror_now(address: Address, situation: Situation, decision: Decision) -> bool:
     """Warn if an undeclared topic is a mirror now, so that it stays; return whether it is."""
-    behind, seen = entry_behind(address, situation), situation.observed.get(mirror_at(address))
+    behind, seen = find_entry_behind(address, situation), situation.observed.get(mirror_at(address))
     if behind is not None:
         source = topic_of(behind[0])
         hint = "It is planned for deletion once it is a topic again."
@@ -707,14 +707,14 @@ def _refuse_unknown_mirror(sides: AddressView, seen: Observed, situation: Situat
     link = mirror.link if isinstance(mirror, MirrorTopic) else "a link"
     message = f"a mirror of that name was made by link/{sides.address.split('/')[1]}/{link}"
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
-    if isinstance(mirror, MirrorTopic) and made_by_link(mirror.cluster, mirror.name, situation) is None:
+    if isinstance(mirror, MirrorTopic) and find_auto_created(mirror.cluster, mirror.name, situation) is None:
         hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
     hint = _hint_if_unselected(mirror_at(sides.address), situation) or hint
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 
 def _as_topic(topic: Topic, mirror: MirrorTopic, situation: Situation) -> Topic:
-    synced = taken_from_source(mirror, situation).get("configs")
+    synced = read_source_parameters(mirror, situation).get("configs")
     taken = {key: str(value) for key, value in synced.items()} if isinstance(synced, dict) else {}
     changed = {"partitions": mirror.partitions, "configs": {**taken, **mirror.configs}, "acls": ()}
     return topic.model_copy(update={"spec": topic.spec.model_copy(update=changed)})

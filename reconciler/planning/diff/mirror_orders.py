@@ -20,15 +20,15 @@ from reconciler.planning.resolve.mirror_sources import (
     RoleRefusal,
     Step,
     check_sides,
+    check_source_exists,
+    explain_unread,
     link_of,
     partitions_of,
     peer_of,
+    read_source_parameters,
     restore_step,
-    source_gone,
     source_mirrors,
     status_of,
-    taken_from_source,
-    why_unread,
 )
 from reconciler.planning.situation import WantedResource, mirror_at, source_of, topic_of
 from reconciler.resources.address import (
@@ -42,7 +42,7 @@ from reconciler.resources.address import (
     split_name,
     tiers_of,
 )
-from reconciler.resources.configs import canonical_value
+from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorState, MirrorTopic
 from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
 from reconciler.runtime.text import did_you_mean, first_few, nearest_spelling
@@ -178,7 +178,7 @@ def decide_mirror_order(order: MirrorOrder, situation: Situation, decision: Deci
     try:
         match order:
             case RoleOrder():
-                decision.actions += role_actions(order, situation)
+                decision.actions += plan_role_actions(order, situation)
             case CreateMirrorOrder():
                 _create_mirror(order, situation, decision)
             case DeleteMirrorOrder():
@@ -204,7 +204,7 @@ def refuse_rivals(decision: Decision) -> None:
         decision.actions = [action for action in decision.actions if action.address not in mirrors]
 
 
-def role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
+def plan_role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
     """Yield the actions that apply a verb to a mirror.
 
     Raises:
@@ -224,7 +224,7 @@ def role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action]:
     if verb in TWO_SIDED and verb != RESTORE:
         _check_source(address, verb, mirror.source_cluster, situation)
         sides = (mirror.cluster, mirror.source_cluster)
-        why = source_gone(mirror, status, (verb,), situation)
+        why = check_source_exists(mirror, status, (verb,), situation)
         if why is None and verb in REVERSALS:
             why = _check_halves(f"{address} cannot be reversed", mirror.link, sides, situation)
         why = why or source_mirrors(mirror, status, (verb,), situation)
@@ -322,7 +322,7 @@ def _check_step(
     except UserError as error:
         cluster = cluster_of(address) or ""
         roles = situation.capabilities(cluster).mirrors.roles
-        legal = legal_words(status, legal_verbs(status, roles, _link_spec_of(link, cluster, situation)))
+        legal = legal_words(status, find_legal_verbs(status, roles, _link_spec_of(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
@@ -331,7 +331,7 @@ def _check_step(
         raise
 
 
-def legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
+def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
     """Return the legal verbs of a state, for a mirror with these roles and link."""
     can_swap = "reversed" in roles and (link is None or _goes_both_ways(link))
     lacking = () if can_swap else TWO_SIDED - {PROMOTE}
@@ -350,7 +350,7 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
     way = "Try again then." if verb == RESTORE else "Fail over: reconciler mirror failover works without it."
     is_unknown = source not in situation.request.lost or situation.request.lost[source].startswith("is not known")
     hint = f"Declare it as a Cluster. {way}" if is_unknown else way
-    message = f"{address}: {verb} needs both clusters, and {source} {why_unread(source, situation)}"
+    message = f"{address}: {verb} needs both clusters, and {source} {explain_unread(source, situation)}"
     raise UserError(message, hint=hint)
 
 
@@ -452,7 +452,7 @@ def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Dec
     mirror = _ordered_mirror(order, situation)
     if order.mirror in situation.observed:
         return
-    parameters = taken_from_source(mirror, situation)
+    parameters = read_source_parameters(mirror, situation)
     mirror = mirror.model_copy(update={"partitions": parameters.get("partitions")})
     view = AddressView(order.mirror, WantedResource(mirror, None, BY_COMMAND), None, None)
     create(view, decision, parameters)
@@ -492,7 +492,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         return mirror
     if spec.source not in situation.trusted:
         message = f"{address}: its source {source_of(mirror)}: cluster {spec.source} "
-        message += why_unread(spec.source, situation)
+        message += explain_unread(spec.source, situation)
         raise UserError(message, hint=f"Declare it as a Cluster, and create the mirror when {spec.source} answers.")
     if not {source_of(mirror), mirror_at(source_of(mirror))} & observed.keys():
         hidden = situation.request.hidden.get(source_of(mirror))
@@ -539,7 +539,7 @@ def _canonical_configs(order: CreateMirrorOrder, situation: Situation) -> dict[s
     configs: dict[str, str] = {}
     for key, value in sorted(order.configs.items()):
         try:
-            configs[key] = canonical_value(key, value, capabilities.configs)
+            configs[key] = canonicalize_value(key, value, capabilities.configs)
         except ValueError as error:
             hint = "Give it a value it can have."
             raise UserError(f"{order.mirror}: {key}={value}: {error}", hint=hint) from error

@@ -33,15 +33,15 @@ from reconciler.planning.diff.converge import (
 )
 from reconciler.planning.fields import READ_REPLICA, equal
 from reconciler.planning.plan import UnfinishedTransition
-from reconciler.planning.resolve.acting_configs import ActingConfigs, configs_once_mounted, set_configs_of
+from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_set_configs, compute_mounted_configs
 from reconciler.planning.resolve.mount_sources import has_own_topic, held_state, is_away, is_stranger, is_unmounted
 from reconciler.planning.situation import Situation, is_another, mounted_by
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
-from reconciler.resources.inventory import LiveTopic, Observed, RemoteLegacy
-from reconciler.resources.mount import MIGRATING, MountedElsewhere, Mounting, MountSource, Recoverable
-from reconciler.resources.tiering_policy import Configs, switches_in, targets_in
+from reconciler.resources.inventory import LiveTopic, Observed, RemoteRemains
+from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable, RemountedTopic
+from reconciler.resources.tiering_policy import Configs, read_switches, read_targets
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import counted, first_few
 
@@ -66,7 +66,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
         return
     after_mount = Decision()
     converge(replace(sides, before=mounted), situation, after_mount)
-    decision.actions += for_missing_topic(after_mount.actions)
+    decision.actions += adapt_to_missing_topic(after_mount.actions)
     decision.errors += after_mount.errors
     decision.warnings += after_mount.warnings
 
@@ -96,7 +96,7 @@ def other_topic_texts(sides: AddressView) -> tuple[str, str]:
 def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command mounted under another name or on another cluster."""
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
-    back = mount_back(sides.address, new_place)
+    back = mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
     other, new = other_topic_texts(sides)
     decision.hold(
@@ -118,14 +118,14 @@ def _adopt_held(sides: AddressView, decision: Decision) -> None:
         )
 
 
-def mount_back(address: Address, current: MountedElsewhere) -> str:
+def mount_back_commands(address: Address, current: RemountedTopic) -> str:
     """Return the commands that mount a topic under its old name."""
     cluster = cluster_of(address)
     away = "unmount it there" if current.topic is None else f"reconciler topic unmount {current.topic}"
     return f"To have it back: {away}, then reconciler topic mount topic/{cluster}/{current.location}."
 
 
-def for_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
+def adapt_to_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
     """Yield actions on a topic that does not exist yet, without drift and preconditions."""
     for action in actions:
         match action:
@@ -155,16 +155,16 @@ def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situ
             return None
         spec = seen.resource.spec
         partitions, factor, initial = spec.partitions or 1, spec.replication_factor or 1, seen.topic.initial
-        own, all_set = spec.configs, set_configs_of(seen.resource, seen.topic.initial, situation)
+        own, all_set = spec.configs, collect_set_configs(seen.resource, seen.topic.initial, situation)
     above = ActingConfigs(situation).above(topic.cluster, topic.metadata.namespace, initial)
     catalog = situation.capabilities(topic.cluster).configs
     spec = TopicSpec(
         partitions=partitions,
         replication_factor=factor,
-        configs=configs_once_mounted(own, all_set, above, catalog),
+        configs=compute_mounted_configs(own, all_set, above, catalog),
     )
     mounted_topic = topic.model_copy(update={"spec": spec})
-    log = LiveTopic(initial, RemoteLegacy(source.location, is_deleted=False))
+    log = LiveTopic(initial, RemoteRemains(source.location, is_deleted=False))
     return Observed(mounted_topic, state=TieringState.ENABLED.value, topic=log)
 
 
@@ -482,7 +482,7 @@ def _warn_of_age(sides: AddressView, configs: Configs, stored: Recoverable, now_
 
 def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | None:
     """Return which aged records `run` would delete soon, if any."""
-    kept_ms, policy = targets_in(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
+    kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None
     expiring = sum(stored for newest_ms, stored in topic.ages if newest_ms < now_ms - kept_ms)
@@ -493,7 +493,7 @@ def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | No
 
 
 def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) -> None:
-    switches = switches_in(configs)
+    switches = read_switches(configs)
     if switches.write and not switches.read:
         message = "it is write-only: what is recovered cannot be read as long as remote.read is off"
         decision.warn(sides.address, sides.wanted.source, message, "Set remote.read: true to read it.")

@@ -14,24 +14,24 @@ from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
     adopt,
-    as_observed,
+    adopt_observed_values,
     change,
     compare,
     converge,
     deletion,
-    observed_origins,
+    drop_unset_origins,
     part_to_delete,
     problems,
     state_precondition,
     warn_of_foreign_rules,
 )
 from reconciler.planning.diff.field_differences import Differences
-from reconciler.planning.diff.mount_changes import mount_back
+from reconciler.planning.diff.mount_changes import mount_back_commands
 from reconciler.planning.diff.retention_loss import RetentionRule, Side
-from reconciler.planning.resolve.acting_configs import changes_by_move
+from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import beyond, check_changes
 from reconciler.planning.resolve.physical_names import physical_name
-from reconciler.planning.selection import possible_old_names, renamed_namespaces
+from reconciler.planning.selection import find_renamed_namespaces, guess_old_names
 from reconciler.planning.situation import Situation, WantedResource, is_another, mounted_by, source_of
 from reconciler.resources.address import Address, cluster_of, full_name_of, kind_of, split_name
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
@@ -278,7 +278,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
             sides.address,
             sides.wanted.source,
             f"{old}, which it is moved from, is mounted with its records as {new_place}, and no Mounting says so",
-            f"{mount_back(old, new_place)} To make a new and empty one: reconciler state rm {old}",
+            f"{mount_back_commands(old, new_place)} To make a new and empty one: reconciler state rm {old}",
         )
         return True
     if location is None:
@@ -298,7 +298,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
     reasons = [*_obstacles(sides, old, situation)]
     differing = Differences() if reasons else compare(moved, before, situation)
     reasons += check_changes(differing.changes, situation.capabilities(cluster_of(sides.address) or ""))
-    inherited = tuple(changes_by_move(sides.address, before, situation))
+    inherited = tuple(find_changes_by_move(sides.address, before, situation))
     reasons += problems(sides.address, before, (*differing.changes, *inherited), situation)
     for message, hint in reasons:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
@@ -311,13 +311,13 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
             verb="move",
             from_state=full_name_of(old),
             to_state=full_name_of(sides.address),
-            after=as_observed(sides.wanted, before) if differing.changes else sides.wanted.resource,
+            after=adopt_observed_values(sides.wanted, before) if differing.changes else sides.wanted.resource,
             parameters={"from": old},
             changes=inherited,
             risk=Risk.DISRUPTIVE,
             reasons=(Reason.MOVED,),
             source=sides.wanted.source,
-            origins=observed_origins(sides.wanted.origins) if differing.changes else sides.wanted.origins,
+            origins=drop_unset_origins(sides.wanted.origins) if differing.changes else sides.wanted.origins,
             precondition=state_precondition(old, before),
         )
     )
@@ -408,7 +408,7 @@ def _hint_to_move_back(sides: AddressView, current: Address) -> str:
 # A moved namespace is created first and its old one deleted last. Only declared resources move.
 
 
-def with_implied_moves(
+def add_implied_moves(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
     """Add `moved_from` to resources declared in a moved namespace."""
@@ -419,12 +419,12 @@ def with_implied_moves(
     }
     if not declared:
         return wanted
-    moved = renamed_namespaces(declared, recorded, observed)
+    moved = find_renamed_namespaces(declared, recorded, observed)
     resolved = dict(wanted)
     for address, item in wanted.items():
         if item.moved_from in wanted:
             continue
-        names = [name for name in possible_old_names(address, item.moved_from, moved) if name not in wanted]
+        names = [name for name in guess_old_names(address, item.moved_from, moved) if name not in wanted]
         old = next((name for name in names if name in recorded), None)
         if old is None and address not in observed:
             # If both exist and only the new one is recorded, the old name was reused.

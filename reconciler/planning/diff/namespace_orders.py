@@ -15,12 +15,12 @@ from reconciler.planning.diff.converge import (
     state_precondition,
     warn_of_foreign_rules,
 )
-from reconciler.planning.diff.topic_orders import alter, changes_to, followers, warn_of_followers
+from reconciler.planning.diff.topic_orders import alter, followers, plan_changes, warn_of_followers
 from reconciler.planning.fields import CONFIGS
-from reconciler.planning.resolve.acting_configs import changes_by_move
+from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_namespace
 from reconciler.planning.situation import MOVED_BY_COMMAND
-from reconciler.resources.acls import rule_fields, rule_path
+from reconciler.resources.acls import rule_path, to_rule_fields
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -98,8 +98,8 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
     )
     values: dict[str, Value] = {CONFIGS + key: value for key, value in order.configs.items()}
     values |= dict.fromkeys(map(rule_path, order.removed_acls))
-    values |= rule_fields(order.acls)
-    changes = changes_to(before, values)
+    values |= to_rule_fields(order.acls)
+    changes = plan_changes(before, values)
     replaced = {rule_path(rule) for rule in (*order.acls, *order.removed_acls)}
     acls = (*(rule for rule in spec.acls if rule_path(rule) not in replaced), *order.acls)
     after = before.resource.model_copy(update={"spec": spec.model_copy(update={"configs": configs, "acls": acls})})
@@ -260,7 +260,7 @@ def _move_action(old: Address, name: str, situation: Situation) -> Transition:
         to_state=name,
         after=topic.model_copy(update={"metadata": metadata}),
         parameters={"from": old},
-        changes=tuple(changes_by_move(address, before, situation)),
+        changes=tuple(find_changes_by_move(address, before, situation)),
         risk=Risk.DISRUPTIVE,
         reasons=(Reason.MOVED, Reason.BY_COMMAND) if last is None else (Reason.MOVED,),
         origins=_origins_after(last.origins if last is not None else {}, old, address),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, assert_never
 from pydantic import ValidationError
 
 from reconciler.planning.actions import Adopt, Forget, Reason
-from reconciler.planning.diff.link_orders import decide_link, ordered_links
+from reconciler.planning.diff.link_orders import build_ordered_links, decide_link
 from reconciler.planning.diff.mirror_orders import decide_mirror_order, refuse_rivals
 from reconciler.planning.diff.mount_orders import migrate_topic
 from reconciler.planning.diff.namespace_orders import alter_namespace, create_namespace, delete_namespace, move_topics
-from reconciler.planning.diff.topic_orders import alter_topic, create_topic, delete_topic, ordered_topic
+from reconciler.planning.diff.topic_orders import alter_topic, build_ordered_topic, create_topic, delete_topic
 from reconciler.planning.orders import (
     AlterLinkOrder,
     AlterNamespaceOrder,
@@ -104,12 +104,14 @@ def _decide_topic(
             assert_never(order)
 
 
-def ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
+def build_ordered_resources(orders: Sequence[Order], decision: Decision) -> dict[Address, WantedResource]:
     """Return the resources that orders create, for the checks of files."""
-    topics = {order.topic: ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)}
+    topics = {
+        order.topic: build_ordered_topic(order, decision) for order in orders if isinstance(order, CreateTopicOrder)
+    }
     return {
         **{address: wanted for address, wanted in topics.items() if wanted is not None},
-        **ordered_links([order for order in orders if isinstance(order, CreateLinkOrder)]),
+        **build_ordered_links([order for order in orders if isinstance(order, CreateLinkOrder)]),
     }
 
 
@@ -161,7 +163,7 @@ def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> Non
             return
 
 
-def forbids_move(old: Address, new: Address) -> tuple[str, str] | None:
+def explain_forbidden_move(old: Address, new: Address) -> tuple[str, str] | None:
     """Return why an address can never become another, with a hint; `None` if it can."""
     if kind_of(old) not in _MOVABLE:
         hint = "Forget it with `state rm`, declare it under its new name, and the next apply adopts it."

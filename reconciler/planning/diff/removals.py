@@ -31,7 +31,7 @@ from reconciler.planning.diff.mirror_changes import (
 from reconciler.planning.diff.moves import moved_from, unmounted_by
 from reconciler.planning.plan import PlanFinding, UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import is_left
-from reconciler.planning.selection import required_option
+from reconciler.planning.selection import format_required_option
 from reconciler.planning.situation import IMPLIED, STOPPED, Situation, is_another, is_live, mirror_at
 from reconciler.resources.address import (
     Address,
@@ -281,7 +281,7 @@ class ContainerGuard:
     def _refuse_link(self, action: Delete, mirrors: Sequence[Address]) -> None:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
-        way = f"{required_option(left, self._situation.request.selection)}, and add " if left else ""
+        way = f"{format_required_option(left, self._situation.request.selection)}, and add " if left else ""
         message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]

@@ -20,7 +20,7 @@ from reconciler.resources.base import InNamespace
 from reconciler.resources.inventory import configs_of
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING
-from reconciler.resources.tiering_policy import RETAIN, disable_policy_in, lay_over, switches_in
+from reconciler.resources.tiering_policy import RETAIN, apply_layer, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import did_you_mean, first_few, nearest, refusal
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ENABLED: Final = TieringState.ENABLED
 
 
-def ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
+def build_ordered_topic(order: CreateTopicOrder, decision: Decision) -> WantedResource | None:
     """Return the ordered topic; `None`, with an error, if no manifest could declare it."""
     namespace, name = split_name(full_name_of(order.topic))
     try:
@@ -92,7 +92,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     values: dict[str, Value] = {CONFIGS + key: value for key, value in order.configs.items()}
     if order.partitions is not None:
         values["partitions"] = order.partitions
-    changes = changes_to(before, values)
+    changes = plan_changes(before, values)
     limits = check_partitions(order.partitions, situation.capabilities(cluster_of(address) or ""))
     refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
     after = _with_values(before.resource, order.configs, order.partitions)
@@ -102,7 +102,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
         decision.warn(address, None, message, "Consumers that rely on it read what the topic has first.")
 
 
-def changes_to(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
+def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
     """Return the changes that set fields of a resource; `None` resets one."""
     own = fields_of(before.resource)
     moved = ((path, own.get(path), value) for path, value in sorted(values.items()))
@@ -188,8 +188,8 @@ def _refuse_disabling(
     now = _acting_configs(address, before, situation)
     then = _acting_configs(address, replace(before, resource=_with_values(before.resource, configs, None)), situation)
     is_mirror = isinstance(before.resource, MirrorTopic)  # a mirror's state is not its tiering state
-    is_on = before.topic.legacy is not None and not switches_in(now).is_off if is_mirror else before.state == ENABLED
-    if not is_on or not switches_in(then).is_off or disable_policy_in(then) == RETAIN:
+    is_on = before.topic.legacy is not None and not read_switches(now).is_off if is_mirror else before.state == ENABLED
+    if not is_on or not read_switches(then).is_off or read_disable_policy(then) == RETAIN:
         return None
     message = f"{address}: this turns its tiered storage off, and deletes what is in object storage"
     hint = "Declare it, and plan: the plan says which offsets become unreadable, and is blocked until allowed."
@@ -200,7 +200,7 @@ def _acting_configs(address: Address, seen: Observed, situation: Situation) -> M
     acting = ActingConfigs(situation).above(
         cluster_of(address) or "", split_name(full_name_of(address))[0], seen.topic.initial
     )
-    lay_over(acting, configs_of(seen.resource), address)
+    apply_layer(acting, configs_of(seen.resource), address)
     return acting
 
 

@@ -35,12 +35,12 @@ from reconciler.resources.tiering_policy import (
     Switches,
     TieringPolicy,
     TieringPolicySpec,
-    lay_over,
+    apply_layer,
+    find_inexpressible,
     merge_layers,
-    policy_words,
+    read_switches,
     resolve_policy,
-    switches_in,
-    unsayable,
+    to_policy_configs,
 )
 from reconciler.resources.topic import Topic
 
@@ -104,7 +104,7 @@ class ActingConfigs:
             acting: ActOptions = {
                 config: (properties[name], CLUSTER) for name, config in CONFIG_DEFAULTS.items() if name in properties
             }
-            lay_over(acting, initial, CLUSTER)
+            apply_layer(acting, initial, CLUSTER)
             for tier in tiers_of(namespace):
                 self._add_own(acting, address_of("namespace", cluster, tier))
             self._above[place] = acting
@@ -112,7 +112,7 @@ class ActingConfigs:
 
     def _add_own(self, acting: ActOptions, address: Address) -> None:
         configs = self._planned_own(address)
-        lay_over(acting, configs, address)
+        apply_layer(acting, configs, address)
         wanted = self._situation.wanted.get(address)
         for path, origin in wanted.origins.items() if wanted is not None else ():
             key = path.removeprefix(CONFIGS)
@@ -225,7 +225,9 @@ def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dic
 
     Without tiering, configs that disable it are dropped; the check of configs rejects the others.
     """
-    words = dict(_direction_configs(policy) if capabilities.tiering_words == "directions" else policy_words(policy))
+    words = dict(
+        _direction_configs(policy) if capabilities.tiering_words == "directions" else to_policy_configs(policy)
+    )
     if capabilities.tiering:
         return words
     return {key: value for key, value in words.items() if not (key in NEEDS_TIERING and _disables_tiering(key, value))}
@@ -351,7 +353,7 @@ class Inheritance:
 
 
 def _unsupported_settings(address: Address, policy: TieringPolicy, declared: DeclaredResource) -> Iterator[PlanFinding]:
-    for path, what in unsayable(policy.spec):
+    for path, what in find_inexpressible(policy.spec):
         yield PlanFinding(
             address,
             declared.source,
@@ -402,11 +404,11 @@ class SwitchReader:
         self, address: Address, own: Mapping[str, str], seen: Observed, of_tier: Callable[[Address], Mapping[str, str]]
     ) -> Configs:
         switches: dict[str, tuple[str, str]] = {}
-        lay_over(switches, seen.topic.initial, CLUSTER)
+        apply_layer(switches, seen.topic.initial, CLUSTER)
         namespace, _ = split_name(full_name_of(address))
         for tier in reversed(self.situation.nearest(cluster_of(address) or "", namespace)):
-            lay_over(switches, of_tier(tier), tier)
-        lay_over(switches, own, address)
+            apply_layer(switches, of_tier(tier), tier)
+        apply_layer(switches, own, address)
         return switches
 
 
@@ -420,7 +422,7 @@ def _unset_keys(origins: Mapping[str, str]) -> frozenset[str]:
     return frozenset(path.removeprefix(CONFIGS) for path in unset_paths(origins))
 
 
-def configs_once_mounted(
+def compute_mounted_configs(
     own: Mapping[str, str], all_set: Mapping[str, str], above: Configs, catalog: Mapping[str, ConfigKey]
 ) -> dict[str, str]:
     """Return the own configs that a mounted topic needs to keep its effective ones.
@@ -430,24 +432,24 @@ def configs_once_mounted(
     return pin_configs(above, own, all_set, catalog)
 
 
-def set_configs_of(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
+def collect_set_configs(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
     """Return all configs set for an existing topic: by its cluster, namespaces and itself."""
     return drop_origins(_current_configs(topic, initial, situation))
 
 
-def switches_now(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:
+def read_present_switches(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:
     """Return whether an existing topic uploads to and fetches from object storage."""
-    return switches_in(_current_configs(topic, initial, situation))
+    return read_switches(_current_configs(topic, initial, situation))
 
 
-def changes_by_move(new: Address, before: Observed, situation: Situation) -> Iterator[Change]:
+def find_changes_by_move(new: Address, before: Observed, situation: Situation) -> Iterator[Change]:
     """Yield the effective configs that change when a topic moves to an address."""
     topic = before.resource
     if not isinstance(topic, Topic):
         return
     now = _current_configs(topic, before.topic.initial, situation)
     then = ActingConfigs(situation).above(topic.cluster, split_name(full_name_of(new))[0], before.topic.initial)
-    lay_over(then, topic.spec.configs, topic.address)
+    apply_layer(then, topic.spec.configs, topic.address)
     for key in sorted(now.keys() | then.keys()):
         was, will = now.get(key, (None, CLUSTER)), then.get(key, (None, CLUSTER))
         # Changes of the cluster's defaults are not caused by the move.
@@ -459,13 +461,13 @@ def _current_configs(topic: Topic, initial: Mapping[str, str], situation: Situat
     acting: dict[str, tuple[str, str]] = {}
     cluster = situation.observed.get(cluster_address(topic.cluster))
     properties = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
-    lay_over(
+    apply_layer(
         acting, {config: properties[name] for name, config in CONFIG_DEFAULTS.items() if name in properties}, CLUSTER
     )
-    lay_over(acting, initial, CLUSTER)
+    apply_layer(acting, initial, CLUSTER)
     for tier in reversed(situation.nearest(topic.cluster, topic.metadata.namespace)):
         seen = situation.observed.get(tier)
         if seen is not None and isinstance(seen.resource, Namespace):
-            lay_over(acting, seen.resource.spec.configs, tier)
-    lay_over(acting, topic.spec.configs, topic.address)
+            apply_layer(acting, seen.resource.spec.configs, tier)
+    apply_layer(acting, topic.spec.configs, topic.address)
     return acting

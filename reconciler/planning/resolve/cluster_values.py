@@ -13,7 +13,7 @@ from reconciler.planning.situation import Review, WantedResource
 from reconciler.resources.address import cluster_address
 from reconciler.resources.cluster import TIERING_PROPERTIES, Cluster
 from reconciler.resources.cluster_properties import ENABLED
-from reconciler.resources.configs import DEFAULT, canonical_value, refused_value
+from reconciler.resources.configs import DEFAULT, canonicalize_value, explain_refused_value
 from reconciler.resources.mirror_link import MirrorLink
 
 if TYPE_CHECKING:
@@ -84,12 +84,12 @@ def _set_property(name: str, value: str, catalog: Mapping[str, ConfigKey], made:
         made.problems.append((message, "Leave it out, or write default.", (("spec", "properties", name),)))
         return
     try:
-        made.properties[name] = canonical_value(name, value, catalog)
+        made.properties[name] = canonicalize_value(name, value, catalog)
     except ValueError as error:
         place = made.origins.get(PROPERTIES + name)
         where = f"{place} ({name})" if place else f"properties.{name}"
         at = ("spec", *place.split(".")) if place else ("spec", "properties", name)
-        made.problems.append((f"{where}: {refused_value(value, error)}", "Correct it, or remove it.", (at,)))
+        made.problems.append((f"{where}: {explain_refused_value(value, error)}", "Correct it, or remove it.", (at,)))
 
 
 def _tiering_properties(cluster: Cluster) -> Iterator[tuple[str, str, str]]:

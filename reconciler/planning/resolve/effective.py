@@ -15,11 +15,11 @@ from reconciler.planning.resolve.acting_configs import Inheritance, Layer
 from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.planning.selection import half_at, half_of, has_two_halves
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
-from reconciler.resources.acls import TopicAcl, namespace_rules_apart, refused_rules
+from reconciler.resources.acls import TopicAcl, find_refused_rules, split_namespace_rules
 from reconciler.resources.address import Address, address_of, tiers_of
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonical_value, refused_value
+from reconciler.resources.configs import DEFAULT, EMBEDDED_CONFIGS, canonicalize_value, explain_refused_value
 from reconciler.resources.inventory import Capabilities, DeclaredResource, Desired, Inventory
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import Mounting
@@ -126,7 +126,7 @@ class _Resolver:
         changed = spec.model_copy(update={"configs": configs, "tiering_policy": None, "moved_from": None})
         if capabilities.access.operations and spec.acls:
             self._check_rules(namespace.address, declared, spec.acls, capabilities)
-            apart = namespace_rules_apart(spec.acls, capabilities.access.operations)
+            apart = split_namespace_rules(spec.acls, capabilities.access.operations)
             changed = changed.model_copy(update={"acls": apart})
         bare = namespace.model_copy(update={"spec": changed})
         return WantedResource(bare, declared.source, origins, moved, passed_on=passed_on)
@@ -178,7 +178,7 @@ class _Resolver:
             except ValueError as error:
                 if origin == address or not origin.startswith("namespace/"):  # others are reported at the namespace
                     self._report(
-                        address, declared, f"{key}: {refused_value(value, error)}", "Correct it, or remove it."
+                        address, declared, f"{key}: {explain_refused_value(value, error)}", "Correct it, or remove it."
                     )
         return configs, origins
 
@@ -186,7 +186,7 @@ class _Resolver:
         self, address: Address, declared: DeclaredResource, rules: Sequence[TopicAcl], capabilities: Capabilities
     ) -> None:
         if capabilities.access.operations:
-            for place, field, what, hint in refused_rules(rules, capabilities.access.operations):
+            for place, field, what, hint in find_refused_rules(rules, capabilities.access.operations):
                 self._report(address, declared, f"acls[{place}].{field}: {what}", hint)
 
     def _canonical_value(self, key: str, value: str, capabilities: Capabilities) -> str:
@@ -194,7 +194,7 @@ class _Resolver:
         cache_key = id(capabilities.configs), key, value
         canonical = self._canonical.get(cache_key)
         if canonical is None:
-            canonical = self._canonical[cache_key] = canonical_value(key, value, capabilities.configs)
+            canonical = self._canonical[cache_key] = canonicalize_value(key, value, capabilities.configs)
         return canonical
 
     def _report(self, address: Address, declared: DeclaredResource, message: str, hint: str) -> None:

@@ -164,7 +164,7 @@ def check_topic(
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the fields that a read replica must not declare, each with message and hint."""
     by_policy = any(origin.startswith("policy/") for origin in origins.values())
-    for field in topic.spec.beside_replica():
+    for field in topic.spec.find_replica_conflicts():
         name = "tieringPolicy" if field == "configs" and by_policy else field
         message = f"spec.{name} cannot be set together with {READ_REPLICA}: a read replica has what its source has"
         yield name, (message, "Remove it, or set it at the source: a read replica stores nothing itself.")
@@ -218,7 +218,7 @@ def check_partitions(partitions: int | None, capabilities: Capabilities) -> Iter
         yield f"{partitions:,} partitions are more than the {most} a topic can have there", "Lower spec.partitions."
 
 
-def beyond_platform(
+def find_unsupported_features(
     link: MirrorLink, capabilities: Capabilities, *, is_derived: bool = False
 ) -> Iterator[tuple[str, str]]:
     """Yield what a platform does not support in a link; for a derived half, except protection."""
@@ -226,7 +226,7 @@ def beyond_platform(
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
         yield beyond(capabilities, f"have a link of mode {spec.mode}")
     if not is_derived:
-        yield from beyond_protection(link, capabilities)
+        yield from explain_unprotectable(link, capabilities)
     defaults = type(spec)(source=spec.source)
     for field in sorted(type(spec).model_fields):
         alias = type(spec).model_fields[field].alias or field
@@ -239,7 +239,7 @@ def beyond_platform(
             yield beyond(capabilities, f"have {alias} on a link")
 
 
-def beyond_protection(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
+def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
     """Yield why a platform cannot protect the mirrors of a link."""
     if link.spec.protect != "acl" or capabilities.mirrors.read_only:
         return

@@ -33,14 +33,14 @@ from reconciler.planning.situation import (
     source_of,
     topic_of,
 )
-from reconciler.resources.acls import EVERYONE, AccessBinding, bindings_of_namespace, find_denied_writers
+from reconciler.resources.acls import EVERYONE, AccessBinding, expand_namespace_rules, find_denied_writers
 from reconciler.resources.address import Address, address_of, full_name_of, join_name, kind_of, split_name
 from reconciler.resources.mirror_link import (
     SYNCED_BY_DEFAULT,
     MirrorLink,
     MirrorLinkSpec,
     MirrorTopic,
-    fewer_partitions,
+    explain_fewer_partitions,
     is_auto_created,
 )
 from reconciler.resources.mount import Mounting, MountSource, Recoverable
@@ -186,7 +186,7 @@ def is_two_way(mirror: MirrorTopic, situation: Situation) -> bool:
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.mode == "bidirectional"
 
 
-def mirrored_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
+def find_mirror_back(mirror: MirrorTopic, situation: Situation) -> Observed | None:
     """Return the live mirror on the other cluster that copies this one since a role swap."""
     return _find_mirror_back(mirror, situation.observed)
 
@@ -244,7 +244,7 @@ def check_sides(
 
 def has_role_elsewhere(mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether roles are swapped, so that the other mirror determines the role."""
-    return mirror.state in _ROLE_OF_PEER and mirrored_back(mirror, situation) is not None
+    return mirror.state in _ROLE_OF_PEER and find_mirror_back(mirror, situation) is not None
 
 
 def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situation) -> RoleRefusal | LeftOut:
@@ -258,7 +258,7 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
         and peer_of(entry).address == name
         and not follows_other_source(peer_of(entry), observed)
     ]
-    if any(topic_of(mirror) in topics_freed_by(_find_way(entry, situation)) for entry in behind):
+    if any(topic_of(mirror) in find_freed_topics(_find_way(entry, situation)) for entry in behind):
         return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
     entries = ", ".join(str(entry.address) for entry in behind)
     first = f"Say state mirroring for {entries} and apply that." if entries else f"Fail {name} over."
@@ -268,11 +268,11 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
 def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     seen = situation.observed.get(mirror.address)
     if seen is not None and follows_other_source(mirror, seen):
-        back = mirrored_back(mirror, situation)
+        back = find_mirror_back(mirror, situation)
         if back is not None and mirror.state in _ROLE_OF_PEER:
             is_taken = is_live(seen) and mirror.state != "reversed"
             return _refuse_in_chain(mirror, seen, situation) if is_taken else _way_of_peer(mirror, back, situation)
-    back = None if is_live(seen) else mirrored_back(mirror, situation)
+    back = None if is_live(seen) else find_mirror_back(mirror, situation)
     if back is not None and mirror.state in _ROLE_OF_PEER:
         return _way_of_peer(mirror, back, situation)
     if seen is None:
@@ -285,13 +285,13 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
     return _way_of_live(mirror, status, situation)
 
 
-def topics_freed_by(way: Way | None) -> frozenset[Address]:
+def find_freed_topics(way: Way | None) -> frozenset[Address]:
     """Return the topics that take writes after these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     return frozenset(topic_of(step.mirror) for step in steps if step.to_state is MirrorStatus.STOPPED)
 
 
-def topics_taken_by(way: Way | None) -> frozenset[Address]:
+def find_taken_topics(way: Way | None) -> frozenset[Address]:
     """Return the ordinary topics that become mirrors by these verbs."""
     steps = way.steps if isinstance(way, VerbsToRole) else ()
     swapped = (source_of(step.mirror) for step in steps if step.verb in _REVERSALS)
@@ -304,7 +304,7 @@ def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address
     changed: dict[Address, frozenset[Address]] = {}
     for address, way in ways.items():
         steps = way.steps if isinstance(way, VerbsToRole) else ()
-        topics = {*(topic_of(step.mirror) for step in steps), *topics_freed_by(way), *topics_taken_by(way)}
+        topics = {*(topic_of(step.mirror) for step in steps), *find_freed_topics(way), *find_taken_topics(way)}
         if topics:
             changed[address] = frozenset({*topics, *map(mirror_at, topics)})
     return changed
@@ -322,7 +322,7 @@ def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation
             "Plan again with both clusters. Where the source is lost permanently, state failed-over works without it.",
         )
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
-    refused = source_gone(mirror, status, verbs, situation) or source_mirrors(mirror, status, verbs, situation)
+    refused = check_source_exists(mirror, status, verbs, situation) or source_mirrors(mirror, status, verbs, situation)
     return refused or _way_by_verdict(mirror, status, verdict, is_suspended=is_suspended)
 
 
@@ -371,7 +371,7 @@ def source_mirrors(
     )
 
 
-def source_gone(
+def check_source_exists(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
     """Reject verbs that copy from a source that no longer exists."""
@@ -409,7 +409,7 @@ def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> W
         )
     after = peer.model_copy(update={"state": role})
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
-    return source_gone(after, status, verbs, situation) or _way_by_verdict(
+    return check_source_exists(after, status, verbs, situation) or _way_by_verdict(
         after, status, verdict, is_suspended=is_suspended
     )
 
@@ -472,7 +472,9 @@ def restore_step(mirror: MirrorTopic, state: MirrorStatus, situation: Situation)
         has = max(has, wanted.resource.spec.partitions or 0)
     if needed > has > 0:
         return RoleRefusal(
-            fewer_partitions((mirror.cluster, mirror.name), needed, (mirror.source_cluster, mirror.source), has),
+            explain_fewer_partitions(
+                (mirror.cluster, mirror.name), needed, (mirror.source_cluster, mirror.source), has
+            ),
             f"Declare {source} with `partitions: {needed}`: the same plan adds them first.",
         )
     return Step(mirror, verb, state, ENDS[verb])
@@ -516,15 +518,15 @@ def _steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *,
     return steps
 
 
-def entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
+def find_entry_behind(topic: Address, situation: Situation) -> tuple[MirrorTopic, Observed | None] | None:
     """Return the declared mirror whose role change makes a topic a mirror, and its observation, if it exists."""
     live = situation.observed.get(mirror_at(topic))
     for entry in situation.entries_of.get(topic, ()):
-        back = mirrored_back(entry, situation)
+        back = find_mirror_back(entry, situation)
         if back is not None and live is back:
             return entry, back
         is_planned = situation.is_decidable(entry.address)
-        if is_planned and is_two_way(entry, situation) and topic in topics_taken_by(way_to_role(entry, situation)):
+        if is_planned and is_two_way(entry, situation) and topic in find_taken_topics(way_to_role(entry, situation)):
             return entry, None
     return None
 
@@ -561,7 +563,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
         )
 
 
-def protected_from(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
+def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situation: Situation) -> tuple[str, ...]:
     """Return the principals that `protect: acl` denies writes to a mirror; `denied` are those denied now."""
     link, capabilities = situation.wanted.get(link_of(mirror)), situation.capabilities(mirror.cluster)
     spec = link.resource.spec if link is not None and isinstance(link.resource, MirrorLink) else None
@@ -579,12 +581,12 @@ def _namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator[Acce
         namespace = item.resource
         if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
             continue
-        every = bindings_of_namespace(prefix_of(cluster, namespace.metadata.name), namespace.spec.acls)
+        every = expand_namespace_rules(prefix_of(cluster, namespace.metadata.name), namespace.spec.acls)
         yield from (binding for binding in every if binding.resource == "topics")
 
 
 def _check_protection(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
-    if mirror.state in COPYING and EVERYONE in protected_from(mirror, (), situation):
+    if mirror.state in COPYING and EVERYONE in find_denied_principals(mirror, (), situation):
         yield (
             f"it cannot be protected (protect: acl): an access rule lets {EVERYONE} write to it",
             "Name principals in that rule: a rule that denies everyone would keep the link out, too.",
@@ -594,7 +596,7 @@ def _check_protection(mirror: MirrorTopic, situation: Situation) -> Iterator[tup
 def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[str, str]]:
     if mirror.source_cluster not in situation.trusted or mirror.state not in COPYING:
         return
-    if mirrored_back(mirror, situation) is not None:
+    if find_mirror_back(mirror, situation) is not None:
         return  # until roles are swapped back, the source copies this mirror
     if is_replica(situation.wanted.get(source_of(mirror)) or situation.observed.get(source_of(mirror))):
         yield (
@@ -687,10 +689,10 @@ def _source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | N
         )  # until roles are swapped back
         return observed_mirror if is_live(situation.observed[observed_mirror.address]) and not is_peer else None
     is_topic = source in situation.observed or source in situation.wanted
-    return None if is_topic else made_by_link(mirror.source_cluster, mirror.source, situation)
+    return None if is_topic else find_auto_created(mirror.source_cluster, mirror.source, situation)
 
 
-def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
+def find_auto_created(cluster: str, full_name: str, situation: Situation) -> MirrorTopic | None:
     """Return the mirror that a link's auto-create filters would create under a name."""
     namespace, name = split_name(full_name)
     for address, wanted in sorted(situation.wanted.items()):
@@ -709,7 +711,7 @@ def made_by_link(cluster: str, full_name: str, situation: Situation) -> MirrorTo
     return None
 
 
-def taken_from_source(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
+def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
     """Return the parameters of a new mirror from its source: `partitions`, synced `configs`, `incarnation`."""
     source = source_of(mirror)
     chain = _config_chain(source, situation)
@@ -785,7 +787,7 @@ def _synced_configs(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...
     return SYNCED_BY_DEFAULT
 
 
-def why_unread(cluster: str, situation: Situation) -> str:
+def explain_unread(cluster: str, situation: Situation) -> str:
     """Return why a cluster was not read, as a predicate for a sentence."""
     why = situation.request.lost.get(cluster)
     if why is None:
@@ -810,7 +812,7 @@ ROLE_BY_VERB: Final[Mapping[str, Role]] = {
 _STOPPED_ROLES: Final = frozenset({"promoted", "failed-over"})
 
 
-def with_held_roles(
+def replace_held_roles(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
     """Replace the roles of held mirrors; a mark keeps the declared role."""
@@ -876,12 +878,12 @@ def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situat
     seen, topic, peer = situation.observed[address], topic_of(mirror), peer_of(mirror).address
     known = (situation.wanted, situation.recorded, situation.observed)
     is_reversed = topic in situation.recorded or any(peer in inventory for inventory in known)
-    is_automatic = seen.mirror.is_automatic or made_by_link(mirror.cluster, mirror.name, situation) is not None
+    is_automatic = seen.mirror.is_automatic or find_auto_created(mirror.cluster, mirror.name, situation) is not None
     return link_of(mirror) in situation.wanted and is_live(seen) and not (is_reversed or is_automatic)
 
 
 def _is_stopped_by_command(address: Address, mirror: MirrorTopic, role: Role, situation: Situation) -> bool:
-    made = made_by_link(mirror.cluster, mirror.name, situation)
+    made = find_auto_created(mirror.cluster, mirror.name, situation)
     is_named = address in situation.recorded or topic_of(mirror) in situation.wanted
     return role in _STOPPED_ROLES and made is not None and link_of(made) == link_of(mirror) and not is_named
 

@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address, join_name, split_name
-from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource, way_to_free
+from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource, explain_release
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Situation
@@ -332,7 +332,7 @@ def _owned_error(topic: Mountable, storage: SharedStorage) -> UserError:
         hint = f"Make what is left of it mountable again: {release}"
         return UserError(message, hint=hint)
     message = f"{topic.location} is {word} {storage.whose(topic.owner)} as {topic.name}"
-    return UserError(message, hint=way_to_free(release, is_mounted=topic.state == "mounted"))
+    return UserError(message, hint=explain_release(release, is_mounted=topic.state == "mounted"))
 
 
 def _is_free(location: str, storage: SharedStorage) -> bool:

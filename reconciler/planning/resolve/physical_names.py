@@ -55,7 +55,7 @@ def folded(name: str) -> str:
     return name.replace("_", ".")
 
 
-def with_known_addresses(
+def rekey_observed(
     observed: Inventory,
     wanted: Container[Address],
     ours: Iterable[Address],

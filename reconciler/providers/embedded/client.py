@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.embedded.acl import Kind, Operation, Permissions, changed_rules, set_namespace_acls, set_topic_acls
-from reconciler.embedded.catalog.mirror_moves import ask_mirror, mirror_named
+from reconciler.embedded.acl import Kind, Operation, Permissions, merge_rules, set_namespace_acls, set_topic_acls
+from reconciler.embedded.catalog.mirror_moves import mirror_named, start_mirror_verb
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.catalog.model import QuotaEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
-from reconciler.embedded.catalog.tiering_state import disabling
+from reconciler.embedded.catalog.tiering_state import disabling_topics
 from reconciler.embedded.catalog.topics import (
     alter_namespace,
     alter_topic,
@@ -49,7 +49,7 @@ from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
 from reconciler.resources.topic import Topic
 from reconciler.runtime.effects import ms_since, note, now
-from reconciler.runtime.threads import all_side_by_side
+from reconciler.runtime.threads import run_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -65,7 +65,7 @@ def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     """
     topic, mirror = mirror_named(draft, full_name)
     if not is_done(mirror, verb):
-        ask_mirror(draft, full_name, verb, TransitionRequest(now_ms))
+        start_mirror_verb(draft, full_name, verb, TransitionRequest(now_ms))
     return topic.id
 
 
@@ -96,7 +96,7 @@ def finish_failovers(
         except ReconcilerError as error:
             errors[name] = error
 
-    all_side_by_side(open_heads, mine, name="failover")
+    run_in_parallel(open_heads, mine, name="failover")
     return [Failed(result.id, errors[result.id]) if result.id in errors else result for result in outcomes]
 
 
@@ -351,7 +351,7 @@ class CatalogBatch:
         for key in wanted.keys:
             encrypt_namespace(draft, name, key)
         if wanted.rules:
-            set_namespace_acls(draft, name, changed_rules(draft.namespaces[name].acls, wanted.rules))
+            set_namespace_acls(draft, name, merge_rules(draft.namespaces[name].acls, wanted.rules))
 
     def _alter_topic(self, draft: Draft, full_name: str, action: Update | Transition) -> str:
         wanted, entry = field_changes(action.address, action.changes, platform=_PLATFORM), topic_named(draft, full_name)
@@ -364,7 +364,7 @@ class CatalogBatch:
             replication_factor=wanted.replication_factor,
         )
         if wanted.rules:
-            set_topic_acls(draft, full_name, changed_rules(draft.topics[full_name].acls, wanted.rules))
+            set_topic_acls(draft, full_name, merge_rules(draft.topics[full_name].acls, wanted.rules))
         return draft.topics[full_name].id
 
     def _delete(self, draft: Draft, action: Delete) -> None:
@@ -436,14 +436,14 @@ def turn_off_tiering(
     Raises:
         LeaseError: By `may_go_on`; the next process finishes the rest.
     """
-    if not _ids_switching(actions, disabling(cluster.catalog.known())):
+    if not _ids_switching(actions, disabling_topics(cluster.catalog.known())):
         return list(outcomes)
     try:
         cluster.finish_disablings(may_go_on=may_go_on)
     except LeaseError:
         raise
     except ReconcilerError as error:
-        failed = _ids_switching(actions, disabling(cluster.catalog.read()))
+        failed = _ids_switching(actions, disabling_topics(cluster.catalog.read()))
         return [
             Failed(outcome.id, error) if isinstance(outcome, Done) and outcome.id in failed else outcome
             for outcome in outcomes

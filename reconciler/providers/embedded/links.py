@@ -17,9 +17,9 @@ from reconciler.embedded.link_side import (
     bring_rules,
     follow_sources,
     make_mirrors,
-    meet_source,
-    note_troubles,
-    offered_in,
+    offered_topics_in,
+    record_source_cluster,
+    record_troubles,
     rules_in,
 )
 from reconciler.embedded.maintenance.survey import remember, remembered
@@ -34,9 +34,9 @@ from reconciler.resources.mirrors import (
     GroupOffsets,
     GroupOffsetsResult,
     LinkEntry,
-    LinkSeen,
     MirrorEntry,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
     OfferedTopic,
     Operation,
     Peer,
@@ -47,7 +47,7 @@ from reconciler.resources.mirrors import (
     date_trouble,
 )
 from reconciler.runtime.retry import go_on
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.model import TopicEntry
@@ -77,14 +77,14 @@ class EmbeddedLinks(MirrorEntries):
         """What links sync besides records."""
         return EmbeddedSyncs(self.cluster)
 
-    def links(self) -> Sequence[LinkSeen]:
+    def links(self) -> Sequence[ObservedLink]:
         """Return the links by name, from the catalog."""
         catalog = self.cluster.catalog.read()
         return [link_seen(name, self.name, link) for name, link in sorted(catalog.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
-    ) -> Sequence[MirrorSeen]:
+    ) -> Sequence[ObservedMirror]:
         """Return mirrors in order of full names, from the catalog."""
         catalog = self.cluster.catalog.read()
         names = sorted(catalog.topics) if name is None else [name] if name in catalog.topics else []
@@ -108,7 +108,7 @@ class EmbeddedLinks(MirrorEntries):
         """Return nothing: the catalog shows every mirror."""
         return {}
 
-    def mirror(self, full_name: str) -> MirrorSeen:
+    def mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror.
 
         Raises:
@@ -124,7 +124,7 @@ class EmbeddedLinks(MirrorEntries):
         """Return positions of many topics: a listing each and a GET per head, in parallel."""
         catalog = self.cluster.catalog.read()
         topics = {name: catalog.topics[name] for name in sorted(full_names) if name in catalog.topics}
-        return dict(zip(topics, side_by_side(self._positions, topics.values(), name="positions"), strict=True))
+        return dict(zip(topics, map_in_parallel(self._positions, topics.values(), name="positions"), strict=True))
 
     def _positions(self, topic: TopicEntry) -> Mapping[int, Position]:
         heads = read_heads(self.cluster.store, topic.id)
@@ -132,14 +132,14 @@ class EmbeddedLinks(MirrorEntries):
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
-    ) -> MirrorSeen:
+    ) -> ObservedMirror:
         """Request a verb on this side."""
         self._linking(may_go_on).ask(full_name, verb, operation=operation)
         return self.mirror(full_name)
 
     def join(
-        self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
-    ) -> MirrorSeen:
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    ) -> ObservedMirror:
         """Turn a topic into the mirror of `of`, its own mirror on the peer; a restore truncates it."""
         begun = Operation(operation.id, operation.verb, approved=operation.approved)
         self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), begun)
@@ -156,7 +156,7 @@ class EmbeddedLinks(MirrorEntries):
         operation: str,
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = go_on,
-    ) -> MirrorSeen:
+    ) -> ObservedMirror:
         """Move a mirror to the next state of its operation."""
         self._linking(may_go_on).advance(full_name, to, operation=operation, is_given_up=is_given_up)
         return self.mirror(full_name)
@@ -188,7 +188,7 @@ class EmbeddedLinks(MirrorEntries):
             raise UserError(message, hint="Delete the topic, and mirror it again.")
         self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record where a new mirror begins."""
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
@@ -246,7 +246,7 @@ class EmbeddedLinks(MirrorEntries):
     def _linking(self, may_go_on: Callable[[], None]) -> ClusterLinks:
         return replace(self.cluster.linking, may_go_on=may_go_on)
 
-    def _seen(self, catalog: Catalog, full_name: str) -> MirrorSeen:
+    def _seen(self, catalog: Catalog, full_name: str) -> ObservedMirror:
         topic, mirror = mirror_named(catalog, full_name)
         of = link_of(catalog, mirror) or (mirror.link_id, None)
         return mirror_seen(self.name, full_name, (topic.id, topic.partitions), of, mirror)
@@ -267,7 +267,7 @@ class EmbeddedSyncs:
 
     def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return topics as a link sees them, from the catalog."""
-        return offered_in(self.cluster.catalog.read(), principal, only)
+        return offered_topics_in(self.cluster.catalog.read(), principal, only)
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
         """Return versions of the wanted groups."""
@@ -284,7 +284,7 @@ class EmbeddedSyncs:
 
     def meet(self, link: str, source_cluster_id: str) -> None:
         """Record the cluster a link was created for."""
-        self._commit(f"change link {link}", lambda draft: meet_source(draft, link, source_cluster_id))
+        self._commit(f"change link {link}", lambda draft: record_source_cluster(draft, link, source_cluster_id))
 
     def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
         """Adapt mirrors to their sources' shapes."""
@@ -297,7 +297,7 @@ class EmbeddedSyncs:
         if troubles:
             now_ms = self.cluster.now_ms()
             entries = {name: date_trouble(trouble, now_ms) for name, trouble in troubles.items()}
-            self._commit("change mirrors", lambda draft: note_troubles(draft, entries, failed))
+            self._commit("change mirrors", lambda draft: record_troubles(draft, entries, failed))
 
     def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
         """Create mirrors for auto-create."""

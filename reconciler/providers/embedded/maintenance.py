@@ -13,7 +13,7 @@ from reconciler.embedded.clients.producer import Producer
 from reconciler.embedded.maintenance.survey import MaintenanceResult, remember, remembered
 from reconciler.embedded.segments.gate import check_writer
 from reconciler.embedded.segments.head import PRODUCERS
-from reconciler.embedded.tiered.cache import taken_of_caches
+from reconciler.embedded.tiered.cache import take_cache_counts
 from reconciler.embedded.tiered.idle_work import HousekeepingTurn, TierHousekeeping
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
@@ -21,7 +21,7 @@ from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, strip_me
 from reconciler.providers.embedded.recovery import recovery_result
 from reconciler.providers.protocol import MaintenancePorts, Upkept
 from reconciler.resources.address import address_of
-from reconciler.resources.cluster_properties import REPLICA_INTERVAL, property_of
+from reconciler.resources.cluster_properties import REPLICA_INTERVAL, read_property
 from reconciler.resources.topic import REPLICAS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def jobs_of(
     }
     if counting is None:
         return jobs
-    return {job: _count_requests(do, (counting.taken, keeping.taken, taken_of_caches)) for job, do in jobs.items()}
+    return {job: _count_requests(do, (counting.taken, keeping.taken, take_cache_counts)) for job, do in jobs.items()}
 
 
 def _count_requests(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
@@ -129,7 +129,7 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
         cluster.now_ms(),
         {topic_id: row[0] for topic_id, row in rows.items() if row and topic_id in topics.values()},
     )
-    every_ms = int(property_of(cluster.catalog.known().cluster.properties, REPLICA_INTERVAL) or 0)
+    every_ms = int(read_property(cluster.catalog.known().cluster.properties, REPLICA_INTERVAL) or 0)
 
     def is_due(full_name: str) -> bool:
         last_ms = known.get(topics.get(full_name, ""), 0)

@@ -29,7 +29,7 @@ from reconciler.resources.measures import (
     TopicStorage,
     TopicVitals,
     Vitals,
-    measured_names,
+    choose_measured_names,
 )
 from reconciler.runtime.threads import CallPool
 
@@ -156,7 +156,7 @@ def vitals_of(report: StorageReport, cluster: str) -> Vitals:
 
 def _choose_topics(catalog: Catalog) -> dict[str, TopicEntry]:
     sizes = {name: entry.partitions for name, entry in catalog.topics.items()}
-    names = measured_names(sizes)
+    names = choose_measured_names(sizes)
     return {name: catalog.topics[name] for name in names}
 
 

@@ -27,7 +27,7 @@ from reconciler.embedded.catalog.migration_tables import INBOUND, ask, begin_mou
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld, is_closed, names_by_id
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
-from reconciler.embedded.mounts.mounts import Mount, drive_or_undo, error_of, migrations_in, side_by_side
+from reconciler.embedded.mounts.mounts import Mount, drive_or_undo, error_of, map_in_parallel, migrations_in
 from reconciler.embedded.mounts.outbound import pending_bytes
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
@@ -37,7 +37,7 @@ from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, Mountable, Mounting
 from reconciler.runtime.retry import go_on
-from reconciler.runtime.threads import side_by_side as map_side_by_side
+from reconciler.runtime.threads import map_in_parallel as map_side_by_side
 
 if TYPE_CHECKING:
     from reconciler.embedded.cluster import EmbeddedCluster
@@ -209,7 +209,7 @@ class MountBatch:
             else:
                 yield outcome
         timeouts = {self.begun[outcome.id]: self.attachments[outcome.id].timeout_ms for outcome in ours}
-        errors = side_by_side(
+        errors = map_in_parallel(
             replace(self.cluster.mounts, may_go_on=may_go_on),
             list(timeouts),
             lambda mounts, number: error_of(partial(drive_or_undo, timeout_ms=timeouts[number]), mounts, number),

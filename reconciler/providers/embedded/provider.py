@@ -52,9 +52,9 @@ from reconciler.resources.inventory import (
     LiveCluster,
     MirrorSupport,
     Observed,
+    ObservedStorage,
     Overview,
     Resource,
-    SeenStorage,
     TopicShown,
 )
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
@@ -76,11 +76,11 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 
-def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> SeenStorage:
+def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) -> ObservedStorage:
     """Compare the catalog with the object storage: one GET, and LISTs if it is new. `root` is the cluster's URL."""
     bound, tiered = catalog.cluster.storage_id, tuple(tiered_topics(catalog))
     if storage is None:
-        return SeenStorage(bound, None, tiered)
+        return ObservedStorage(bound, None, tiered)
     try:
         storage_id = read_storage_id(storage)
         if storage_id is None and bound is not None:
@@ -88,8 +88,8 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
         if storage_id is None or storage_id != bound:
             check_place(storage, root)  # callers without list permission cannot tier, and learn it in the plan
     except UserError as error:
-        return SeenStorage(bound, None, tiered, error)
-    return SeenStorage(bound, storage_id, tiered)
+        return ObservedStorage(bound, None, tiered, error)
+    return ObservedStorage(bound, storage_id, tiered)
 
 
 def observe_cluster(

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.cluster_metadata import GroupOffsets, kept_clusters, kept_groups, place_of
+from reconciler.archives.cluster_metadata import GroupOffsets, list_stored_clusters, place_of, read_stored_groups
 from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState, ownerships
-from reconciler.archives.recoverable import check_recoverable, location_named, manifests_in
+from reconciler.archives.recoverable import check_recoverable, find_location, manifests_in
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.acl import Permissions, entries_of
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.tiered.cluster_metadata import PARTS, read_cluster_metadata
-from reconciler.embedded.tiered.replicas import followable
+from reconciler.embedded.tiered.replicas import locate_replica_source
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
 from reconciler.providers.embedded.translate import observed_in
@@ -28,7 +28,7 @@ from reconciler.resources.inventory import ClusterMetadata, MetadataPart, Observ
 from reconciler.resources.mount import Mountable, Recoverable, Recoveries
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
-from reconciler.runtime.threads import Memo, side_by_side
+from reconciler.runtime.threads import Memo, map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.embedded.catalog.tables import Catalog, Draft
@@ -77,11 +77,11 @@ def replicable(storage: ObjectStore | None, replicas: Mapping[Address, str], who
             who.check_super_user(f"make {address} a read replica")
             if storage is None:
                 return no_storage()
-            return followable(storage, TopicLocation.parse(location))
+            return locate_replica_source(storage, TopicLocation.parse(location))
         except UserError as error:
             return error
 
-    sources = side_by_side(lambda item: look(*item), replicas.items(), name="replicas")
+    sources = map_in_parallel(lambda item: look(*item), replicas.items(), name="replicas")
     return dict(zip(replicas, sources, strict=True))
 
 
@@ -99,7 +99,7 @@ def look_up_sources(
             if storage is None:
                 return no_storage()
             name = full_name_of(address)
-            where = location_named(storage, name) if location is None else TopicLocation.parse(location)
+            where = find_location(storage, name) if location is None else TopicLocation.parse(location)
             source = check_recoverable(storage, where, cluster_id)
             return source if kind_of(address) == "mounting" else _with_groups(source, storage)
         except UserError as error:
@@ -110,7 +110,7 @@ def look_up_sources(
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes
-        metadata, why = groups.get(location.cluster_id, lambda: kept_groups(storage, location.cluster_id))
+        metadata, why = groups.get(location.cluster_id, lambda: read_stored_groups(storage, location.cluster_id))
         if metadata is None:
             return replace(outcomes, groups_lost=why)
         offsets = metadata.offsets_of(place_of(location.cluster_id, location.revision))
@@ -118,7 +118,7 @@ def look_up_sources(
         return replace(outcomes, groups=by_group, groups_lost=why)
 
     groups = Memo()
-    outcomes = side_by_side(lambda entry: look(*entry), topics.items(), name="recoverable")
+    outcomes = map_in_parallel(lambda entry: look(*entry), topics.items(), name="recoverable")
     return dict(zip(topics, outcomes, strict=True))
 
 
@@ -153,7 +153,7 @@ def list_archived(
 
 
 def _only_cluster_id(storage: ObjectStore) -> str | None:
-    cluster_ids = {made_by for made_by, _ in manifests_in(storage)} | set(kept_clusters(storage))
+    cluster_ids = {made_by for made_by, _ in manifests_in(storage)} | set(list_stored_clusters(storage))
     return cluster_ids.pop() if len(cluster_ids) == 1 else None
 
 

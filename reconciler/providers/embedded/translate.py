@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, assert_never
 from reconciler.embedded.acl import entries_of, namespace_rules, topic_rules
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.model import MigrantEntry, NamespaceEntry, QuotaEntry, TopicEntry
-from reconciler.embedded.catalog.tiering_state import doomed_location, location_of
+from reconciler.embedded.catalog.tiering_state import location_of, location_to_delete
 from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.planning.fields import READ_REPLICA
 from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mirror_in
-from reconciler.resources.acls import rule_fields
+from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
-from reconciler.resources.inventory import LiveMirror, LiveTopic, Observed, RemoteLegacy
+from reconciler.resources.inventory import LiveTopic, MirrorReport, Observed, RemoteRemains
 from reconciler.resources.mirrors import link_status, status_of
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
@@ -55,12 +55,12 @@ class TopicModels:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
 
-def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteLegacy]:
+def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
     """Return what became of remote objects, by full name of the topic."""
     return {
-        name: RemoteLegacy(
+        name: RemoteRemains(
             str(location_of(name, entry, cluster_id)),
-            is_deleted=doomed_location(catalog, name, cluster_id) is not None,
+            is_deleted=location_to_delete(catalog, name, cluster_id) is not None,
         )
         for name, entry in catalog.topics.items()
         if entry.tiering is not None
@@ -96,7 +96,9 @@ def observed_in(
                     topic.id,
                     state=status_of(topic.mirror, links[topic.mirror.link_id][1]),
                     topic=LiveTopic(legacy=legacies.get(full_name)),
-                    mirror=LiveMirror.of(topic.mirror, None if topic.follows is None else models.of(full_name, topic)),
+                    mirror=MirrorReport.of(
+                        topic.mirror, None if topic.follows is None else models.of(full_name, topic)
+                    ),
                 ),
             )
 
@@ -118,7 +120,7 @@ def _kinds(entry: TopicEntry) -> tuple[str, ...]:
 
 
 def _topics(
-    catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteLegacy], models: TopicModels
+    catalog: Catalog, cluster: str, legacies: Mapping[str, RemoteRemains], models: TopicModels
 ) -> Iterator[tuple[Address, Observed]]:
     for full_name, entry in catalog.topics.items():
         if entry.follows is None:
@@ -182,7 +184,7 @@ def shape_of(topic: Topic) -> TopicShape:
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
     """Return an entry's fields, by the paths of changes."""
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
-    fields.update(rule_fields(namespace_rules(entry.acls)))
+    fields.update(to_rule_fields(namespace_rules(entry.acls)))
     match entry:
         case TopicEntry():
             replica = {} if entry.replica is None else {READ_REPLICA: entry.replica.location}

@@ -31,7 +31,7 @@ from reconciler.providers.kafka.translate import (
 )
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import Done, Failed, Outcome, silent
-from reconciler.resources.acls import ACLS, rule_fields
+from reconciler.resources.acls import ACLS, to_rule_fields
 from reconciler.resources.address import cluster_of
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS
 from reconciler.runtime.retry import pause
@@ -233,8 +233,8 @@ class TopicBatch:
         by_carrier = assign_bindings(bindings, self._naming, topics)
         cluster = cluster_of(self._changes[0].address)
         return {
-            **{f"namespace/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.namespaces.items()},
-            **{f"topic/{cluster}/{name}": rule_fields(rules) for name, rules in by_carrier.topics.items()},
+            **{f"namespace/{cluster}/{name}": to_rule_fields(rules) for name, rules in by_carrier.namespaces.items()},
+            **{f"topic/{cluster}/{name}": to_rule_fields(rules) for name, rules in by_carrier.topics.items()},
         }
 
     def _create(self) -> None:

@@ -16,7 +16,7 @@ from reconciler.providers.kafka.faults import TRANSIENT, error_of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterNaming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import field_changes
 from reconciler.providers.protocol import silent
-from reconciler.resources.acls import AccessBinding, bindings_of_namespace, rule_at
+from reconciler.resources.acls import AccessBinding, expand_namespace_rules, rule_at
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.retry import go_on, pause
@@ -91,7 +91,7 @@ def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingCh
             return of(name, is_creation=True, new=topic.spec, binds=tuple(bindings_of_topic(name, topic.spec.acls)))
         case Create(after=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
-            rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
+            rules = tuple(expand_namespace_rules(prefix, namespace.spec.acls))
             return of(prefix, is_namespace=True, is_creation=True, binds=rules)
         case Delete(before=Topic() as topic):
             name = naming.physical(topic.full_name)
@@ -99,7 +99,7 @@ def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingCh
             return of(name, is_gone=True, incarnation=action.incarnation, unbinds=rules)
         case Delete(before=Namespace() as namespace):
             prefix = naming.prefix(namespace.metadata.name)
-            rules = tuple(bindings_of_namespace(prefix, namespace.spec.acls))
+            rules = tuple(expand_namespace_rules(prefix, namespace.spec.acls))
             return of(prefix, is_namespace=True, is_gone=True, unbinds=rules)
         case Update() | Transition(after=Topic()):
             return _to_altering_change(action, action.after, naming)
@@ -144,7 +144,7 @@ def _bindings_at(name: str, path: str, operations: object, *, is_namespace: bool
     if not isinstance(operations, tuple):
         return
     rule = rule_at(path, operations)
-    yield from bindings_of_namespace(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
+    yield from expand_namespace_rules(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
 
 
 def unsupported(action: ControlAction) -> UserError:

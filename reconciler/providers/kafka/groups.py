@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import BlockedError, NotAuthorizedError, NotFoundError, UserError
 from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
-from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, move_of
+from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
 from reconciler.resources.measures import GroupLag
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class KafkaGroups:
         rows = [row for row in self._rows(places, committed) if partition in {None, row.partition}]
         if partition is not None and not rows:
             raise UserError(f"partition {partition}: no topic of the reset has it", hint="Partitions count from 0.")
-        candidates = (move_of(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
+        candidates = (plan_offset_move(row, reset, lambda at_ms, row=row: self._at_time(row, at_ms)) for row in rows)  # type: ignore[misc]
         return [move for move in candidates if move is not None]
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:

@@ -30,7 +30,7 @@ from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, tran
 from reconciler.providers.kafka.security import reveal_secrets
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
-from reconciler.runtime.retry import pause, spread_out
+from reconciler.runtime.retry import pause, shorten_randomly
 
 # ruff: noqa: PLC0415, SLF001
 
@@ -472,7 +472,7 @@ class Ledger:
                     if not isinstance(error, ProducerFencedError):
                         raise
                 # Random pauses stop two processes from fencing each other for ever.
-                pause(spread_out(2 * _PAUSE_S * (attempt + 1), 0.5))
+                pause(shorten_randomly(2 * _PAUSE_S * (attempt + 1), 0.5))
         message = f"{TOPIC} of cluster {self.cluster}: another process keeps writing as {writer} all the time"
         raise RetryableError(message, hint="Run the same command again.")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.archive import Archive, give_back
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.recoverable import check_recoverable, location_named
+from reconciler.archives.recoverable import check_recoverable, find_location
 from reconciler.errors import NotFoundError, ReconcilerError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, MigrationState
 from reconciler.providers.kafka.ledger import TOPIC, Ledger
@@ -37,7 +37,7 @@ from reconciler.providers.protocol_moves import MountJob, MountsByJobs
 from reconciler.providers.secrets import open_location
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
-from reconciler.resources.inventory import Capabilities, Observed, RemoteLegacy
+from reconciler.resources.inventory import Capabilities, Observed, RemoteRemains
 from reconciler.resources.mount import (
     MIGRATING,
     Direction,
@@ -50,7 +50,7 @@ from reconciler.resources.mount import (
     Recoveries,
 )
 from reconciler.runtime.retry import go_on
-from reconciler.runtime.threads import side_by_side
+from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -247,7 +247,7 @@ class Mountings:
             if address in filled:
                 overlaid[address] = replace(observed, state=MIGRATING)
             elif observed.incarnation in places:
-                legacy = RemoteLegacy(places[observed.incarnation], is_deleted=False)
+                legacy = RemoteRemains(places[observed.incarnation], is_deleted=False)
                 overlaid[address] = replace(observed, topic=replace(observed.topic, legacy=legacy))
         overlaid.update(mountings_in(moves, name, is_wanted))
         return overlaid
@@ -297,10 +297,10 @@ class Mountings:
                 if self.storage is None:
                     return no_storage()
                 name = full_name_of(address)
-                where = location_named(self.storage, name) if location is None else TopicLocation.parse(location)
+                where = find_location(self.storage, name) if location is None else TopicLocation.parse(location)
                 return check_recoverable(self.storage, where, own_id)
             except UserError as error:
                 return error
 
-        sources = side_by_side(lambda item: look(*item), topics.items(), name="recoverable")
+        sources = map_in_parallel(lambda item: look(*item), topics.items(), name="recoverable")
         return dict(zip(topics, sources, strict=True))

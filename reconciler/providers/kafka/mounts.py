@@ -36,11 +36,11 @@ from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import OWN, ClusterNaming, TopicSeen, own_values
 from reconciler.providers.protocol import Done, Failed, Groups, Outcome
 from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, tell_still_sealed
-from reconciler.records.log import TopicLog, came_since
+from reconciler.records.log import TopicLog, partitions_changed_since
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.configs import EMBEDDED_CONFIGS
-from reconciler.resources.kafka_configs import KAFKA_CONFIGS, PASSING, ConfigKey
+from reconciler.resources.kafka_configs import KAFKA_CONFIGS, TRANSIENT_CONFIGS, ConfigKey
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 _STORAGE_PREFIXES: Final = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
-_SET_BY_BROKERS: Final = PASSING | {"unclean.leader.election.enable"}
+_SET_BY_BROKERS: Final = TRANSIENT_CONFIGS | {"unclean.leader.election.enable"}
 _ALWAYS_KEPT: Final = (
     "cleanup.policy",
     "retention.ms",
@@ -204,7 +204,7 @@ class KafkaCopyMoves:
     def left(self, move: CopyMove) -> Mapping[int, int] | None:
         """Return the old topic's ends that `end` recorded; `None` if records followed."""
         ends = self._left(move)
-        return None if ends is None or came_since(self.log(move.old), ends) else ends
+        return None if ends is None or partitions_changed_since(self.log(move.old), ends) else ends
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
         """Commit offsets in the new topic, by the exact map, or by key so that no record is skipped.
@@ -266,7 +266,7 @@ class KafkaCopyMoves:
         try:
             self.seals.put(name, topic_id, may_go_on)
             ends = {int(number): end for number, (_, end) in entry["ends"].items()}
-            came = came_since(self.log(full_name), ends)
+            came = partitions_changed_since(self.log(full_name), ends)
             if came or not self.seals.is_on(name, topic_id):
                 message = f"topic {name}: a producer wrote to it after all of it had been copied to {entry['new']}"
                 hint = "Let its producers write to the new topic, then apply again: what is new is copied first."

@@ -20,9 +20,9 @@ from reconciler.resources.measures import (
     PartitionVitals,
     TopicVitals,
     Vitals,
-    measured_names,
+    choose_measured_names,
 )
-from reconciler.resources.mirrors import NEVER_FETCHED, MirrorSeen, Positions
+from reconciler.resources.mirrors import NEVER_FETCHED, ObservedMirror, Positions
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.client import KafkaClient
@@ -94,7 +94,7 @@ def _choose_topics(topics: Mapping[str, TopicSeen], naming: ClusterNaming) -> di
     """A partition without leader would fail the request."""
     names = {naming.full_name(name): name for name, seen in topics.items() if seen.is_led and not is_internal(seen)}
     sizes = {full_name: len(topics[name].replicas) for full_name, name in names.items()}
-    measured = measured_names(sizes)
+    measured = choose_measured_names(sizes)
     return {names[full_name]: topics[names[full_name]] for full_name in measured}
 
 
@@ -111,7 +111,7 @@ def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Seque
 
 @dataclass(frozen=True, slots=True)
 class _MirrorPositions:
-    seen: MirrorSeen
+    seen: ObservedMirror
     positions: Positions
     newest_ms: Mapping[int, int]
 

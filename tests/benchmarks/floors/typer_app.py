@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 if os.environ.get("FLOOR_MODELS"):
-    from reconciler.resources.inventory import WRITABLE
+    from reconciler.resources.inventory import MANIFEST_KINDS
 
     for kind in ("Workspace", "Cluster", "Namespace", "Topic"):
-        WRITABLE[kind].model_rebuild()  # ready to validate, which pydantic otherwise puts off
+        MANIFEST_KINDS[kind].model_rebuild()  # ready to validate, which pydantic otherwise puts off
 
 COMMANDS = {
     "": ["init", "validate", "fmt", "plan", "apply", "destroy", "drift", "show", "explain", "run", "verify", "schema"],

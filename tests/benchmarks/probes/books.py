@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reconciler.applying.ports import Setting
-from reconciler.applying.run import Caller, Run, RunRequest, ToDo
+from reconciler.applying.run import Caller, Run, RunRequest, RunWork
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.plan import plan
 from reconciler.operations.steps.invocation import Invocation, Select
@@ -58,7 +58,7 @@ caller = Caller(
 )
 began = time.perf_counter()
 ended = _run_to_end(
-    Run(setting, caller, RunRequest(command="apply")).run(lambda _basis: ToDo(planned.actions, planned.digest))
+    Run(setting, caller, RunRequest(command="apply")).run(lambda _basis: RunWork(planned.actions, planned.digest))
 )
 took = time.perf_counter() - began
 effects.close()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from floors.parquet_files import put_objects, read, write_synced
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.head import Head, Spill, head_register
+from reconciler.embedded.segments.head import Head, PageWriter, head_register
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.open import open_store
@@ -122,7 +122,7 @@ def long_and_empty(folder: Path, parts: int) -> dict[str, Callable[[], object]]:
 def lengthen(cluster: EmbeddedCluster, name: str, parts: int) -> None:
     """Let a partition name its first part many times over, as if it had been appended so often."""
     topic_id = cluster.topic(name).id
-    register, spill = head_register(cluster.store, topic_id, 0), Spill(cluster.store, topic_id, 0)
+    register, spill = head_register(cluster.store, topic_id, 0), PageWriter(cluster.store, topic_id, 0)
     held = register.read()
     if held is None:
         raise SystemExit("nothing was appended")

@@ -25,7 +25,7 @@ from pyspark.sql.functions import col
 from probes.embedded import cluster_in, fill
 from reconciler.jobs.rekey import rekey
 from reconciler.jobs.session import start_session
-from reconciler.records.log import Digest, SourceSeen, Written
+from reconciler.records.log import Digest, ObservedSource, Written
 from reconciler.records.schema import RECORD_SCHEMA
 from reconciler.resources.workspace import SparkSpec
 from tests.engines import on
@@ -49,7 +49,7 @@ class Files:
     def check_shared(self) -> None:
         """Return: all is on this machine."""
 
-    def following(self, _source: SourceSeen) -> Files:
+    def following(self, _source: ObservedSource) -> Files:
         return self
 
     def reached(self) -> Mapping[int, Mapping[int, int]]:

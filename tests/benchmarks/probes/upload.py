@@ -20,7 +20,7 @@ from reconciler.archives.entries import Entry
 from reconciler.archives.manifest import Manifest, ManifestSwap, remote_partition
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
-from reconciler.embedded.segments.head import Head, Spill, head_register
+from reconciler.embedded.segments.head import Head, PageWriter, head_register
 from reconciler.objectstore.base import ObjectStore
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -124,7 +124,7 @@ def one_more(sizes: Mapping[str, int]) -> dict[str, Callable[[], object]]:
 def lengthen(cluster: EmbeddedCluster, name: str, segments: int) -> None:
     """Let both tiers of a partition name the first part many times over, as if it had been uploaded so often."""
     topic_id = cluster.topic(name).id
-    register, spill = head_register(cluster.store, topic_id, 0), Spill(cluster.store, topic_id, 0)
+    register, spill = head_register(cluster.store, topic_id, 0), PageWriter(cluster.store, topic_id, 0)
     held = register.read()
     tiering = tiering_of(cluster.catalog.read(), name, cluster.cluster_id)
     if held is None or cluster.storage is None or tiering is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from reconciler.resources.configs import canonical_value
+from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.kafka_configs import kafka_configs
 from tests.cli.kafka.conftest import TOPIC_CONFIGS, Desk
 
@@ -151,7 +151,7 @@ def test_every_limit_of_the_catalog_is_the_brokers_own(either: Desk) -> None:
         edges = [edge for edge in (key.minimum, key.maximum) if edge is not None and key.type != "double"]
         for value in sorted({int(edge) + step for edge in edges for step in (-1, 0, 1)} | {0, -1} if edges else ()):
             try:
-                canonical_value(key.name, value, catalog)
+                canonicalize_value(key.name, value, catalog)
                 is_ours = True
             except ValueError:
                 is_ours = False

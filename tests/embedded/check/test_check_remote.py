@@ -12,7 +12,7 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, manifest_register
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind
-from reconciler.embedded.check.mend import mend, put_back_cut_off
+from reconciler.embedded.check.mend import mend, restore_truncated_registers
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -110,8 +110,8 @@ def test_a_manifest_that_was_cut_off_is_put_back_where_object_storage_keeps_vers
     storage.put(it.remote().key, b"{")
     checked = check_cluster(it.store, storage=storage)
     assert [finding.kind for finding in checked.findings] == [Kind.MANIFEST_DAMAGED]
-    assert put_back_cut_off(it.store, None, checked) == []
-    (mended,) = put_back_cut_off(it.store, storage, checked)
+    assert restore_truncated_registers(it.store, None, checked) == []
+    (mended,) = restore_truncated_registers(it.store, storage, checked)
     assert mended.what == f"put back the last whole version of {it.remote().key}, where a write was cut off"
     assert it.manifest() == before
     assert check_cluster(it.store, storage=storage).findings == []

@@ -28,7 +28,7 @@ from reconciler.operations.steps.mirror_copy import FETCHING
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources import measures, mirrors
-from reconciler.resources.mirrors import MirrorEntry, MirrorSeen, Operation
+from reconciler.resources.mirrors import MirrorEntry, ObservedMirror, Operation
 from tests.embedded.deaths import DAY_MS, Fault, MortalStore
 from tests.embedded.links.linked import ORDERS, Linked
 from tests.embedded.maintenance.tiny_segments import Clock, copied
@@ -154,7 +154,7 @@ def rivals(
         yield left, said
 
 
-def mirrors_of(linked: Linked) -> Iterator[MirrorSeen]:
+def mirrors_of(linked: Linked) -> Iterator[ObservedMirror]:
     """Yield all mirrors of all clusters, stopped ones too."""
     for name in linked.stores:
         yield from linked.provider(name).links.mirrors()
@@ -268,7 +268,7 @@ class LinkModel:
 
     # -- who is what
 
-    def seen(self, name: str) -> MirrorSeen | None:
+    def seen(self, name: str) -> ObservedMirror | None:
         """Return the topic of a cluster as the mirror it is or was."""
         return next((seen for seen in mirrors_of(self.linked) if seen.cluster == name), None)
 
@@ -332,7 +332,7 @@ class LinkModel:
         if kept.status == "STOPPED":
             kept.is_tainted = False
 
-    def _stopped(self, name: str, kept: Kept, seen: MirrorSeen, rows: dict[Row, int]) -> None:
+    def _stopped(self, name: str, kept: Kept, seen: ObservedMirror, rows: dict[Row, int]) -> None:
         """It takes records from now on: it has all that was promised by the verb that stopped it."""
         if kept.stopped_by == "promote":
             assert self._unexpired(kept.promised) <= set(rows), (name, kept, rows)
@@ -747,20 +747,20 @@ def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:
     _hand(self, self.cluster.topic(full_name))
 
 
-def _stands_first(self: Driver, links: Any, here: MirrorSeen, operation: Operation, cut: Any) -> MirrorSeen:
+def _stands_first(self: Driver, links: Any, here: ObservedMirror, operation: Operation, cut: Any) -> ObservedMirror:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
     links.stand(here.name, here.source_topic_id or "", self._source_bounds(here), operation=operation.id)
     assert cut is not None
     return self._advance(links, here, transitions.MirrorStatus.ACTIVE)
 
 
-def _opens_whatever(self: Driver, links: Any, here: MirrorSeen, ends: Mapping[int, int]) -> None:
+def _opens_whatever(self: Driver, links: Any, here: ObservedMirror, ends: Mapping[int, int]) -> None:
     """Copy to where the source is, and do not look whether all of it came."""
     self.copy(here, ends)
     assert links is not None
 
 
-def _joins_late(self: Driver, links: Any, here: MirrorSeen, operation: Operation) -> MirrorSeen:
+def _joins_late(self: Driver, links: Any, here: ObservedMirror, operation: Operation) -> ObservedMirror:
     ends = {part: bound.end for part, bound in self._source_bounds(here).items()}
     here = links.aim(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)

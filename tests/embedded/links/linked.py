@@ -25,14 +25,14 @@ from reconciler.providers.embedded.provider import EmbeddedProvider
 from reconciler.providers.models import link_entry
 from reconciler.providers.protocol import Edge
 from reconciler.providers.protocol_links import Links
-from reconciler.records.log import OffsetRange, SourceSeen
+from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mirrors import (
     RESTORE,
     LinkEntry,
-    MirrorSeen,
+    ObservedMirror,
     Operation,
     Peer,
     Position,
@@ -121,17 +121,17 @@ class Linked:
         providers = {name: self.provider(name) for name in self.stores}
         return Driver(providers, self.copy, self.sync, self.new_id)
 
-    def sync(self, mirror: MirrorSeen) -> None:
+    def sync(self, mirror: ObservedMirror) -> None:
         """Bring partitions and configs of a mirror to its source's."""
         source = self.cluster(mirror.source_cluster).source_topic(mirror.source)
         self.cluster(mirror.cluster).follow_source(mirror.name, source)
 
-    def copy(self, mirror: MirrorSeen, ends: Mapping[int, int] | None = None) -> None:
+    def copy(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
         """Bring the records of a mirror to these ends, or to its source's."""
         self.sync(mirror)
         source = self.cluster(mirror.source_cluster).log(mirror.source)
         bounds = source.bounds()
-        sink = self.cluster(mirror.cluster).sink(mirror.name).following(SourceSeen(source.topic_id, bounds))
+        sink = self.cluster(mirror.cluster).sink(mirror.name).following(ObservedSource(source.topic_id, bounds))
         for partition, offsets in missing_ranges(bounds, sink.ends(), ends).items():
             sink.publish([sink.stage_copy(partition, source, offsets)])
         sink.complete()
@@ -140,7 +140,7 @@ class Linked:
         """Bring the records of a mirror to its source's end."""
         self.copy(self.seen(cluster, full_name))
 
-    def seen(self, cluster: str, full_name: str = ORDERS) -> MirrorSeen:
+    def seen(self, cluster: str, full_name: str = ORDERS) -> ObservedMirror:
         """Return a mirror as its cluster has it."""
         return self.provider(cluster).links.mirror(full_name)
 

@@ -12,7 +12,7 @@ import pytest
 from reconciler.errors import IncompleteError, RetryableError, UserError
 from reconciler.jobs.flows import missing_ranges
 from reconciler.providers.embedded.links import EmbeddedLinks
-from reconciler.records.log import SourceSeen
+from reconciler.records.log import ObservedSource
 from reconciler.resources.mirrors import Operation, Position
 from tests.embedded.deaths import Fault
 from tests.embedded.links.link_machine import (
@@ -579,7 +579,7 @@ def test_a_copy_of_what_was_cut_since_is_not_published_into_the_next_life_of_the
     linked.produce("west", "never fetched", "nor this")
     source = linked.west.log(ORDERS)
     bounds = source.bounds()
-    sink = linked.east.sink(ORDERS).following(SourceSeen(source.topic_id, bounds))
+    sink = linked.east.sink(ORDERS).following(ObservedSource(source.topic_id, bounds))
     staged = [
         sink.stage_copy(number, source, offsets) for number, offsets in missing_ranges(bounds, sink.ends()).items()
     ]

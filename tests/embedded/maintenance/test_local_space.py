@@ -17,10 +17,10 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.retention import Segment
 from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
-    agreeing_to,
     capacity_of,
     disk_under,
-    first_to_go,
+    equal_entries_end,
+    plan_evictions,
 )
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
@@ -101,7 +101,7 @@ def test_the_disk_under_a_folder_is_asked_of_the_system_and_a_bucket_has_none(tm
 def test_the_oldest_of_all_partitions_goes_first(
     partitions: list[EvictionCandidates], excess: int, counts: list[int]
 ) -> None:
-    assert first_to_go(partitions, excess) == counts
+    assert plan_evictions(partitions, excess) == counts
 
 
 @given(
@@ -114,7 +114,7 @@ def test_the_oldest_of_all_partitions_goes_first(
     excess=st.integers(-5, 90),
 )
 def test_no_more_goes_than_is_needed(partitions: list[EvictionCandidates], excess: int) -> None:
-    counts = first_to_go(partitions, excess)
+    counts = plan_evictions(partitions, excess)
     sizes = [[segment.bytes for segment in one.segments[:count]] for one, count in zip(partitions, counts, strict=True)]
     freed = sum(map(sum, sizes))
     whole = sum(segment.bytes for one in partitions for segment in one.segments)
@@ -128,14 +128,16 @@ def test_no_more_goes_than_is_needed(partitions: list[EvictionCandidates], exces
 def test_copies_agree_as_far_as_base_last_and_digest_are_the_same() -> None:
     local = [part(0), part(10), part(20)]
     remote = [replace(each, key="elsewhere", bytes=7, max_ts=3) for each in local]
-    assert agreeing_to(local, remote, start=0) == 30
-    assert agreeing_to(local, remote[:2], start=0) == 20
-    assert agreeing_to(local, remote[1:], start=0) == 0
-    assert agreeing_to(local, [remote[0], replace(remote[1], digest=Digest(9, 1, 1))], start=0) == 10
-    assert agreeing_to(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
-    assert agreeing_to([local[0], local[2]], remote, start=0) == 10
-    assert agreeing_to([], remote, start=5) == 5
-    assert agreeing_to(local[1:], [replace(remote[1], last=29)], start=5) == 10  # what lay below was compacted away
+    assert equal_entries_end(local, remote, start=0) == 30
+    assert equal_entries_end(local, remote[:2], start=0) == 20
+    assert equal_entries_end(local, remote[1:], start=0) == 0
+    assert equal_entries_end(local, [remote[0], replace(remote[1], digest=Digest(9, 1, 1))], start=0) == 10
+    assert equal_entries_end(local, [remote[0], replace(remote[1], last=18)], start=0) == 10
+    assert equal_entries_end([local[0], local[2]], remote, start=0) == 10
+    assert equal_entries_end([], remote, start=5) == 5
+    assert (
+        equal_entries_end(local[1:], [replace(remote[1], last=29)], start=5) == 10
+    )  # what lay below was compacted away
 
 
 # -- a cluster that has too much

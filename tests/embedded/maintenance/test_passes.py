@@ -15,7 +15,7 @@ import pytest
 
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.survey import Survey
-from reconciler.embedded.tiered.remote_tier import Connections, bounded, connections_to
+from reconciler.embedded.tiered.remote_tier import Connections, connections_to, limit_connections
 from reconciler.embedded.tiered.upload import Controller, connections_of, error_of, free_bytes
 from reconciler.jobs.flows import Budget, rounds, tasks_of
 from reconciler.objectstore.directory import DirectoryStore
@@ -204,7 +204,7 @@ def test_uploads_and_downloads_of_a_process_never_use_more_connections_than_ther
             busy.pop()
 
     watched = WatchedStore(inner, before=begin, after=end)
-    stores = [bounded(watched, 3), bounded(bounded(watched, 3), 3)]
+    stores = [limit_connections(watched, 3), limit_connections(limit_connections(watched, 3), 3)]
 
     def use(number: int) -> None:
         stores[number % 2].put(f"key{number}", b"x")

@@ -23,7 +23,7 @@ from reconciler.errors import ProducerFencedError, UserError
 from reconciler.records.log import NumberedBatch
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, CREATION_DEFAULTS
 from reconciler.resources.mount import drop_origins, pin_configs
-from reconciler.resources.tiering_policy import disable_policy_in, lay_over, switches_in, targets_in
+from reconciler.resources.tiering_policy import apply_layer, read_disable_policy, read_switches, read_targets
 from tests.embedded.maintenance.tiny_segments import DAY, TWO_PARTS
 from tests.embedded.mounts.readable_topics import seen
 from tests.embedded.mounts.shared_bucket import CLICKS, Bucket
@@ -239,19 +239,19 @@ def test_whatever_is_said_around_it_here_and_there_its_tiering_and_its_limits_st
     def laid(around: Surroundings, initial: dict[str, str], own: dict[str, str]) -> dict[str, tuple[str, str]]:
         cluster, outer, inner = around
         found = {CONFIG_DEFAULTS[key]: (value, "cluster") for key, value in cluster.items() if key in CONFIG_DEFAULTS}
-        lay_over(found, initial, "cluster")
-        lay_over(found, outer, "shop")
-        lay_over(found, inner, "shop:eu")
-        lay_over(found, own, "topic")
+        apply_layer(found, initial, "cluster")
+        apply_layer(found, outer, "shop")
+        apply_layer(found, inner, "shop:eu")
+        apply_layer(found, own, "topic")
         return found
 
     initial = {CREATION_DEFAULTS[key]: value for key, value in here[0].items() if key in CREATION_DEFAULTS}
     before = laid(here, initial, own)
     kept = pin_configs(laid(there, initial, {}), own, drop_origins(before))
     after = laid(there, initial, kept)
-    assert switches_in(after) == switches_in(before)
-    assert disable_policy_in(after) == disable_policy_in(before)
-    assert targets_in(after) == targets_in(before)
+    assert read_switches(after) == read_switches(before)
+    assert read_disable_policy(after) == read_disable_policy(before)
+    assert read_targets(after) == read_targets(before)
     assert {key: kept[key] for key in own} == own
     if drop_origins(before) == {key: value for key, (value, _) in before.items()}:
         assert pin_configs(laid(here, initial, {}), own, drop_origins(before)) == own

@@ -16,7 +16,7 @@ from reconciler.embedded.check.damage import Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.head import NOBODY, PRODUCERS, Head, Spill, head_register, read_head
+from reconciler.embedded.segments.head import NOBODY, PRODUCERS, Head, PageWriter, head_register, read_head
 from reconciler.embedded.tiered.topic_deletion import finish_deletions
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -223,7 +223,7 @@ def test_a_head_stays_small_however_many_parts_it_has(
     register = head_register(store, orders, 0)
     held, grown = register.read(), head(store, orders)
     assert held is not None
-    spill = Spill(store, orders, 0)
+    spill = PageWriter(store, orders, 0)
     for number in range(1, 10_000):
         entry = replace(grown.entries[-1], base=number, last=number, max_ts=NOW + number)
         grown = spill.spilled(grown.extended([entry], end=number + 1))

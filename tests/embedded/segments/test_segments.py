@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.archives.entries import Entry
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, expired, segments_of
-from reconciler.embedded.tiered.object_rewrites import to_roll
+from reconciler.embedded.tiered.object_rewrites import iter_segments_to_roll
 from reconciler.records.log import Digest
 
 LIMITS = SegmentLimits(bytes=100, ms=1_000)
@@ -115,6 +115,6 @@ def test_an_old_segment_behind_a_young_one_waits_for_it() -> None:
 def test_what_is_rolled_is_closed_below_the_stable_offset_and_not_one_file_yet() -> None:
     parts = [part(0, is_segment=True), *[part(10 * number) for number in range(1, 8)]]
     segments = list(segments_of(parts, LIMITS))
-    assert bases(list(to_roll(segments, stable=200))) == [[10, 20], [30, 40], [50, 60]]
-    assert bases(list(to_roll(segments, stable=49))) == [[10, 20]]
-    assert bases(list(to_roll(segments, stable=50))) == [[10, 20], [30, 40]]
+    assert bases(list(iter_segments_to_roll(segments, stable=200))) == [[10, 20], [30, 40], [50, 60]]
+    assert bases(list(iter_segments_to_roll(segments, stable=49))) == [[10, 20]]
+    assert bases(list(iter_segments_to_roll(segments, stable=50))) == [[10, 20], [30, 40]]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import read_manifest
-from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, taken_of_caches, walk
+from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, take_cache_counts, walk
 from reconciler.embedded.tiered.cache_files import (
     CacheUsage,
     EvictionRule,
@@ -28,10 +28,10 @@ from reconciler.embedded.tiered.cache_files import (
     Span,
     check_directory,
     chunks_of,
+    find_cache_folder,
     is_held,
     limits_of,
     touched,
-    usable_folder,
 )
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -251,10 +251,10 @@ def test_a_trim_takes_what_an_earlier_one_listed_and_lists_anew_where_that_is_no
     for carried in ("0", "1MiB"):
         properties = {"cache_max_objects": "15", "cache_trim_carryover_bytes": str(parse_size(carried))}
         case = Case(tmp_path / carried, segments=4, **properties)
-        taken_of_caches()
+        take_cache_counts()
         assert case.is_right()
         assert 0 < len(case.files()) <= 15
-        counts[carried] = taken_of_caches()
+        counts[carried] = take_cache_counts()
     anew, carried_over = counts.values()
     assert "cache_trim_carryover_trims" not in anew
     assert carried_over["cache_trim_carryover_trims"] > 0
@@ -467,14 +467,14 @@ def test_a_cache_has_its_place_also_where_nothing_temporary_can_be_written(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
-    assert usable_folder({}, str(tmp_path)) is not None
-    assert usable_folder({}, None) is None
+    assert find_cache_folder({}, str(tmp_path)) is not None
+    assert find_cache_folder({}, None) is None
 
 
 def test_instruments_tell_what_readers_hold_and_what_no_trim_could_make_room_for(tmp_path: Path) -> None:
     case = Case(tmp_path / "cache", segments=2, cache_max_objects="4")
     reader = case.log.read(0, OffsetRange(0, 1000))
-    taken_of_caches()
+    take_cache_counts()
     next(iter(reader))
     assert cache_levels(case.cached(), None)["readers"] >= 1
     _close(reader)

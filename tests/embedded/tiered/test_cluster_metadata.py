@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from reconciler.archives.archive import release
-from reconciler.archives.cluster_metadata import kept_clusters, place_of
+from reconciler.archives.cluster_metadata import list_stored_clusters, place_of
 from reconciler.archives.keys import cluster_metadata_key, cluster_metadata_prefix
 from reconciler.archives.location import TopicLocation
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
@@ -106,7 +106,7 @@ def test_everything_beside_segments_is_kept_and_comes_back(storage: ObjectStore)
     done = keeper(west).keep()
     assert set(done.written) == set(PARTS)
     kept, catalog = check_whole(storage, west), west.catalog.read()
-    assert kept_clusters(storage) == [west.cluster_id]
+    assert list_stored_clusters(storage) == [west.cluster_id]
     assert (kept.serial, kept.revision) == (catalog.serial, catalog.revision)
     assert kept.catalog.namespaces == catalog.namespaces
     assert kept.catalog.topics == catalog.topics

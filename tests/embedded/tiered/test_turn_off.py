@@ -23,7 +23,7 @@ from reconciler.embedded.tiered.topic_deletion import finish_disablings
 from reconciler.errors import UserError
 from reconciler.lifecycles import TIERING, TieringState
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, property_of
+from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, read_property
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, append_parts, copied, head_of, held
 from tests.embedded.samples import NOW, ids
 from tests.embedded.stores import DiedError, Ticking, WatchedStore
@@ -784,7 +784,7 @@ def test_resetting_a_property_restores_its_default(reset: str | None) -> None:
     cluster.alter_cluster({"cloud_storage_max_connections": reset})
     properties = cluster.catalog.read().cluster.properties
     assert "cloud_storage_max_connections" not in properties
-    assert property_of(properties, "cloud_storage_max_connections") == "20"
+    assert read_property(properties, "cloud_storage_max_connections") == "20"
 
 
 @pytest.mark.fact("F-R-014")

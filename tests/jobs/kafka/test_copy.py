@@ -26,7 +26,7 @@ from reconciler.providers.kafka.ledger import (
 from reconciler.providers.kafka.records import copy_sink
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
-from reconciler.records.log import OffsetRange, SourceSeen
+from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.records.offset_map import Chunk, Piece, chunk_of
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
@@ -175,7 +175,7 @@ def test_what_takes_the_place_of_the_source_while_it_is_copied_is_not_mixed_with
     log = replace(log, id=log.topic_id if is_known else None)
     looked = place.sink(target, limits=limits)
     looked.reached()
-    sink = looked.following(SourceSeen(log.topic_id, log.bounds()))
+    sink = looked.following(ObservedSource(log.topic_id, log.bounds()))
     going = sink.copy_range(0, log, OffsetRange(0, 100))
     assert sum(copied.records for copied in going) == 100
     before = place.read(target)

@@ -24,7 +24,7 @@ from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsReq
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.translate import ConfigSeen, assign_bindings, naming_of
 from reconciler.providers.protocol import Edge
-from reconciler.resources.acls import AccessBinding, NamespaceAcl, bindings_of_namespace, rule_at, rule_fields
+from reconciler.resources.acls import AccessBinding, NamespaceAcl, expand_namespace_rules, rule_at, to_rule_fields
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 
@@ -208,9 +208,9 @@ def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Acc
 def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: AccessBinding) -> None:
     found = assign_bindings([each], NAMES, {"pay.orders"})
     for rules in found.namespaces.values():
-        (rule,) = (rule_at(path, operations) for path, operations in rule_fields(rules).items())
+        (rule,) = (rule_at(path, operations) for path, operations in to_rule_fields(rules).items())
         assert NamespaceAcl.model_validate(rule.to_json()) == rule
-        assert list(bindings_of_namespace("pay.", [rule])) == [each]
+        assert list(expand_namespace_rules("pay.", [rule])) == [each]
 
 
 def test_a_rule_that_brokers_refuse_to_delete_is_refused_though_its_filter_succeeds() -> None:

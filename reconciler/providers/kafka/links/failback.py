@@ -33,7 +33,7 @@ from reconciler.resources.measures import UndeletableError, check_approved, dive
 from reconciler.resources.mirrors import (
     REVERSALS,
     DivergedPartition,
-    MirrorSeen,
+    ObservedMirror,
     Operation,
     Peer,
     Stretch,
@@ -63,7 +63,7 @@ class Failback:
     """Opens the records of a topic by full name; `None` if they cannot be read."""
     may_go_on: Callable[[], None]
 
-    def join(self, full_name: str, of: MirrorSeen, begun: Operation) -> None:
+    def join(self, full_name: str, of: ObservedMirror, begun: Operation) -> None:
         """Make a topic the mirror of `of`, its own mirror. Idempotent per operation.
 
         Raises:
@@ -131,7 +131,7 @@ class Failback:
                 ranges.append(self._count_diverged(topic, number, start, bounds))
         return tuple(diverged for diverged in ranges if diverged.records)
 
-    def empty(self, mirror: MirrorSeen, operation: str) -> Mapping[int, TruncatedPartition]:
+    def empty(self, mirror: ObservedMirror, operation: str) -> Mapping[int, TruncatedPartition]:
         """Empty partitions with records that the mirror never got, and return what was deleted.
 
         Raises:
@@ -251,7 +251,7 @@ class Failback:
     ) -> None:
         """Copy diverged records into another topic exactly once, also after a crash."""
         from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - imports numpy
-        from reconciler.records.log import OffsetRange, SourceSeen  # noqa: PLC0415 - as above
+        from reconciler.records.log import ObservedSource, OffsetRange  # noqa: PLC0415 - as above
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
@@ -266,7 +266,9 @@ class Failback:
             )
             self._forget_earlier((topic, diverged.partition), link, diverged.start, log.topic_id)
             self.may_go_on()
-            sink = CopySink(target, source=SourceSeen(log.topic_id, {diverged.partition: bounds[diverged.partition]}))
+            sink = CopySink(
+                target, source=ObservedSource(log.topic_id, {diverged.partition: bounds[diverged.partition]})
+            )
             for _ in sink.copy_range(diverged.partition, log, OffsetRange(diverged.start, diverged.stop)):
                 self.may_go_on()
 

@@ -31,13 +31,13 @@ from reconciler.resources.acls import (
     EVERYONE,
     OPERATIONS,
     AccessBinding,
-    bindings_of_namespace,
     build_denial,
     denial_path,
+    expand_namespace_rules,
     find_denied_writers,
-    namespace_rules_apart,
     rule_at,
-    rule_fields,
+    split_namespace_rules,
+    to_rule_fields,
 )
 from reconciler.resources.mirrors import (
     AccessRules,
@@ -292,8 +292,8 @@ def _read_rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
     bindings, ours = _read_bindings(site), denials_in(site.ledger.read())
     by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
-        {name: rule_fields(acls) for name, acls in by_carrier.topics.items()},
-        {name: rule_fields(acls) for name, acls in by_carrier.namespaces.items()},
+        {name: to_rule_fields(acls) for name, acls in by_carrier.topics.items()},
+        {name: to_rule_fields(acls) for name, acls in by_carrier.namespaces.items()},
     )
 
 
@@ -337,7 +337,7 @@ def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
 
 def _split_rules(fields: RuleFields) -> RuleFields:
     """Brokers store one resource type and name a rule, with its supported operations."""
-    return rule_fields(namespace_rules_apart((rule_at(*rule) for rule in fields.items()), OPERATIONS))
+    return to_rule_fields(split_namespace_rules((rule_at(*rule) for rule in fields.items()), OPERATIONS))
 
 
 def _plan_rule_changes(
@@ -365,7 +365,7 @@ def _bindings_of_changes(site: Site, places: list[_RuleChange], *, is_new: bool)
         for path, after in place.changes.items():
             operations = after if is_new else place.current.get(path)
             if operations and place.is_namespace:
-                bindings.update(bindings_of_namespace(site.naming.prefix(place.name), [rule_at(path, operations)]))
+                bindings.update(expand_namespace_rules(site.naming.prefix(place.name), [rule_at(path, operations)]))
             elif operations:
                 bindings.update(bindings_of_topic(place.name, [rule_at(path, operations)]))
     return bindings

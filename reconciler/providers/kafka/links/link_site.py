@@ -20,7 +20,7 @@ from reconciler.providers.kafka.translate import ClusterNaming, ConfigSeen, Topi
 from reconciler.providers.protocol import Failed
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import address_of
-from reconciler.resources.kafka_configs import PASSING
+from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
 from reconciler.resources.mirrors import OfferedTopic, SourceTopic
 from reconciler.resources.topic import TopicSpec
 
@@ -203,7 +203,7 @@ def _values_set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     return {
         key: config.value
         for key, config in sorted(configs.items())
-        if config.source != _DEFAULT_SOURCE and config.value is not None and key not in PASSING
+        if config.source != _DEFAULT_SOURCE and config.value is not None and key not in TRANSIENT_CONFIGS
     }
 
 

@@ -18,8 +18,8 @@ from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes,
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import Address, address_of, kind_of
-from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
-from reconciler.resources.kafka_configs import PASSING
+from reconciler.resources.inventory import Capabilities, FollowedSource, MirrorReport, Observed, Resource, TopicShown
+from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
 from reconciler.resources.mirrors import (
     LinkEntry,
     MirrorEntry,
@@ -332,7 +332,7 @@ def observed_links(
         if of is None:
             continue
         sets = configs.get(topic, {}).items()
-        own = {key: value for key, value in sets if is_declared(key, value) and key not in PASSING}
+        own = {key: value for key, value in sets if is_declared(key, value) and key not in TRANSIENT_CONFIGS}
         resource = mirror_in(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
         denied = tuple(principal for principal in mirror.denied if build_denial(topic, principal) in bindings)
         resource = resource.model_copy(update={"denied": denied}) if denied else resource
@@ -341,7 +341,7 @@ def observed_links(
             seen.id,
             topic,
             state=states.status(mirror),
-            mirror=LiveMirror.of(mirror.entry, becomes(topic) if mirror.follows else None),
+            mirror=MirrorReport.of(mirror.entry, becomes(topic) if mirror.follows else None),
             hidden=hidden_topic(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return observed

@@ -31,10 +31,10 @@ from reconciler.resources.mirrors import (
     OfferedTopic,
     SourceTopic,
     Trouble,
-    auto_created,
     check_same_source,
     date_trouble,
-    troubled,
+    match_auto_created,
+    set_mirror_trouble,
 )
 from reconciler.runtime.retry import go_on
 
@@ -132,7 +132,7 @@ class KafkaSyncs:
                 if mirror is None or not mirror.follows:
                     continue
                 trouble = date_trouble(troubles[mirror.name], now_ms)
-                after = replace(mirror, entry=troubled(mirror.entry, trouble, fails=mirror.name in failed))
+                after = replace(mirror, entry=set_mirror_trouble(mirror.entry, trouble, fails=mirror.name in failed))
                 changes.update({} if after == mirror else mirror_changes(topic, after))
             return changes
 
@@ -147,7 +147,7 @@ class KafkaSyncs:
         link_entry, existing = states.link(link), self.site.client.topics().keys() - states.announced(link)
         free = {
             name: NewMirror(source, wanted[source], {}, is_automatic=True)
-            for name, source in auto_created(link_entry, wanted).items()
+            for name, source in match_auto_created(link_entry, wanted).items()
             if self.site.naming.physical(name) not in existing
         }
         results = MirrorCreation(self.site).make(link, free)

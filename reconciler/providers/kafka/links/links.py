@@ -57,17 +57,17 @@ from reconciler.resources.mirrors import (
     DivergedPartition,
     ForeignRecords,
     LinkEntry,
-    LinkSeen,
     MirrorEntry,
-    MirrorSeen,
+    ObservedLink,
+    ObservedMirror,
     Operation,
     Position,
     TransitionRequest,
     TruncatedPartition,
-    altered_link,
+    alter_link_entry,
     check_own,
     check_same_link,
-    created_link,
+    create_link_entry,
     set_first_offsets,
 )
 from reconciler.runtime.retry import go_on
@@ -123,13 +123,13 @@ class KafkaLinks(MirrorEntries):
     def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Do nothing: a running job has its rows in memory."""
 
-    def links(self) -> Sequence[LinkSeen]:
+    def links(self) -> Sequence[ObservedLink]:
         """Return the links by name; reads only the ledger."""
         return [link_seen(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
-    ) -> Sequence[MirrorSeen]:
+    ) -> Sequence[ObservedMirror]:
         """Return mirrors whose topics exist, by full name; reads the ledger and makes one request."""
         states = self.site.states()
         wanted = [
@@ -169,7 +169,7 @@ class KafkaLinks(MirrorEntries):
             silent[name]: self.site.client.hidden(name) for name, seen in topics.items() if seen.error == UNAUTHORIZED
         }
 
-    def mirror(self, full_name: str) -> MirrorSeen:
+    def mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror.
 
         Raises:
@@ -222,7 +222,7 @@ class KafkaLinks(MirrorEntries):
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
-    ) -> MirrorSeen:
+    ) -> ObservedMirror:
         """Request a verb for a mirror; a verb that stops it returns after its copiers are fenced."""
         result = self._make_changes(may_go_on).ask({full_name: self.mirror(full_name).link}, verb, operation)[full_name]
         if isinstance(result, ReconcilerError):
@@ -230,8 +230,8 @@ class KafkaLinks(MirrorEntries):
         return self.mirror(full_name)
 
     def join(
-        self, full_name: str, of: MirrorSeen, operation: Operation, *, may_go_on: Callable[[], None] = go_on
-    ) -> MirrorSeen:
+        self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
+    ) -> ObservedMirror:
         """Seal a topic, and make it the mirror of `of`, its own mirror."""
         self._make_failback(may_go_on).join(full_name, of, operation)
         return self.mirror(full_name)
@@ -248,7 +248,7 @@ class KafkaLinks(MirrorEntries):
         operation: str,
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = go_on,
-    ) -> MirrorSeen:
+    ) -> ObservedMirror:
         """Move a mirror to the next state of its operation."""
         request = TransitionRequest(self.site.now_ms(), operation, is_given_up)
         self._make_changes(may_go_on).advance(full_name, self.mirror(full_name).link, to, request)
@@ -284,7 +284,7 @@ class KafkaLinks(MirrorEntries):
         self._make_failback(go_on).stand(full_name, source_topic_id, bounds, maps, operation)
         link_groups.release(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
 
-    def begin(self, full_name: str, offsets: Mapping[int, int]) -> MirrorSeen:
+    def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record the source offsets at which a new mirror begins, with the copiers' progress, in one write."""
         topic, seen = self.site.topic(full_name)
 
@@ -334,7 +334,7 @@ _COPIED_STATUSES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UN
 _NO_PROGRESS: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
 
 
-def _describe_mirror(site: Site, states: States, mirror: KeptMirror, topic: TopicSeen) -> MirrorSeen:
+def _describe_mirror(site: Site, states: States, mirror: KeptMirror, topic: TopicSeen) -> ObservedMirror:
     of = states.link_of(mirror) or (mirror.link, None)
     seen = mirror_seen(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
     return seen if mirror.opening is None else replace(seen, status=states.status(mirror), operation=mirror.operation)
@@ -478,7 +478,7 @@ class _LinkWorker:
                 changes = LinkChanges(self._site, self._may_go_on)
                 return changes.change_link(
                     name,
-                    lambda entry: altered_link(name, entry, apply_declared_changes(entry.declared, action.changes)),
+                    lambda entry: alter_link_entry(name, entry, apply_declared_changes(entry.declared, action.changes)),
                 ).id
             case Update(after=MirrorTopic() as mirror):
                 return self._configure(mirror, action)
@@ -500,7 +500,7 @@ class _LinkWorker:
 
         def decide(entries: Entries) -> Changes:
             existing = states_of(entries).links.get(name)
-            after = created_link(name, existing, new)
+            after = create_link_entry(name, existing, new)
             return {} if after is existing else link_changes(name, after)
 
         self._may_go_on()

@@ -35,9 +35,9 @@ from reconciler.providers.kafka.security import as_admin
 from reconciler.records.log import (
     Bounds,
     CopyProgress,
+    ObservedSource,
     OffsetRange,
     SinkPosition,
-    SourceSeen,
     Spans,
     TopicLog,
     check_current,
@@ -165,7 +165,7 @@ class CopySink:
 
     target: Target
     on_complete: Callable[[], None] | None = None
-    source: SourceSeen | None = None
+    source: ObservedSource | None = None
     ledgers: Ledgers | None = None
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
@@ -224,7 +224,7 @@ class CopySink:
             spans[number] = Spans(both, OffsetRange(start, stop), offsets)
         return spans
 
-    def following(self, source: SourceSeen) -> CopySink:
+    def following(self, source: ObservedSource) -> CopySink:
         """Return this sink for a round over a source, whose log is recorded with each commit."""
         return replace(self, source=source)
 
@@ -365,8 +365,8 @@ class CopySink:
         return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property
-    def _seen(self) -> SourceSeen:
-        return self.source or SourceSeen(None, {})
+    def _seen(self) -> ObservedSource:
+        return self.source or ObservedSource(None, {})
 
     def _valid(self, progress: Progress | None, partition: int) -> Progress:
         """Return the progress of this topic; progress of a deleted topic of the name is discarded."""

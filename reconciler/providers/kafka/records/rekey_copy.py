@@ -21,8 +21,8 @@ from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
     Bounds,
     Digest,
+    ObservedSource,
     SinkPosition,
-    SourceSeen,
     Written,
     check_current,
     check_followed,
@@ -93,7 +93,7 @@ class KafkaRekeySink:
     """Its owner tells one copier from another."""
     source_id: str | None
     """Id of the source topic; entries of other topics are ignored."""
-    source: SourceSeen = field(default_factory=lambda: SourceSeen(None, {}))
+    source: ObservedSource = field(default_factory=lambda: ObservedSource(None, {}))
     known: Mapping[int, RekeyProgress] = field(default_factory=dict)
     read_to: int = 0
 
@@ -105,7 +105,7 @@ class KafkaRekeySink:
     def check_shared(self) -> None:
         """Do nothing: every process reaches the brokers, or they report an error."""
 
-    def following(self, source: SourceSeen) -> KafkaRekeySink:
+    def following(self, source: ObservedSource) -> KafkaRekeySink:
         """Return this sink for a round over a source, whose log is recorded with each commit."""
         return replace(self, source=source)
 

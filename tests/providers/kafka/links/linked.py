@@ -17,12 +17,12 @@ from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.links import KafkaLinks, sink_of
 from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Provider, Scope
-from reconciler.records.log import OffsetRange, SourceSeen
+from reconciler.records.log import ObservedSource, OffsetRange
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Inventory
 from reconciler.resources.mirror_link import MirrorLink
-from reconciler.resources.mirrors import MirrorSeen
+from reconciler.resources.mirrors import ObservedMirror
 from tests.servers.kafka import Kafka
 
 PREFIX = "copy-"
@@ -94,7 +94,7 @@ class Linked:
         return self.links.site
 
     @property
-    def seen(self) -> MirrorSeen:
+    def seen(self) -> ObservedMirror:
         return self.links.mirror(self.mirror)
 
     def other(self) -> Linked:
@@ -121,7 +121,7 @@ class Linked:
         while not until():
             assert monotonic() < deadline
 
-    def make_mirror(self) -> MirrorSeen:
+    def make_mirror(self) -> ObservedMirror:
         """Make the mirror, as a plan does."""
         self.done(self.creation())
         return self.seen
@@ -202,7 +202,7 @@ class Copier:
         sink = sink_of(linked.site, settings, linked.mirror)
         self.reached = sink.reached()
         self.bounds = self.log.bounds()
-        self.sink = sink.following(SourceSeen(self.log.topic_id, self.bounds))
+        self.sink = sink.following(ObservedSource(self.log.topic_id, self.bounds))
 
     def copy(self, partition: int = 0) -> int:
         """Copy what a partition lacks, and return how many records that was."""

@@ -26,7 +26,7 @@ from reconciler.providers.protocol import Edge, Provider
 from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.mirrors import AccessRules, MirrorSeen, Operation
+from reconciler.resources.mirrors import AccessRules, ObservedMirror, Operation
 from tests.embedded.samples import ids
 from tests.engines import here
 from tests.providers.kafka.links.linked import EAST, NOW_MS, PREFIX, WEST, Linked
@@ -50,7 +50,7 @@ class Driven:
         return Copier(self.providers, here())
 
     def driver(self) -> Driver:
-        def copy(mirror: MirrorSeen, ends: Mapping[int, int] | None) -> object:
+        def copy(mirror: ObservedMirror, ends: Mapping[int, int] | None) -> object:
             return self.copier.copy(mirror, ends)
 
         return Driver(self.providers, copy, FinalSync(self.providers), ids())
