@@ -1,6 +1,6 @@
 """Convert Kafka records to Arrow columns, from brokers' batches or confluent-kafka messages, and back.
 
-Messages are converted in small lots, which stay in the processor's cache, and joined into large arrays.
+Messages are converted in small lots, which fit the processor's cache, and joined.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Lots:
         return self._keys.bytes + self._values.bytes
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Add the next messages."""
+        """Add messages."""
         count = len(messages)
         self._offsets.append(_offsets(messages))
         # pairs of type and time, each freed before the next is created
@@ -70,7 +70,7 @@ class Lots:
         self.rows += count
 
     def batch(self) -> pa.RecordBatch:
-        """Return all messages as one batch of records."""
+        """Return all messages as one batch."""
         times = np.concatenate(self._times)
         types = np.where(times[::2] == TIMESTAMP_LOG_APPEND_TIME, LOG_APPEND_TIME, CREATE_TIME).astype(np.int8)
         columns = [
@@ -136,18 +136,18 @@ def _headers(lots: Sequence[Sequence[Any]], rows: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(starts, pairs, type=HEADERS)
 
 
-# Batches as brokers send them. Only the beginning of each record is found in a loop; all fields are decoded for
-#     thousands of records at once, so no record becomes a Python object.
+# Batches as brokers send them. A loop finds only where records begin; fields are decoded for thousands of records at
+# once, so that no record becomes a Python object.
 
 _MOST_ROWS: Final = 16_000
 _MOST_BYTES: Final = 8 << 20
 """Limits of a batch of columns, unless one batch of the protocol exceeds them."""
 _ARROW_BYTES: Final = (1 << 31) - 1
-"""Arrow's offsets have 32 bits."""
+"""Largest offset in Arrow: 32 bits."""
 _MORE: Final = 0x80
 """Set in every byte of a varint but its last."""
 _LONGEST: Final = 63
-"""Limit of a varint's bits."""
+"""Largest shift of a varint's bits."""
 _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 """Attributes of batches that can be decoded."""
 
@@ -155,7 +155,7 @@ _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 def readable_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
     """Return the leading batches of an answer that can be decoded or do not count.
 
-    Old formats and unknown codecs are left to the client.
+    The client reads old formats and unknown codecs.
     """
     heads: list[BatchHead] = []
     for head in heads_in(answer):
@@ -184,7 +184,7 @@ def columns_in(
 
 
 class _Lot:
-    """Batches of an answer that become one batch of columns. Uncompressed batches are not copied."""
+    """Batches of an answer for one batch of columns. Uncompressed ones are not copied."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -253,7 +253,7 @@ def _columns(lot: _Lot, partition: int, offsets: OffsetRange) -> pa.RecordBatch:
 
 
 def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return where each record begins: at the varint of its length."""
+    """Return where each record begins, at the varint of its length."""
     begins: list[int] = []
     add, more = begins.append, _MORE  # local names are faster; this runs once per record
     for (begin, end), count in zip(places, counts, strict=True):
@@ -285,7 +285,7 @@ def _begins(content: bytes, places: Sequence[tuple[int, int]], counts: Sequence[
 def _numbers(
     data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Decode the varints at some positions; return them and where they end."""
+    """Decode the varints at some positions; return them and their ends."""
     byte = data[at].astype(np.int64)
     numbers = byte & 0x7F
     at = at + 1
@@ -306,7 +306,7 @@ def _numbers(
 def _cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Decode the length-prefixed bytes at some positions; return them and where they end. Negative lengths are null."""
+    """Decode length-prefixed bytes at some positions; return them and their ends. Negative lengths are null."""
     lengths, begins = _numbers(data, at)
     ends = begins + np.maximum(lengths, 0)
     if len(ends) and ends.max() > len(content):
@@ -323,7 +323,7 @@ def _cells(
 def _header_cells(
     data: npt.NDArray[np.uint8], content: bytes, at: npt.NDArray[np.int64]
 ) -> tuple[pa.ListArray, npt.NDArray[np.int64]]:
-    """Decode the headers of records at some positions, one header of each record per round; return where they end."""
+    """Decode headers at some positions, one of each record per round; return them and their ends."""
     counts, at = _numbers(data, at)
     if len(counts) and counts.min() < 0:
         raise OverflowError
@@ -355,20 +355,20 @@ def _texts(names: pa.Array) -> pa.Array:
 
 
 def contents_of(column: pa.Array) -> list[bytes | None]:
-    """Return a binary column as Python objects; much faster than `to_pylist`."""
+    """Return a binary column as Python objects, much faster than `to_pylist`."""
     contents: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
     return contents
 
 
 def headers_of(column: pa.ListArray) -> list[Headers]:
-    """Return each record's headers as a producer accepts them; `None` if it has none."""
+    """Return each record's headers as a producer accepts them, or `None`."""
     flat = column.flatten()
     if not len(flat):
         return [None] * len(column)
     texts = flat.field("key")
     names: list[Any] = texts.to_pylist()
     if has_marks(texts) or has_nul(texts):
-        names = [written(text) for text in names]
+        names = [encode_name(text) for text in names]
     pairs: list[Header] = list(zip(names, flat.field("value").to_pylist(), strict=True))
     headers: list[Headers] = []
     at = 0
@@ -378,7 +378,7 @@ def headers_of(column: pa.ListArray) -> list[Headers]:
     return headers
 
 
-def written(text: str) -> str | bytes:
+def encode_name(text: str) -> str | bytes:
     """Return a header's name as librdkafka writes it, or as bytes if it would alter the name."""
     name = name_of(text)
     try:

@@ -21,7 +21,7 @@ from reconciler.providers.kafka.ledger import (
 from reconciler.records.log import Bounds, SinkPosition
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces, chunk_of
 
-_NOTHING: Final = Chunk()
+_NO_CHUNK: Final = Chunk()
 _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
 
 
@@ -32,27 +32,26 @@ class Progress:
     through: int = 0
     topic_id: str | None = None
     epochs: tuple[tuple[int, int], ...] = ()
-    last: Chunk = _NOTHING
+    last: Chunk = _NO_CHUNK
     copy_id: str | None = None
-    """Id of the topic copied into: progress of a deleted topic does not apply to its successor."""
+    """Id of the topic copied into; the progress does not apply to later topics of that name."""
     newest_ms: int | None = None
-    """Latest timestamp of a copied record. Brokers cannot report it: they count transaction markers, too."""
+    """Latest timestamp of a copied record. Brokers cannot report it: they count transaction markers."""
     commits: int | None = None
-    """Number of transactions that wrote records, each with a marker in the copy; `None` if not counted from the start.
-    """
+    """Transactions that wrote records, each with a marker in the copy; `None` if earlier ones were not counted."""
 
     @property
     def reached(self) -> SinkPosition:
-        """The same as the position of a copying job, in offsets of the source."""
+        """Position of a copying job, in source offsets."""
         return SinkPosition(self.through, self.topic_id, self.epochs, self.through)
 
     @property
     def written(self) -> int:
-        """Offset of the copy after the last written record; 0 if none was written."""
+        """Offset of the copy after the last written record, or 0."""
         return 0 if self.commits == 0 or not self.last.pieces else self.last.pieces[-1].target_end
 
     def document(self) -> dict[str, Any]:
-        """Return the ledger's document; the open chunk is an entry of its own."""
+        """Return the ledger's document, without the open chunk."""
         epochs = [list(epoch) for epoch in self.epochs]
         document = {
             "through": self.through,
@@ -67,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """Source of a partition as seen before a round."""
+    """Source of a partition before a round."""
 
     topic_id: str | None
     bounds: Bounds
@@ -80,8 +79,8 @@ class SourceSnapshot:
 def advanced(
     before: Progress, through: int, pieces: Iterable[Piece], source: SourceSnapshot
 ) -> tuple[Progress, Sequence[Chunk]]:
-    """Return the progress after a transaction, and the chunks of the map to write."""
-    chunks = append_pieces(before.last, pieces)
+    """Return the progress after a transaction, and the map chunks to write."""
+    chunks = appended(before.last, pieces)
     last = chunks[-1] if chunks else before.last
     epochs = source.epochs_below(through)
     commits = None if before.commits is None else before.commits + bool(chunks)
@@ -98,10 +97,9 @@ def messages_of(
 
 
 def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
-    """Return a partition's map from ledger entries of the kinds `PROGRESS` and `MAP`.
+    """Return a partition's map from entries of the kinds `PROGRESS` and `MAP`.
 
-    Chunks after the last one named by the progress belong to an earlier topic of the name; all do if nothing was
-    copied.
+    Chunks after the last one in the progress belong to an earlier topic of the name.
     """
     known = entries.get(progress_key(topic, partition), {})
     last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
@@ -112,26 +110,26 @@ def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
 
 @dataclass
 class Ledgers:
-    """Progress of one topic's copy, read incrementally from the ledger."""
+    """Progress of one topic's copy, read incrementally."""
 
     tail: LedgerReader
     topic: str
     link: str | None = None
     changes: int = 0
-    """How often the state of the mirror or of its link was written."""
+    """Writes of the state of the mirror or its link."""
     is_over: bool = False
-    """Whether mirroring has ended or not begun. It may be shown as in progress until copiers are fenced."""
+    """Whether mirroring has ended or not begun; the mirror may be shown as active until copiers are fenced."""
     _progress: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     _last: dict[int, Chunk] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Read what is committed now.
+        """Read newly committed entries.
 
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
         """
-        for key, value in self.tail.read_new(self._forget):
-            self._take(tuple(json.loads(key)), value)
+        for key, value in self.tail.news(self._forget):
+            self._apply_entry(tuple(json.loads(key)), value)
 
     def of(self, partition: int) -> Progress | None:
         """Return a partition's progress; `None` if it was never copied."""
@@ -140,7 +138,7 @@ class Ledgers:
             return None
         epochs = tuple((int(epoch), int(start)) for epoch, start in entry["epochs"])
         # If no record was copied yet, the last chunk belongs to an earlier topic of the name.
-        last = _NOTHING if entry.get("commits") == 0 else self._last.get(partition, _NOTHING)
+        last = _NO_CHUNK if entry.get("commits") == 0 else self._last.get(partition, _NO_CHUNK)
         return Progress(
             entry["through"],
             entry["topic_id"],
@@ -157,12 +155,12 @@ class Ledgers:
         return {number: progress for number, progress in by_partition.items() if progress is not None}
 
     def put(self, known: Mapping[int, Progress]) -> None:
-        """Start with the progress that another process read up to this reader's first offset."""
+        """Start with the progress that another process read before this reader's first offset."""
         for number, progress in known.items():
             self._progress[number] = progress.document()
             self._last[number] = progress.last
 
-    def _take(self, key: tuple[Any, ...], value: bytes | None) -> None:
+    def _apply_entry(self, key: tuple[Any, ...], value: bytes | None) -> None:
         if key in {(MIRROR_ENTRY, self.topic), (LINK_ENTRY, self.link)}:
             self.changes += 1
         if key == (MIRROR_ENTRY, self.topic):
@@ -177,7 +175,7 @@ class Ledgers:
             else:
                 self._progress[number] = json.loads(value)
         elif value is None:
-            # A restored mirror begins a new map: the last chunk of the old one must not be continued.
+            # A restored mirror begins a new map, which must not continue the old one's last chunk.
             if number in self._last and self._last[number].number == int(key[3]):
                 del self._last[number]
         else:

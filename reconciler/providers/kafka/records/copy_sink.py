@@ -1,4 +1,4 @@
-"""Sink of an exactly-once copy into a Kafka topic, with one task per partition."""
+"""Exactly-once copies into a Kafka topic, one task per partition."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from reconciler.providers.kafka.records.copy_transaction import (
     RawTransactions,
     Transactions,
     check_in_order,
-    lots_each,
-    lots_whole,
+    read_record_lots,
+    read_whole_lots,
     source_changed,
 )
-from reconciler.providers.kafka.records.record_batches import asking
+from reconciler.providers.kafka.records.record_batches import connection_to
 from reconciler.providers.kafka.security import as_admin
 from reconciler.records.log import (
     Bounds,
@@ -49,21 +49,21 @@ from reconciler.runtime.retry import Backoff, Tries
 
 Writer = Transactions | RawTransactions
 
-_NOTHING: Final = Progress()
+_NO_PROGRESS: Final = Progress()
 _TRUNCATION_WAIT_S: Final = 10.0
-"""How long a log end below the written offset is read again: its leader may have just been elected."""
+"""How long a log end below the written offset is read again: a new leader may lag."""
 _TRUNCATION_BACKOFF: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a transaction, committed when one is reached, and the range from which batches are copied whole."""
+    """Limits of a transaction, committed when one is reached."""
 
     records: int = 100_000
     bytes: int = 64 << 20
     seconds: float = 5.0
     whole: int = 50_000
-    """Smaller ranges are copied record by record: connections for whole batches take longer to open."""
+    """Smallest range that is copied in whole batches: their connections take longer to open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,14 @@ class Target:
     topic_id: str | None
     partitions: int
     owner: str
-    """Id of the link or other copier; tells copiers of one topic apart."""
+    """Id of the link or other copier of the topic."""
     link: str | None = None
     """Name of the link; `None` if no state controls the copy."""
     begins: Mapping[int, int] = field(default_factory=dict)
     """First offsets of partitions that do not begin where the source does."""
     limits: Limits = field(default_factory=Limits)
     writing: Mapping[str, Any] = field(default_factory=dict)
-    """Additional producer settings for packing batches."""
+    """Additional producer settings."""
 
 
 class Way(Enum):
@@ -97,7 +97,7 @@ class Way(Enum):
 
 
 _NEXT: Final = {Way.WHOLE: Way.EACH, Way.EACH: Way.ODD, Way.ODD: Way.EACH}
-"""The way to continue with when one way ends."""
+"""The way after one has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +108,20 @@ class Work:
     source: TopicLog
     way: Way
     offsets: OffsetRange
-    goes_on: bool = False
-    """Whether preceding records were just copied another way, so that records removed from here on are an error."""
+    is_continuation: bool = False
+    """Whether preceding records were copied another way; records removed since then are an error."""
 
     def lots(self) -> Iterator[Lot]:
         """Yield the records in order; whole batches up to the first that cannot be copied whole.
 
         Raises:
-            RetryableError: The first records were removed after the preceding ones were read.
+            RetryableError: Records were removed since the preceding ones were read.
         """
         if self.way is Way.WHOLE and isinstance(self.source, BatchLog):
-            lots = lots_whole(self.source, self.partition, self.offsets)
+            lots = read_whole_lots(self.source, self.partition, self.offsets)
         else:
-            lots = lots_each(self.source, self.partition, self.offsets)
-        if self.goes_on:
+            lots = read_record_lots(self.source, self.partition, self.offsets)
+        if self.is_continuation:
             first = next(lots, None)
             if first is None or first.first > self.offsets.start:
                 self._check_begin()
@@ -130,7 +130,7 @@ class Work:
         yield from lots
 
     def check_read(self, stop: int) -> None:
-        """Check that records up to an offset came from the expected topic: it is read by name.
+        """Check that records before `stop` came from the expected topic: topics are read by name.
 
         Raises:
             SourceChangedError: The source was deleted and created again.
@@ -161,7 +161,7 @@ def transactions_of(target: Target, partition: int, way: Way) -> Writer:
 
 @dataclass
 class CopySink:
-    """A `TransactionalSink`. The driver reads the whole ledger; tasks read only later entries."""
+    """A `TransactionalSink`. The driver reads the whole ledger, tasks only later entries."""
 
     target: Target
     on_complete: Callable[[], None] | None = None
@@ -197,16 +197,15 @@ class CopySink:
         self.read_to = self.ledgers.tail.position
         self.known = self.ledgers.all(only)
         numbers = [number for number in range(target.partitions) if only is None or number in only]
-        by_partition = {number: self._valid(self.known.get(number), number) for number in numbers}
-        self._check_uncut(by_partition)
+        by_partition = {number: self._discard_stale(self.known.get(number), number) for number in numbers}
+        self._check_not_truncated(by_partition)
         return {number: progress.reached for number, progress in by_partition.items()}
 
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return the ranges that both sides have according to the offset map, the copy's first.
 
-        Records that the source removed, or the retention of the copy, are excluded. A partition that the copy lacks
-        has an
-        empty range.
+        Records that the source or the copy's retention removed are excluded. A partition missing from the copy has
+        an empty range.
         """
         target = self.target
         ledger = self.ledger or Ledger(target.settings, target.cluster)
@@ -229,7 +228,7 @@ class CopySink:
         return replace(self, source=source)
 
     def complete(self) -> None:
-        """Record that the first copy has reached the end its source had at the start."""
+        """Record that the first copy has reached the source's end at its start."""
         if self.on_complete is not None:
             self.on_complete()
 
@@ -239,21 +238,21 @@ class CopySink:
         Copies nothing if the state of the mirror or its link was written after the driver read it.
 
         Raises:
-            LostRaceError: Another process copies this partition now.
+            LostRaceError: Another process copies this partition.
             SourceChangedError: The copy is not one of this source, or has lost written records.
             RetryableError: Brokers do not answer; committed records stay.
         """
         through, way = offsets.start, self._first_way(partition, source, offsets)
         while through < offsets.stop:
-            # Opening fences the previous copier; progress is read after that, so no other commit is missed.
+            # Opening fences the previous copier; progress read afterwards misses no commit.
             transactions = transactions_of(self.target, partition, way)
             try:
-                progress = self._progress(partition)
+                progress = self._read_progress(partition)
                 if progress is None or progress.through >= offsets.stop:
                     return
-                goes_on = progress.through == through > offsets.start
-                work = Work(partition, source, way, OffsetRange(progress.through, offsets.stop), goes_on)
-                through = yield from self._copied(transactions, work, progress)
+                is_continuation = progress.through == through > offsets.start
+                work = Work(partition, source, way, OffsetRange(progress.through, offsets.stop), is_continuation)
+                through = yield from self._copy_work(transactions, work, progress)
             finally:
                 transactions.close()
             way = _NEXT[way]
@@ -263,8 +262,8 @@ class CopySink:
         is_whole = is_long and isinstance(source, BatchLog) and source.has_whole_batches(partition, offsets)
         return Way.WHOLE if is_whole else Way.EACH
 
-    def _progress(self, partition: int) -> Progress | None:
-        """Return the fenced progress; `None` if states were written meanwhile and must be read again."""
+    def _read_progress(self, partition: int) -> Progress | None:
+        """Return the fenced progress; `None` if states were written, and must be read again."""
         target = self.target
         ledgers = opened(target.settings, target.cluster, target.topic, target.link, self.read_to)
         ledgers.put({number: known for number, known in self.known.items() if number == partition})
@@ -274,17 +273,19 @@ class CopySink:
             ledgers.tail.close()
         if ledgers.changes:
             return None
-        progress = self._valid(ledgers.of(partition), partition)
-        self._check_uncut({partition: progress})
-        seen = self._seen
+        progress = self._discard_stale(ledgers.of(partition), partition)
+        self._check_not_truncated({partition: progress})
+        seen = self._source_seen
         check_followed(target.topic, partition, progress.reached, seen)
         check_current(target.topic, partition, progress.reached, seen)
         return progress
 
-    def _copied(self, transactions: Writer, work: Work, progress: Progress) -> Generator[CopyProgress, None, int]:
-        """Copy, and return the offset reached: the end, or records that need another way of writing."""
+    def _copy_work(self, transactions: Writer, work: Work, progress: Progress) -> Generator[CopyProgress, None, int]:
+        """Copy, and return the offset reached: the end, or one from which another way is needed."""
         partition, rest = work.partition, work.offsets
-        followed = SourceSnapshot(self._seen.topic_id, self._seen.bounds.get(partition, Bounds(0, 0, 0, 0)))
+        followed = SourceSnapshot(
+            self._source_seen.topic_id, self._source_seen.bounds.get(partition, Bounds(0, 0, 0, 0))
+        )
         limits = self.target.limits
         records = taken = 0
         began = monotonic()
@@ -321,25 +322,20 @@ class CopySink:
         sources, targets = transactions.settle()
         check_in_order(sources, targets, within)
         if len(targets) and targets[0] < state[0].written:  # The log was truncated during the copy.
-            raise self._lost(partition, int(targets[0]), state[0].written)
+            raise self._truncation_error(partition, int(targets[0]), state[0].written)
         work.check_read(within.stop)
         progress, chunks = advanced(state[0], within.stop, pieces_of(sources, targets), state[1])
         transactions.commit(messages_of(self.target.topic, partition, progress, chunks))
         return progress
 
-    def _check_uncut(self, reached: Mapping[int, Progress]) -> None:
-        """Check that no partition ends below its written offset in the ledger; retention moves only its beginning.
-
-        Raises:
-            SourceChangedError: Brokers have lost the end of a partition's log.
-            RetryableError: The topic was replaced.
-        """
+    def _check_not_truncated(self, reached: Mapping[int, Progress]) -> None:
+        """Check that no partition ends below its written offset; retention moves only its beginning."""
         target = self.target
-        written = {(target.topic, number): one.written for number, one in reached.items() if one.written}
+        written = {(target.topic, number): progress.written for number, progress in reached.items() if progress.written}
         if not written:
             return
         client, tries = (
-            asking(as_admin(target.settings), target.cluster),
+            connection_to(as_admin(target.settings), target.cluster),
             Tries(_TRUNCATION_BACKOFF, within_s=_TRUNCATION_WAIT_S),
         )
         while True:
@@ -353,9 +349,9 @@ class CopySink:
         if client.topics([target.topic])[target.topic].id != target.topic_id:
             message = f"{target.topic} of cluster {target.cluster} was deleted and created again"
             raise RetryableError(message, hint="Run the same command again.")
-        raise self._lost(cut[0][1], ends[cut[0]], written[cut[0]])
+        raise self._truncation_error(cut[0][1], ends[cut[0]], written[cut[0]])
 
-    def _lost(self, partition: int, end: int, written: int) -> SourceChangedError:
+    def _truncation_error(self, partition: int, end: int, written: int) -> SourceChangedError:
         target = self.target
         where = f"{target.topic}, partition {partition} of cluster {target.cluster}"
         message = f"{where} ends at {end:,}, and was written up to {written:,}: its brokers lost records"
@@ -365,12 +361,12 @@ class CopySink:
         return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property
-    def _seen(self) -> ObservedSource:
-        return self.source or ObservedSource(None, {})
+    def _source_seen(self) -> SourceSeen:
+        return self.source or SourceSeen(None, {})
 
-    def _valid(self, progress: Progress | None, partition: int) -> Progress:
-        """Return the progress of this topic; progress of a deleted topic of the name is discarded."""
+    def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
+        """Return the progress; that of a deleted topic of the name is discarded."""
         target = self.target
         if progress is None or progress.copy_id not in {None, target.topic_id}:
-            return replace(_NOTHING, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)
+            return replace(_NO_PROGRESS, through=target.begins.get(partition, 0), copy_id=target.topic_id, commits=0)
         return progress

@@ -24,8 +24,15 @@ from reconciler.providers.kafka.ledger import (
     repeat_patiently,
     translate_ledger_error,
 )
-from reconciler.providers.kafka.records.record_batches import BatchWriter, Headers, Producer, asking, know, until_told
-from reconciler.providers.kafka.records.whole_batches import WholeBatch, stamped
+from reconciler.providers.kafka.records.record_batches import (
+    BatchWriter,
+    Headers,
+    Producer,
+    connection_to,
+    retry_until_answered,
+    update_brokers,
+)
+from reconciler.providers.kafka.records.whole_batches import WholeBatch, replace_producer
 from reconciler.providers.kafka.security import as_admin, reveal_secrets
 
 if TYPE_CHECKING:
@@ -39,10 +46,10 @@ if TYPE_CHECKING:
 
 
 _ROWS: Final = 5_000
-"""Records converted to Python objects at once; few enough to stay in the processor's caches."""
+"""Records converted to Python objects at once: few enough for the processor's caches."""
 
 Sent: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
-"""Value, key, time, headers and source offset. A plain tuple, as there are millions."""
+"""Value, key, time, headers and source offset; a plain tuple, as there are millions."""
 _time: Final = itemgetter(2)
 _headers: Final = itemgetter(3)
 
@@ -70,7 +77,7 @@ class BatchLog(Protocol):
 
 @runtime_checkable
 class MessageLog(Protocol):
-    """A log that provides confluent-kafka messages, which a copy from Kafka to Kafka uses without columns."""
+    """A log that provides confluent-kafka messages, for copies without columns."""
 
     def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Any]]:
         """Yield the records of `read` as lists of messages."""
@@ -90,13 +97,13 @@ class Lot:
     """Size of keys and values, or the stored size of a whole batch."""
 
 
-def lots_whole(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
-    """Yield the batches of a range, up to the first that cannot be copied whole; ones that do not count are empty."""
+def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
+    """Yield the batches of a range, up to the first that cannot be copied whole; uncounted ones are empty."""
     for batch in source.whole_batches(partition, offsets):
         yield Lot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
 
-def lots_each(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
+def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
     """Yield the records of a range in order."""
     for batch in batches_of(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
@@ -107,7 +114,7 @@ def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterat
     """Yield the records of a range in order, in non-empty batches."""
     if isinstance(source, MessageLog):
         for messages in source.messages(partition, offsets):
-            yield told_apart(
+            yield mark_odd(
                 [
                     (message.value(), message.key(), message.timestamp()[1], message.headers(), message.offset())
                     for message in messages
@@ -115,16 +122,16 @@ def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterat
             )
     else:
         for batch in source.read(partition, offsets):
-            yield from map(rows_of, slices_of(batch))
+            yield from map(rows_of, split_batch(batch))
 
 
-def slices_of(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield slices of as many records as are converted to Python objects at once."""
+def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield slices to convert to Python objects at once."""
     for start in range(0, batch.num_rows, _ROWS):
         yield batch.slice(start, _ROWS)
 
 
-def told_apart(rows: list[Sent]) -> list[Sent]:
+def mark_odd(rows: list[Sent]) -> list[Sent]:
     """Return the records, as `Odd` if librdkafka cannot write one of them."""
     if 0 in map(_time, rows):
         return Odd(rows)
@@ -144,7 +151,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Sent]:
         headers_of(batch.column("headers")),
         batch.column("offset").to_pylist(),
     )
-    return told_apart(list(zip(*columns, strict=True)))
+    return mark_odd(list(zip(*columns, strict=True)))
 
 
 _TAKEN: Final = "Nothing is lost: another process copies it now. Run again later."
@@ -164,7 +171,7 @@ _WRITING: Final = {
 
 
 class Transactions:
-    """Writer of a partition that commits records together with the ledger's entries; fences others of its id."""
+    """Writer of records together with ledger entries; fences others of its id."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         """Fence other copiers of the partition."""
@@ -177,7 +184,7 @@ class Transactions:
         self._errors: list[Any] = []
         self._is_open = False
         self._producer: Any = Producer(reveal_secrets({**_WRITING, **settings}))
-        self._asked(self._producer.init_transactions, SLICE_S)
+        self._call(self._producer.init_transactions, SLICE_S)
 
     @property
     def is_calm(self) -> bool:
@@ -185,7 +192,7 @@ class Transactions:
         return False
 
     def takes(self, batch: Content) -> bool:
-        """Return whether it can write all records of a batch unchanged."""
+        """Return whether it writes all records of a batch unchanged."""
         return isinstance(batch, list) and not isinstance(batch, Odd)
 
     def take(self, batch: Content) -> None:
@@ -196,9 +203,9 @@ class Transactions:
         """
         rows = cast("Sequence[Sent]", batch)
         if not self._is_open:
-            self._asked(self._producer.begin_transaction)
+            self._call(self._producer.begin_transaction)
             self._is_open = True
-        with self._in_our_words():
+        with self._translate_errors():
             self._produce(rows)
             self._producer.poll(0)
         self._sources += [row[4] for row in rows]
@@ -215,22 +222,22 @@ class Transactions:
         while self._flush(1.0):
             self._check()
             if monotonic() > until:
-                raise self._silent()
+                raise self._timeout_error()
         self._check()
         return np.array(self._sources, np.int64), np.array(self._targets, np.int64)
 
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Commit the records together with ledger entries."""
         if not self._is_open:
-            self._asked(self._producer.begin_transaction)
+            self._call(self._producer.begin_transaction)
         for key, value in ledger:
-            self._asked(self._producer.produce, TOPIC, value, key, 0)
-        self._asked(self._producer.commit_transaction, SLICE_S)
+            self._call(self._producer.produce, TOPIC, value, key, 0)
+        self._call(self._producer.commit_transaction, SLICE_S)
         self._is_open = False
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort the open transaction, so that readers need not wait for its timeout."""
+        """Abort the open transaction, for which readers would wait."""
         from confluent_kafka import KafkaException
 
         if self._is_open:
@@ -239,21 +246,21 @@ class Transactions:
         self._is_open = False
 
     def _produce(self, batch: Sequence[Sent]) -> None:
-        produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._delivered
+        produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._on_delivery
         for value, key, timestamp_ms, headers, _ in batch:
             try:
                 produce(topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
             except BufferError:
-                self._again(
+                self._retry_produce(
                     partial(produce, topic, value, key, partition, delivered, timestamp=timestamp_ms, headers=headers)
                 )
 
     def _flush(self, seconds: float) -> int:
-        with self._in_our_words():
+        with self._translate_errors():
             return int(self._producer.flush(seconds))
 
     @contextmanager
-    def _in_our_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from confluent_kafka import KafkaException
 
         try:
@@ -261,16 +268,15 @@ class Transactions:
         except (KafkaException, SystemError) as error:
             if (cause := find_cause(error)) is None:
                 raise
-            raise self._told(cause) from error
+            raise self._translate(cause) from error
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _on_delivery(self, error: Any, message: Any) -> None:
         if error is None:
             self._targets.append(message.offset())
         else:
             self._errors.append(error)
 
-    def _again(self, produce: Callable[[], None]) -> None:
-        """Retry handing over a record while the queue is full."""
+    def _retry_produce(self, produce: Callable[[], None]) -> None:
         until = monotonic() + WAIT_S
         while True:
             self._producer.poll(_FULL_S)
@@ -279,21 +285,21 @@ class Transactions:
                 return produce()
             except BufferError:
                 if monotonic() > until:
-                    raise self._silent() from None
+                    raise self._timeout_error() from None
 
-    def _silent(self) -> RetryableError:
+    def _timeout_error(self) -> RetryableError:
         message = f"{self._topic}, partition {self._partition} of cluster {self._cluster} takes no records"
         return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
 
     def _check(self) -> None:
         if self._errors:
-            raise self._told(self._errors[0])
+            raise self._translate(self._errors[0])
 
-    def _asked(self, call: Callable[..., Any], *arguments: Any) -> None:
-        with self._in_our_words():
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> None:
+        with self._translate_errors():
             repeat_patiently(partial(call, *arguments), self._settings, doing=self._doing, cluster=self._cluster)
 
-    def _told(self, error: Any) -> ReconcilerError:
+    def _translate(self, error: Any) -> ReconcilerError:
         where = f"{self._topic}, partition {self._partition} of cluster {self._cluster}"
         error = find_original_error(self._producer, error)
         if is_fenced(error):
@@ -306,7 +312,7 @@ class Transactions:
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
-    """Check that records are within the requested range, and were each written once, in order.
+    """Check that records are within the range, and were each written once, in order.
 
     Raises:
         RetryableError: They are not; nothing is committed.
@@ -326,36 +332,36 @@ def source_changed() -> RetryableError:
 _TRANSACTIONAL_ID: Final = 1
 """Type of coordinator to find."""
 _AGAIN: Final = frozenset({3, 7, 13, 14, 15, 16, 51})
-"""Error codes of a coordinator that moves, loads, or still ends the previous transaction."""
-_CALM: Final = 2_000
-"""Number of ordinary records after which librdkafka takes over again."""
+"""Error codes of a coordinator that moves, loads, or still ends a transaction."""
+_CALM_RECORDS: Final = 2_000
+"""Ordinary records after which librdkafka takes over again."""
 
 
 class RawTransactions:
-    """Like `Transactions`, by the protocol itself, for records that librdkafka cannot write. Sends batch by batch."""
+    """`Transactions` by the protocol, for records that librdkafka cannot write. Sends batch by batch."""
 
     def __init__(self, settings: Mapping[str, Any], place: tuple[str, int], cluster: str) -> None:
         """Fence other copiers of the partition, including this process's client."""
         self._topic, self._partition = place
         self._cluster = cluster
-        self._client = asking(as_admin(settings), cluster)
+        self._client = connection_to(as_admin(settings), cluster)
         self._id: str = settings["transactional.id"]
         self._coordinator: int | None = None
         self._sources: list[int] = []
         self._targets: list[int] = []
         self._opened: set[tuple[str, int]] = set()
         self._calm = 0
-        with self._in_our_words():
-            self._producer = self._begun()
+        with self._translate_errors():
+            self._producer = self._init_producer()
         self._writer = BatchWriter(settings, cluster, self._producer)
 
     @property
     def is_calm(self) -> bool:
         """Return whether librdkafka could have written the last records."""
-        return self._calm >= _CALM
+        return self._calm >= _CALM_RECORDS
 
     def takes(self, batch: Content) -> bool:
-        """Return whether it can write all records of a batch; whole batches only if brokers store them unchanged."""
+        """Return whether it writes all records of a batch unchanged; brokers may recompress whole batches."""
         if isinstance(batch, list):
             return True
         whole = cast("WholeBatch", batch)
@@ -369,7 +375,7 @@ class RawTransactions:
             LostRaceError: Another process copies this partition now.
             RetryableError: The cluster does not answer.
         """
-        with self._in_our_words():
+        with self._translate_errors():
             self._open(self._topic, self._partition)
             if isinstance(batch, list):
                 self._calm = 0 if isinstance(batch, Odd) else self._calm + len(batch)
@@ -377,7 +383,9 @@ class RawTransactions:
                 self._sources += [row[4] for row in batch]
             else:
                 whole = cast("WholeBatch", batch)
-                self._targets += self._writer.put(self._topic, self._partition, partial(stamped, whole), whole.records)
+                self._targets += self._writer.put(
+                    self._topic, self._partition, partial(replace_producer, whole), whole.records
+                )
                 self._sources += range(whole.first, whole.through)
 
     def settle(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -387,19 +395,19 @@ class RawTransactions:
     def commit(self, ledger: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Commit the records together with ledger entries."""
         now = time.time_ns() // 1_000_000
-        with self._in_our_words():
+        with self._translate_errors():
             self._open(TOPIC, 0)
             self._writer.write(TOPIC, 0, [(value, key, now, None, 0) for key, value in ledger])
             self._end(is_committed=True)
         self._sources, self._targets = [], []
 
     def close(self) -> None:
-        """Abort the open transaction, so that readers need not wait for its timeout."""
+        """Abort the open transaction, for which readers would wait."""
         if self._opened:
             with suppress(ReconcilerError):
                 self._end(is_committed=False)
 
-    def _begun(self) -> Producer:
+    def _init_producer(self) -> Producer:
         from kafka.protocol.producer import InitProducerIdRequest
 
         request = InitProducerIdRequest(
@@ -409,11 +417,11 @@ class RawTransactions:
             producer_epoch=-1,
             max_version=4,
         )
-        response = self._asked(request, lambda answer: int(answer.error_code))
+        response = self._request(request, lambda answer: int(answer.error_code))
         return Producer(response.producer_id, response.producer_epoch, self._id)
 
     def _open(self, topic: str, partition: int) -> None:
-        """Add a partition to the transaction; the first one begins it."""
+        """The first partition begins the transaction."""
         from kafka.protocol.producer import AddPartitionsToTxnRequest
 
         if (topic, partition) in self._opened:
@@ -426,7 +434,7 @@ class RawTransactions:
             v3_and_below_topics=[request_topic(name=topic, partitions=[partition])],
             max_version=3,
         )
-        self._asked(request, _added)
+        self._request(request, _partition_error_code)
         self._opened.add((topic, partition))
 
     def _end(self, *, is_committed: bool) -> None:
@@ -439,24 +447,27 @@ class RawTransactions:
             committed=is_committed,
             max_version=3,
         )
-        self._asked(request, lambda answer: int(answer.error_code))
+        self._request(request, lambda answer: int(answer.error_code))
         self._opened = set()
 
-    def _asked(self, request: Any, code: Callable[[Any], int]) -> Any:
-        """Return the coordinator's answer; a request may be sent twice."""
-        response = until_told(
-            lambda: self._client.send(request, doing=self._doing, node=self._coordinating()), code, _AGAIN, self._forget
+    def _request(self, request: Any, code: Callable[[Any], int]) -> Any:
+        """The request may be sent twice."""
+        response = retry_until_answered(
+            lambda: self._client.send(request, doing=self._doing, node=self._find_coordinator()),
+            code,
+            _AGAIN,
+            self._forget,
         )
         if (refused := code(response)) != 0:
             raise error_of_code(refused, "", what=f"cluster {self._cluster}: {self._doing}")
         return response
 
-    def _coordinating(self) -> int:
+    def _find_coordinator(self) -> int:
         from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
         if self._coordinator is None:
             request = FindCoordinatorRequest(key=self._id, key_type=_TRANSACTIONAL_ID, max_version=3)
-            response = until_told(
+            response = retry_until_answered(
                 lambda: self._client.send(request, doing=self._doing),
                 lambda answer: int(answer.error_code),
                 _AGAIN,
@@ -465,7 +476,7 @@ class RawTransactions:
             if response.error_code:
                 raise error_of_code(response.error_code, "", what=f"cluster {self._cluster}: {self._doing}")
             brokers = MetadataRequest(topics=[], allow_auto_topic_creation=False, max_version=9)
-            know(self._client, self._client.send(brokers, doing=self._doing))
+            update_brokers(self._client, self._client.send(brokers, doing=self._doing))
             self._coordinator = int(response.node_id)
         return self._coordinator
 
@@ -473,7 +484,7 @@ class RawTransactions:
         self._coordinator = None
 
     @contextmanager
-    def _in_our_words(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except ProducerFencedError as error:
@@ -485,7 +496,7 @@ class RawTransactions:
         return f"copying into {self._topic}, partition {self._partition}"
 
 
-def _added(answer: Any) -> int:
+def _partition_error_code(answer: Any) -> int:
     ((topic),) = answer.results_by_topic_v3_and_below
     (partition,) = topic.results_by_partition
     return int(partition.partition_error_code)

@@ -1,8 +1,7 @@
 """Read and pack record batches of the Kafka protocol, for records that librdkafka cannot handle.
 
-librdkafka cannot read header names that are not UTF-8, nor write names with a byte 0, nor records of time 0, which
-it
-replaces by the current time.
+It cannot read header names that are not UTF-8, nor write names with a byte 0. It replaces time 0 by the current
+time.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ _opened: Final[dict[tuple[int, str, bytes], KafkaClient]] = {}
 _opening: Final = threading.Lock()
 
 
-def asking(settings: Mapping[str, Any], cluster: str) -> KafkaClient:
-    """Return this process's connection for pickled settings of kafka-python."""
+def connection_to(settings: Mapping[str, Any], cluster: str) -> KafkaClient:
+    """Return this process's connection for picklable settings of kafka-python."""
     key = (os.getpid(), cluster, pickle.dumps(dict(settings)))
     with _opening:
         if key not in _opened:
@@ -66,10 +65,10 @@ Header = tuple[str | bytes, bytes | None]
 """A name is bytes if a client cannot represent it as text."""
 Headers = list[Header] | None
 Row = tuple[bytes | None, bytes | None, int, Headers, int]
-"""Value, key, time, headers, and the source offset, which is unused here."""
+"""Value, key, time, headers and source offset, which is unused here."""
 
 PREFIX: Final = struct.Struct(">qiibI")
-"""Head of a batch: first offset, length from here on, leader epoch, format, checksum."""
+"""Head of a batch: first offset, length of what follows, leader epoch, format, checksum."""
 REST: Final = struct.Struct(">hiqqqhii")
 """Rest of the head: attributes, last offset delta, first and last time, producer id, epoch, sequence, record count."""
 LENGTH_END: Final = 12
@@ -80,7 +79,7 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 """Attribute of a batch with one marker, which ends a transaction."""
 HORIZON: Final = 0x40
-"""Attribute of a compacted batch: its first time is the delete horizon, the base of its records' times."""
+"""Attribute of a compacted batch whose first time is the delete horizon, the base of its records' times."""
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 CODEC_NAMES: Final = {number: name for name, number in CODECS.items()}
 _MORE: Final = 0x80
@@ -111,13 +110,13 @@ class BatchHead(NamedTuple):
     form: int
     first: int
     last: int
-    """Offsets; compaction may have removed records between them, and their own."""
+    """Offsets; compaction may have removed these and records between them."""
     records: int
     attributes: int
     first_ms: int
     newest_ms: int
     counts: bool
-    """False for markers and batches of aborted transactions, whose records consumers do not get."""
+    """False for markers and batches of aborted transactions, which consumers do not get."""
 
     @property
     def through(self) -> int:
@@ -134,7 +133,7 @@ class BatchHead(NamedTuple):
         return self.form == FORMAT and not self.attributes & ~attributes and self.codec is not None
 
     def content_in(self, fetched: bytes) -> bytes:
-        """Return the decompressed records; the codec must be known."""
+        """Return the decompressed records."""
         return _decompress(fetched[self.content_begin : self.end], self.codec or "none")
 
     @property
@@ -153,7 +152,7 @@ class Answer(NamedTuple):
 
 
 def heads_in(answer: Answer) -> Iterator[BatchHead]:
-    """Yield the heads of an answer's batches of any format, without a truncated last batch."""
+    """Yield the heads of an answer's batches of any format, without a truncated last one."""
     fetched, at = answer.batches, 0
     coming = deque(sorted(answer.aborted, key=itemgetter(1)))
     aborting: set[int] = set()
@@ -179,7 +178,7 @@ def heads_in(answer: Answer) -> Iterator[BatchHead]:
 
 
 def _is_abort(marker: bytes) -> bool:
-    """Return whether a marker aborts its transaction. Its record is never compressed."""
+    """A marker's record is never compressed."""
     at = length = 0
     for number in range(4):  # length, time, offset, length of the key; attributes take one byte
         length, at = _read_number(marker, at + (number == 1))
@@ -198,7 +197,7 @@ class Batch(NamedTuple):
 
 
 def batches_in(answer: Answer) -> Iterator[Batch]:
-    """Yield the batches of an answer, except those of old formats without headers."""
+    """Yield the batches of an answer, without old formats, which have no headers."""
     for head in heads_in(answer):
         if head.form == FORMAT:
             yield Batch(head.first, head.records, head.content_in(answer.batches))
@@ -250,8 +249,8 @@ class Producer(NamedTuple):
     transactional_id: str | None = None
 
 
-def packed(rows: Sequence[Row], producer: Producer, number: int, *, codec: str) -> bytes:
-    """Return records as one batch; `number` is the sequence number of its first record."""
+def pack_batch(rows: Sequence[Row], producer: Producer, number: int, *, codec: str) -> bytes:
+    """Return records as one batch; `number` is the first one's sequence number."""
     from kafka.record.util import calc_crc32c
 
     first = rows[0][2]
@@ -359,19 +358,21 @@ _WAIT_MS: Final = 500
 _NO_WAIT_MS: Final = 5
 """How long brokers wait for records if there are none."""
 _MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 19, 20, 56, 74, 75, 78})
-"""Error codes of brokers that no longer or do not yet lead, do not know a new topic yet, or lack in-sync replicas."""
+"""Error codes of brokers that do not lead, do not know a new topic yet, or lack in-sync replicas."""
 _GONE: Final = 1
 """The code of an offset outside the log."""
 SILENCE_S: Final = 60.0
 PROPAGATION_S: Final = 30.0
-"""A new topic is known to all brokers within this time; a topic unknown after it is gone."""
+"""Time within which all brokers know a new topic; a topic unknown after it is gone."""
 _PAUSE_S: Final = 0.1
 _THROTTLED_S: Final = 600.0
-"""How long to wait for a client over its quota, which others may share."""
+"""Longest wait of a client over its quota, which others may share."""
 
 
-def until_told(ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]) -> T:
-    """Repeat a request while its error code is one of `again`, calling `forget` before each retry; return the answer.
+def retry_until_answered(
+    ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]
+) -> T:
+    """Repeat a request while its error code is one of `again`, calling `forget` before each retry.
 
     Raises:
         RetryableError: There is no answer.
@@ -391,7 +392,7 @@ def until_told(ask: Callable[[], T], code: Callable[[T], int], again: Collection
 
 
 class Leader:
-    """Connection to the leader of one partition, which is looked up again when it changes."""
+    """Connection to the leader of one partition; it follows changes of the leader."""
 
     def __init__(
         self, settings: Mapping[str, Any], cluster: str, topic: str, partition: int, *, is_asked_once: bool = False
@@ -400,7 +401,7 @@ class Leader:
 
         `is_asked_once`: failed requests are not repeated, as the caller has another way to read.
         """
-        self.client: KafkaClient = asking(as_admin(settings), cluster)
+        self.client: KafkaClient = connection_to(as_admin(settings), cluster)
         self.topic, self.partition = topic, partition
         self._node: int | None = None
         self._missed_since: float | None = None
@@ -418,7 +419,7 @@ class Leader:
 
         def ask() -> Any:
             until = monotonic() + _THROTTLED_S
-            while not (partition_answer := self._sent(request, doing=doing, node=self._known())).responses:
+            while not (partition_answer := self._send(request, doing=doing, node=self._find_leader())).responses:
                 # Brokers answer like this over a quota, and accept the next request when they are ready.
                 if self._is_asked_once or monotonic() > until:
                     message = f"cluster {self.client.name}: {doing}: the broker throttles this client and sends nothing"
@@ -430,44 +431,42 @@ class Leader:
         partition_answer = (
             ask()
             if is_once
-            else until_told(ask, lambda partition_answer: int(partition_answer.error_code), _MOVED, self._forget)
+            else retry_until_answered(
+                ask, lambda partition_answer: int(partition_answer.error_code), _MOVED, self._forget
+            )
         )
         if partition_answer.error_code and partition_answer.error_code not in fine:
             detail = getattr(partition_answer, "error_message", None) or ""
             raise error_of_code(partition_answer.error_code, detail, what=f"cluster {self.client.name}: {doing}")
         return partition_answer
 
-    def _sent(self, request: Any, *, doing: str, node: int | None = None) -> Any:
+    def _send(self, request: Any, *, doing: str, node: int | None = None) -> Any:
         return self.client.send(request, doing=doing, node=node, is_only_once=self._is_asked_once)
 
     def _forget(self) -> None:
         self._node = None
 
-    def _known(self) -> int:
+    def _find_leader(self) -> int:
         from kafka.protocol.metadata import MetadataRequest
 
         if self._node is None:
             wanted = [MetadataRequest.MetadataRequestTopic(name=self.topic)]
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, max_version=9)
-            metadata = self._sent(request, doing=f"looking who leads {self.topic}")
+            metadata = self._send(request, doing=f"looking who leads {self.topic}")
             (topic,) = metadata.topics
-            self._check_there(topic.error_code)
+            self._check_exists(topic.error_code)
             node = {description.partition_index: description.leader_id for description in topic.partitions}.get(
                 self.partition, -1
             )
             if node < 0:
                 where = f"cluster {self.client.name}: {self.topic}, partition {self.partition}"
                 raise RetryableError(f"{where}: it has no leader", hint="See whether its brokers are alive.")
-            know(self.client, metadata)
+            update_brokers(self.client, metadata)
             self._node = node
         return self._node
 
-    def _check_there(self, code: int) -> None:
-        """Reject a topic that is gone or may not be described; waiting for its leader would not end.
-
-        Raises:
-            UserError: The topic is unknown or hidden.
-        """
+    def _check_exists(self, code: int) -> None:
+        """Reject a topic that is gone or hidden; waiting for its leader would not end."""
         if code not in ABSENT:
             self._missed_since = None
         elif self._missed_since is None:
@@ -477,36 +476,36 @@ class Leader:
             raise error_of_code(code, "", what=f"topic {self.topic} of cluster {self.client.name}")
 
 
-def know(client: KafkaClient, metadata: Any) -> None:
+def update_brokers(client: KafkaClient, metadata: Any) -> None:
     """Give a connection the brokers' addresses: it sends only to known nodes."""
     client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
 
 
-class HeadersOf:
-    """Headers of a partition's records in bytes. Call `at` in the order of offsets."""
+class HeaderReader:
+    """Headers of a partition's records as bytes. Call `at` in the order of offsets."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
-        self._found: dict[int, RawHeaders] = {}
+        self._by_offset: dict[int, RawHeaders] = {}
 
     def at(self, offset: int) -> RawHeaders:
         """Return the headers of the record at an offset.
 
         Raises:
-            RetryableError: The record was removed meanwhile.
+            RetryableError: The record was removed.
         """
-        if offset not in self._found:
-            self._found = {}
-            for batch in batches_in(fetched(self._leader, offset)):
-                self._found.update(headers_in(batch))
-        if offset not in self._found:
+        if offset not in self._by_offset:
+            self._by_offset = {}
+            for batch in batches_in(fetch_batches(self._leader, offset)):
+                self._by_offset.update(headers_in(batch))
+        if offset not in self._by_offset:
             message = f"{self._leader.topic}, partition {self._leader.partition}: offset {offset:,} is gone"
             raise RetryableError(message, hint="It was removed while it was read. Run the same command again.")
-        return self._found[offset]
+        return self._by_offset[offset]
 
 
-def fetched(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> Answer:
-    """Return some MiB of stored batches from the one with an offset on; none if the offset is outside the log.
+def fetch_batches(leader: Leader, offset: int, isolation: Isolation = "read_uncommitted") -> Answer:
+    """Return some MiB of stored batches from an offset on; none if it is outside the log.
 
     `read_committed` ends before open transactions and lists aborted ones, whose batches are included.
     """
@@ -535,11 +534,11 @@ _BATCH_BYTES: Final = 1_000_000
 _OVERHEAD: Final = 1_024
 _TIMEOUT_MS: Final = 30_000
 _VERSIONS: Final = (3, 11)
-"""From version 12 on brokers open transactions with it; from 13 on topics are identified by id."""
+"""From version 12 on requests open transactions; from 13 on topics are identified by id."""
 _WRITE_CODECS: Final = {"producer": "gzip", "uncompressed": "none"}
-"""Batches that a topic stores unchanged use codecs that every client reads."""
+"""Codecs that every client reads, for topics that store batches unchanged."""
 _STORED_CODECS: Final = {"uncompressed": "none"}
-"""Names of a topic's codecs that differ from those of batches."""
+"""A topic's codecs whose batches have other names."""
 _LOADING: Final = frozenset({14, 15, 16})
 
 
@@ -549,22 +548,22 @@ class _PackOptions(NamedTuple):
     codec: str
     bytes: int
     kept: str | None
-    """The only codec that brokers store unchanged; `None` for any."""
+    """Only codec that brokers store unchanged; `None` for any."""
     most: int
-    """Limit of a batch in bytes."""
+    """Largest batch in bytes."""
 
 
 class BatchWriter:
     """Idempotent producer of packed batches, sent one at a time."""
 
     def __init__(self, settings: Mapping[str, Any], cluster: str, producer: Producer | None = None) -> None:
-        """Accept settings of confluent-kafka, and a producer; `None` requests a new producer id."""
+        """Accept settings of confluent-kafka; without a producer, request a new id."""
         self._settings, self._cluster = settings, cluster
-        self._client = asking(as_admin(settings), cluster)
+        self._client = connection_to(as_admin(settings), cluster)
         self._producer = producer or _request_producer(self._client)
         self._counts: Counter[tuple[str, int]] = Counter()
         self._leaders: dict[tuple[str, int], Leader] = {}
-        self._packings: dict[str, _PackOptions] = {}
+        self._options_by_topic: dict[str, _PackOptions] = {}
 
     def write(self, topic: str, partition: int, rows: Sequence[Row]) -> list[int]:
         """Write records to a partition and return their offsets.
@@ -572,17 +571,17 @@ class BatchWriter:
         Raises:
             ReconcilerError: Brokers reject them, or do not answer; a part may have been written.
         """
-        packing = self._packing(topic)
+        options = self._read_options(topic)
         offsets: list[int] = []
-        for some in _split_rows(rows, packing.bytes):
-            pack = partial(packed, some, codec=packing.codec)
+        for some in _split_rows(rows, options.bytes):
+            pack = partial(pack_batch, some, codec=options.codec)
             offsets += self.put(topic, partition, pack, len(some))
         return offsets
 
     def keeps(self, topic: str, codec: str, size: int) -> bool:
         """Return whether brokers store a batch of this codec and size unchanged."""
-        packing = self._packing(topic)
-        return packing.kept in {None, codec} and size <= packing.most
+        options = self._read_options(topic)
+        return options.kept in {None, codec} and size <= options.most
 
     def put(self, topic: str, partition: int, pack: Callable[[Producer, int], bytes], records: int) -> range:
         """Send one batch and return its records' offsets; `pack` builds it from the producer and sequence number.
@@ -610,16 +609,18 @@ class BatchWriter:
         self._counts[place] += records
         return range(response.base_offset, response.base_offset + records)
 
-    def _packing(self, topic: str) -> _PackOptions:
-        if topic not in self._packings:
+    def _read_options(self, topic: str) -> _PackOptions:
+        if topic not in self._options_by_topic:
             ((_, configs),) = self._client.configs([topic], ["compression.type", "max.message.bytes"])
             values = {} if isinstance(configs, int) else {name: config.value for name, config in configs.items()}
             topic_codec = values.get("compression.type") or "producer"
             most = int(values.get("max.message.bytes") or _BATCH_BYTES)
             size = max(1, min(_BATCH_BYTES, most - _OVERHEAD))
             stored_codec = None if topic_codec == "producer" else _STORED_CODECS.get(topic_codec, topic_codec)
-            self._packings[topic] = _PackOptions(_WRITE_CODECS.get(topic_codec, topic_codec), size, stored_codec, most)
-        return self._packings[topic]
+            self._options_by_topic[topic] = _PackOptions(
+                _WRITE_CODECS.get(topic_codec, topic_codec), size, stored_codec, most
+            )
+        return self._options_by_topic[topic]
 
 
 def _request_producer(client: KafkaClient) -> Producer:
@@ -627,7 +628,7 @@ def _request_producer(client: KafkaClient) -> Producer:
 
     doing = "asking for a producer id"
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0, max_version=4)
-    response = until_told(
+    response = retry_until_answered(
         lambda: client.send(request, doing=doing), lambda response: int(response.error_code), _LOADING, lambda: None
     )
     if response.error_code:
@@ -636,7 +637,7 @@ def _request_producer(client: KafkaClient) -> Producer:
 
 
 def _split_rows(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
-    """Split records into lots that fit into a batch; a larger record gets a lot of its own."""
+    """Split records so that each part fits into a batch; a larger record gets its own."""
     begin = size = 0
     for at, row in enumerate(rows):
         size_of_row = size_of(row)

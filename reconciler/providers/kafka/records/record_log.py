@@ -21,7 +21,7 @@ from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
 from reconciler.providers.kafka.reachability import explain_unreachable, translate_record_error, watermarks
 from reconciler.providers.kafka.records.columns import Lots, columns_in, readable_in
-from reconciler.providers.kafka.records.record_batches import Answer, HeadersOf, Leader, asking, fetched
+from reconciler.providers.kafka.records.record_batches import Answer, HeaderReader, Leader, connection_to, fetch_batches
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import reveal_secrets
 from reconciler.records.hashes import digest_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _IDLE: Final = 16
-"""Limit of idle consumers with the same settings."""
+"""Limit of idle consumers per settings."""
 _CONSUMER: Final = {
     "group.id": "reconciler",  # required by the library; no offsets are committed, so no group exists
     "enable.auto.commit": False,
@@ -91,7 +91,7 @@ class _Pool:
                 consumer.close()
 
     def _inherit(self) -> None:
-        """Start empty in a forked process: the clients' threads exist in the parent only."""
+        """Start empty in a forked process: the clients' threads exist only in the parent."""
         # Referenced, never used: closing a client without its threads would block for ever.
         self._inherited.append(self._idle)
         self._lock, self._idle = threading.Lock(), {}
@@ -101,8 +101,8 @@ _pool: Final = _Pool()
 
 
 @contextmanager
-def lent_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
-    """Lend a consumer of that isolation; it is closed after an error, otherwise pooled."""
+def borrow_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator[Consumer]:
+    """Lend a consumer; it is closed after an error, otherwise pooled."""
     key = pickle.dumps((dict(settings), isolation))
     lent = _pool.take(key, {**_CONSUMER, **reveal_secrets(settings), "isolation.level": isolation})
     try:
@@ -121,7 +121,7 @@ def lent_consumer(settings: Mapping[str, Any], isolation: Isolation) -> Iterator
 # ruff: noqa: SLF001
 
 _AT_ONCE: Final = 250
-"""Messages consumed at once: few enough to stay in the processor's caches."""
+"""Messages consumed at once: few enough for the processor's caches."""
 _BYTES_AT_ONCE: Final = 8 << 20
 _SAMPLE: Final = 20
 _BATCH_ROWS: Final = 16_000
@@ -137,7 +137,7 @@ _PACKED: Final = 5_000
 
 _FINAL: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
 """The client has already waited for the topic to become known."""
-_PASSING: Final = {
+_TRANSIENT: Final = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
@@ -187,12 +187,12 @@ def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
 def _unpack_batches(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield records from the brokers' batches, each with the offset up to which it is complete.
 
-    Stops at formats that only the client reads and at the first error; the client then continues and reports it.
+    Stops at formats that only the client reads, and at the first error; then the client continues.
     """
     leader = Leader(place.settings, place.cluster, place.topic, place.partition, is_asked_once=True)
 
     def ask(offset: int) -> Answer:
-        return fetched(leader, offset, place.isolation)
+        return fetch_batches(leader, offset, place.isolation)
 
     with suppress(ReconcilerError, ValueError):
         for answer, heads in answers(ask, offsets, readable_in):
@@ -200,19 +200,17 @@ def _unpack_batches(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, p
 
 
 def messages(place: Place, offsets: OffsetRange, *, begun: int | None = None) -> Iterator[Sequence[Message]]:
-    """Yield the readable records of a range as the client's messages, for copies from Kafka to Kafka.
+    """Yield the readable records of a range as the client's messages.
 
-    `begun` is the start of the reading that this range continues; records removed after it are an error.
+    `begun` is the start of the reading that this range continues; records removed since then are an error.
     """
     if offsets.start >= offsets.stop:
         return
-    with lent_consumer(place.settings, place.isolation) as consumer:
+    with borrow_consumer(place.settings, place.isolation) as consumer:
         yield from _RangeReader(place, consumer, offsets, offsets.start if begun is None else begun).run()
 
 
 class _RangeReader:
-    """Reader of one range with one consumer."""
-
     def __init__(self, place: Place, consumer: Consumer, offsets: OffsetRange, begun: int) -> None:
         self._place, self._consumer = place, consumer
         self._begin, self._next = begun, offsets.start
@@ -222,29 +220,31 @@ class _RangeReader:
         self._at_once = 100
 
     def run(self) -> Iterator[Sequence[Message]]:
-        self._know_leader()
+        self._fetch_leader()
         self._assign()
         until = monotonic() + _SILENCE_S
         while not self._is_done:
-            messages = self._taken()
-            readable = self._within(self._readable(messages) if any(map(Message.error, messages)) else messages)
+            messages = self._consume()
+            readable = self._cut_to_range(
+                self._handle_events(messages) if any(map(Message.error, messages)) else messages
+            )
             if readable:
-                self._see_headers(readable)
+                self._load_headers(readable)
                 yield readable
                 until = monotonic() + _SILENCE_S
             elif monotonic() > until and not self._is_done:
-                raise self._silent()
+                raise self._timeout_error()
             elif not messages:
-                self._check_there()
+                self._check_exists()
 
-    def _taken(self) -> list[Message]:
-        """Return up to a convertible number of messages, or those that arrive without a pause."""
+    def _consume(self) -> list[Message]:
+        """Return as many messages as are converted at once, or those that arrive without a pause."""
         first = self._consumer.consume(1, _LOOK_S)
         more = min(self._at_once, self._stop - self._next) - 1
         return first + self._consumer.consume(more, _GATHER_S) if first and more > 0 else first
 
-    def _within(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages within the range; a message behind it shows that all were received."""
+    def _cut_to_range(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages within the range; one after it shows that all were received."""
         if not messages:
             return messages
         self._next = _offset(messages[-1]) + 1
@@ -256,12 +256,11 @@ class _RangeReader:
         self._at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
         return messages
 
-    def _see_headers(self, readable: Sequence[Message]) -> None:
+    def _load_headers(self, readable: Sequence[Message]) -> None:
         """Load the headers of all messages; the client fails if a name is not UTF-8.
 
         Such headers are fetched by the protocol, with names as bytes. Never call the client's method again for such
-        a
-        message: its partial headers crash the process.
+        a message: its partial headers crash the process.
         """
         seen: list[Any] = []
         while len(seen) < len(readable):
@@ -273,12 +272,12 @@ class _RangeReader:
                 seen.append(failed)
 
     @cached_property
-    def _headers(self) -> HeadersOf:
+    def _headers(self) -> HeaderReader:
         place = self._place
-        return HeadersOf(Leader(place.settings, place.cluster, place.topic, place.partition))
+        return HeaderReader(Leader(place.settings, place.cluster, place.topic, place.partition))
 
-    def _readable(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages, and handle the events among what was consumed."""
+    def _handle_events(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages, and handle the events among them."""
         readable: list[Message] = []
         for message in messages:
             error = message.error()
@@ -287,17 +286,17 @@ class _RangeReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._reach_end(_offset(message))
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                self._go_where_it_is()
-            elif not _passes(error):
-                raise self._told(error)
+                self._resume_in_log()
+            elif not _is_transient(error):
+                raise self._translate(error)
         return readable
 
     def _reach_end(self, offset: int) -> None:
-        """Finish at the end of the log, as its leader confirms; a new leader may not know the committed end yet."""
+        """Finish at the end of the log, as reported by its leader; a new leader may not know it yet."""
         self._is_done = offset >= min(self._stop, self._bounds()[1])
 
-    def _go_where_it_is(self) -> None:
-        """Resume where the log begins, or finish where it ends: the next offset is outside it."""
+    def _resume_in_log(self) -> None:
+        """The next offset is outside the log: resume at its beginning, or finish at its end."""
         low, high = self._bounds()
         if self._next >= high:
             self._is_done = True
@@ -311,8 +310,8 @@ class _RangeReader:
             self._next = self._begin = max(low, self._next)
             self._assign()
 
-    def _know_leader(self) -> None:
-        """Fetch the leader: the client takes a second to find that of a new topic."""
+    def _fetch_leader(self) -> None:
+        """The client takes a second to find the leader of a new topic."""
         with suppress(KafkaException):  # reading shows whether brokers answer
             self._consumer.list_topics(self._place.topic, _LOOK_S)
 
@@ -320,18 +319,17 @@ class _RangeReader:
         self._consumer.assign([TopicPartition(self._place.topic, self._place.partition, self._next)])
 
     def _bounds(self) -> tuple[int, int]:
-        """Return the first offset and the readable end, as the leader reports them."""
+        """Return the first offset and the readable end."""
         at = TopicPartition(self._place.topic, self._place.partition)
         try:
             return watermarks(self._consumer, at, self._place.settings)
         except KafkaException as error:
-            raise self._told(error.args[0]) from error
+            raise self._translate(error.args[0]) from error
 
-    def _check_there(self) -> None:
+    def _check_exists(self) -> None:
         """Check that the partition exists: the client waits for a missing one without an error.
 
-        Raises:
-            UserError: It was missing twice; not every broker knows a new topic at once.
+        Not every broker knows a new topic at once, so it must be missing twice.
         """
         try:
             seen = self._consumer.list_topics(self._place.topic, _ANSWER_S).topics[self._place.topic]
@@ -340,16 +338,16 @@ class _RangeReader:
         error = seen.error
         if error is None and self._place.partition not in seen.partitions:
             error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        self._missed = 0 if error is None or _passes(error) else self._missed + 1
+        self._missed = 0 if error is None or _is_transient(error) else self._missed + 1
         if error is not None and self._missed == _MISSED:
-            raise self._told(error)
+            raise self._translate(error)
 
-    def _told(self, error: KafkaError) -> ReconcilerError:
+    def _translate(self, error: KafkaError) -> ReconcilerError:
         return translate_record_error(
             error, self._place.settings, doing=f"reading {self._place}", cluster=self._place.cluster
         )
 
-    def _silent(self) -> ReconcilerError:
+    def _timeout_error(self) -> ReconcilerError:
         place = self._place
         if error := explain_unreachable(place.settings, doing=f"reading {place}", cluster=place.cluster):
             return error
@@ -363,9 +361,9 @@ def _offset(message: Message) -> int:
     return -1 if offset is None else offset
 
 
-def _passes(error: KafkaError) -> bool:
-    """Return whether the client recovers by itself: brokers return; no group is used, so its rights do not matter."""
-    return (error.retriable() and error.code() not in _FINAL) or error.code() in _PASSING
+def _is_transient(error: KafkaError) -> bool:
+    """Return whether the client recovers by itself. It uses no group, so rights on groups do not matter."""
+    return (error.retriable() and error.code() not in _FINAL) or error.code() in _TRANSIENT
 
 
 _EXTENT_BYTES: Final = 16 << 20
@@ -375,7 +373,7 @@ _RECORD_BYTES: Final = 100
 
 @dataclass(frozen=True)
 class KafkaLog:
-    """A topic, by its name on the brokers. Picklable: readers open their own connections.
+    """A topic, by its name on the brokers. Picklable.
 
     `settings` are those of confluent-kafka, `admin` those of kafka-python; secrets have `reveal`. If `id` is set, a
     later topic of the same name is rejected.
@@ -388,7 +386,7 @@ class KafkaLog:
     isolation: Isolation = "read_committed"
     id: str | None = None
     _sizes: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
-    """Bytes of each partition when extents were first computed; used for estimates only."""
+    """Bytes by partition when extents were first computed, for estimates."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without cached sizes."""
@@ -398,7 +396,7 @@ class KafkaLog:
     @property
     def topic_id(self) -> str | None:
         """Id of the topic."""
-        return self.id or self._seen().id
+        return self.id or self._describe_topic().id
 
     def check_shared(self) -> None:
         """Do nothing: every process reaches the brokers, or reading reports an error."""
@@ -410,7 +408,7 @@ class KafkaLog:
             SourceChangedError: Another topic has its name now.
             UserError: The topic does not exist, or may not be described.
         """
-        seen = self._seen()
+        seen = self._describe_topic()
         self._check_same(seen)
         partitions = range(len(seen.replicas))
         wanted = [number for number in partitions if only is None or number in only]
@@ -443,7 +441,7 @@ class KafkaLog:
                 self._check_same(seen)
 
     def messages(self, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Message]]:
-        """Yield the records of `offsets` as lists of confluent-kafka messages without errors."""
+        """Yield the records of `offsets` as lists of confluent-kafka messages."""
         return messages(self._place(partition), offsets)
 
     def has_whole_batches(self, partition: int, offsets: OffsetRange) -> bool:
@@ -487,7 +485,7 @@ class KafkaLog:
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))
 
-    def _seen(self) -> TopicSeen:
+    def _describe_topic(self) -> TopicSeen:
         seen = self._client.topics([self.topic])[self.topic]
         if seen.error:
             raise error_of_code(seen.error, "", what=f"topic {self.topic} of cluster {self.cluster}")
@@ -507,4 +505,4 @@ class KafkaLog:
 
     @property
     def _client(self) -> KafkaClient:
-        return asking(self.admin, self.cluster)
+        return connection_to(self.admin, self.cluster)

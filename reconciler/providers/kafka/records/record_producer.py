@@ -46,7 +46,7 @@ PRODUCER: Final = {
 }
 """Settings of every producer: idempotent, ordered, with bounded memory."""
 _POLL_EVERY: Final = 2_000
-_SILENCE_S: Final = 130.0
+_REPORT_LIMIT_S: Final = 130.0
 """Longer than delivery of a record may take, so its report arrives before."""
 
 
@@ -64,9 +64,9 @@ class Sender:
         self.producer, self.topic, self.cluster = producer, topic, cluster
 
     def send(self, records: pa.RecordBatch, partitions: Iterable[int], reports: Iterable[Report]) -> None:
-        """Queue records with their partitions and delivery callbacks; blocks while the client's queue is full.
+        """Queue records with partitions and delivery callbacks; blocks while the client's queue is full.
 
-        No record may be odd (see `is_odd`).
+        Records must not be odd (see `is_odd`).
 
         Raises:
             UserError: The client rejects a record.
@@ -89,9 +89,9 @@ class Sender:
             try:
                 produce(topic, *row)
             except BufferError:
-                self._again(row)
+                self._retry_produce(row)
             except KafkaException as error:
-                raise self._told(error) from error
+                raise self._translate(error) from error
             if number % _POLL_EVERY == 0:
                 self.producer.poll(0)
 
@@ -101,25 +101,25 @@ class Sender:
         Raises:
             RetryableError: Reports do not arrive.
         """
-        until = monotonic() + _SILENCE_S
+        until = monotonic() + _REPORT_LIMIT_S
         while self.producer.flush(1.0):
             if monotonic() > until:
-                raise self._silent()
+                raise self._timeout_error()
 
-    def _again(self, row: tuple[Any, ...]) -> None:
-        until = monotonic() + _SILENCE_S
+    def _retry_produce(self, row: tuple[Any, ...]) -> None:
+        until = monotonic() + _REPORT_LIMIT_S
         while True:
             self.producer.poll(0.1)
             try:
                 return self.producer.produce(self.topic, *row)
             except BufferError:
                 if monotonic() > until:
-                    raise self._silent() from None
+                    raise self._timeout_error() from None
 
-    def _told(self, error: KafkaException) -> Exception:
+    def _translate(self, error: KafkaException) -> Exception:
         return translate_error(error, doing=f"writing to {self.topic}", cluster=self.cluster)
 
-    def _silent(self) -> RetryableError:
+    def _timeout_error(self) -> RetryableError:
         message = f"{self.topic} of cluster {self.cluster} takes no records"
         return RetryableError(message, hint="See whether its brokers are alive, then run the same command again.")
 
@@ -132,9 +132,8 @@ _ANSWER_S: Final = 30.0
 class KafkaProducer:
     """A `TopicProducer`. Not thread-safe.
 
-    `topic` is the brokers' name of it; `settings` are those of confluent-kafka, secrets have `reveal`.
-    `compression` is
-    none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    `topic` is its name on the brokers; `settings` are those of confluent-kafka, secrets have `reveal`.
+    `compression` is none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class KafkaProducer:
         Raises:
             UserError: The topic or partition does not exist, or a record cannot be written.
         """
-        numbers = self._routed(records)
+        numbers = self._choose_partitions(records)
         reports = {number: self._reports.setdefault(number, _Reports()) for number in set(numbers.tolist())}
         if is_odd(records):
             self._write(records, numbers)
@@ -174,15 +173,15 @@ class KafkaProducer:
 
         Raises:
             UserError: Brokers rejected records; others may have been written.
-            RetryableError: Brokers did not answer in time; queued records may or may not be written.
+            RetryableError: Brokers did not answer in time; queued records may have been written.
         """
         self._sender.flush()
         reports, self._reports = self._reports, {}
         self._check(reports.values())
-        return {number: one.gained() for number, one in sorted(reports.items())}
+        return {number: report.gained() for number, report in sorted(reports.items())}
 
     def _write(self, records: pa.RecordBatch, numbers: npt.NDArray[np.int32]) -> None:
-        """Write records in batches packed here, after those that the client has queued."""
+        """Write batches packed here, after the records that the client has queued."""
         self._sender.flush()
         self._check(self._reports.values())
         times = records.column("timestamp_ms").fill_null(time.time_ns() // 1_000_000)
@@ -206,31 +205,31 @@ class KafkaProducer:
         return BatchWriter(self._settings, self._sender.cluster)
 
     def _check(self, reports: Iterable[_Reports]) -> None:
-        for one in reports:
-            if one.errors:
+        for report in reports:
+            if report.errors:
                 doing = f"writing to {self._sender.topic}"
-                raise translate_error(KafkaException(one.errors[0]), doing=doing, cluster=self._sender.cluster)
+                raise translate_error(KafkaException(report.errors[0]), doing=doing, cluster=self._sender.cluster)
 
-    def _routed(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
+    def _choose_partitions(self, records: pa.RecordBatch) -> npt.NDArray[np.int32]:
         partitions, keys = records.column("partition"), records.column("key")
-        self._check_there(partitions)
+        self._check_partitions(partitions)
         if partitions.null_count == 0:
             chosen = partitions
         else:
-            chosen = pc.coalesce(partitions, partitions_of(keys, self._count(), state=self._spread))
+            chosen = pc.coalesce(partitions, partitions_of(keys, self._count_partitions(), state=self._spread))
         return cast("npt.NDArray[np.int32]", chosen.to_numpy())
 
-    def _check_there(self, partitions: pa.Array) -> None:
-        """Reject a missing partition, after asking the brokers again: topics grow."""
+    def _check_partitions(self, partitions: pa.Array) -> None:
+        """Reject missing partitions, after reading their number again: topics grow."""
         if partitions.null_count == len(partitions):
             return
         try:
-            check_partitions(partitions, self._count())
+            check_there(partitions, self._count_partitions())
         except UserError:
             self._partitions = 0
-            check_partitions(partitions, self._count())
+            check_there(partitions, self._count_partitions())
 
-    def _count(self) -> int:
+    def _count_partitions(self) -> int:
         if not self._partitions:
             topic, cluster = self._sender.topic, self._sender.cluster
             try:
@@ -244,23 +243,23 @@ class KafkaProducer:
 
 
 class _Reports:
-    """Delivery reports of a partition. Records are delivered in order, so only the first and the last are stored."""
+    """Delivery reports of a partition. Records are delivered in order, so the first and last suffice."""
 
     def __init__(self) -> None:
         self._first: int | None = None
         self._last = 0
         self._others: dict[KafkaError | None, Message] = {}
-        self._is_asked = False
+        self._has_first = False
 
     def taker(self) -> Any:
-        """Return the callback of the next record; after the first, a dictionary's method that runs no Python code."""
-        if not self._is_asked:
-            self._is_asked = True
+        """Return the callback of the next record; all but the first run no Python code."""
+        if not self._has_first:
+            self._has_first = True
             return self._begin
         return self._others.__setitem__
 
     def take(self, offsets: Sequence[int]) -> None:
-        self._is_asked = True
+        self._has_first = True
         self._first = offsets[0] if self._first is None else self._first
         self._last = offsets[-1]
 
@@ -269,7 +268,7 @@ class _Reports:
         return [error for error in self._others if error is not None]
 
     def gained(self) -> OffsetRange:
-        """Return the range of written offsets, including those that other producers wrote in between."""
+        """Return the range of written offsets, with those that other producers wrote in between."""
         last = self._others.get(None)
         first = self._first or 0
         return OffsetRange(first, 1 + max(first, self._last, (last.offset() or 0) if last is not None else first))

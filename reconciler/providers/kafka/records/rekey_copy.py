@@ -1,7 +1,7 @@
 """Copy a topic into another number of partitions.
 
 One task writes one target partition, in transactions. Each stores in the ledger the offset reached in every source
-partition and the stretches it wrote, from which the next task resumes and offsets of groups are translated.
+partition and the stretches it wrote: the next task resumes there, and group offsets are translated by them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, LedgerReader, Value, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import SourceSnapshot
 from reconciler.providers.kafka.records.copy_sink import Target, Way, Writer, transactions_of
-from reconciler.providers.kafka.records.copy_transaction import rows_of, slices_of
+from reconciler.providers.kafka.records.copy_transaction import rows_of, split_batch
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
     Bounds,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
-    """Return the key of what a transaction wrote: the first one into a partition of the target has the number 0."""
+    """Return the key of a transaction's entry; `serial` counts transactions of a target partition from 0."""
     return (REKEYED, topic, partition, serial)
 
 
@@ -50,7 +50,7 @@ def check_form(document: Value, topic: str) -> None:
 
 
 def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of that name.
+    """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of the name.
 
     Raises:
         UserError: An earlier version wrote the entry, without ids.
@@ -71,7 +71,7 @@ class RekeyProgress:
     epochs: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def after(self, document: Value) -> RekeyProgress:
-        """Return the progress after the transaction that wrote this ledger entry."""
+        """Return the progress after the transaction that wrote this entry."""
         through = {int(number): int(to) for number, to in document["through"].items()}
         epochs = {
             int(number): tuple((int(epoch), int(start)) for epoch, start in starts)
@@ -80,14 +80,14 @@ class RekeyProgress:
         return RekeyProgress(self.serial + 1, {**self.through, **through}, {**self.epochs, **epochs})
 
 
-_NOTHING: Final = RekeyProgress()
-_STRETCHES: Final = 100
-"""Limit of stretches per transaction: a lagging group reads less than one of them again."""
+_NO_PROGRESS: Final = RekeyProgress()
+_MAX_STRETCHES: Final = 100
+"""Limit of stretches per transaction; a group reads less than one of them again."""
 
 
 @dataclass
 class KafkaRekeySink:
-    """A `RekeySink`. The driver reads the whole ledger; tasks read only later entries. Picklable."""
+    """A `RekeySink`. The driver reads the whole ledger, tasks only later entries. Picklable."""
 
     target: Target
     """Its owner tells one copier from another."""
@@ -112,24 +112,24 @@ class KafkaRekeySink:
     def reached(self) -> Mapping[int, Mapping[int, int]]:
         """Return the offset reached in each source partition, by target partition."""
         self.known, self.read_to = self.read_progress()
-        return {number: self.known.get(number, _NOTHING).through for number in range(self.partitions)}
+        return {number: self.known.get(number, _NO_PROGRESS).through for number in range(self.partitions)}
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
-        """Write the records that are missing, in transactions, and report each.
+        """Write the missing records in transactions, and report each.
 
         Raises:
-            LostRaceError: Another process writes this partition now; committed records stay.
+            LostRaceError: Another process writes this partition; committed records stay.
             SourceChangedError: The target is no copy of this source.
             RetryableError: Brokers do not answer; committed records stay.
         """
-        writing = _PartitionWriter(self, partition)
+        writer = _PartitionWriter(self, partition)
         try:
             for batch in records:
-                for some in slices_of(batch):
-                    yield from writing.take(some)
-            yield from writing.end(through)
+                for part in split_batch(batch):
+                    yield from writer.take(part)
+            yield from writer.end(through)
         finally:
-            writing.close()
+            writer.close()
 
     def written(self) -> Digest:
         """Return the digest of all records ever written."""
@@ -137,14 +137,14 @@ class KafkaRekeySink:
         return RekeyedEntries.of(entries, self.target.topic, self._ids).digest
 
     def read_progress(self) -> tuple[dict[int, RekeyProgress], int]:
-        """Return the progress in the ledger by target partition, and the offset up to which it was read."""
+        """Return the progress by target partition, and the offset up to which the ledger was read."""
         target = self.target
         tail, progress = LedgerReader(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
             for name, content in tail.read_new(progress.clear):
                 key, document = entry_of(name, content)
                 if key[:2] == (REKEYED, target.topic) and document is not None and self.is_own(document):
-                    progress[int(key[2])] = progress.get(int(key[2]), _NOTHING).after(document)
+                    progress[int(key[2])] = progress.get(int(key[2]), _NO_PROGRESS).after(document)
         finally:
             tail.close()
         return progress, tail.position
@@ -159,14 +159,14 @@ class KafkaRekeySink:
 
 
 class _PartitionWriter:
-    """Writer of one target partition; opening it fences other tasks that write the partition."""
+    """Writer of one target partition; opening it fences other tasks."""
 
     def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
         self._sink, self._partition = sink, partition
         self._open(Way.EACH)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[Written]:
-        """Write the records of one source partition that are missing."""
+        """Write the missing records of one source partition."""
         number = batch.column("partition")[0].as_py()
         at = int(batch.column("offset").to_numpy().searchsorted(self._through.get(number, 0)))
         batch = batch.slice(at)
@@ -193,7 +193,7 @@ class _PartitionWriter:
             self._open(Way.EACH)
 
     def end(self, through: Mapping[int, int]) -> Iterator[Written]:
-        """Commit the rest, and record that these source partitions are complete up to these offsets."""
+        """Commit the rest, and record that source partitions are complete up to these offsets."""
         for number, stop in through.items():
             self._through[number] = max(stop, self._through.get(number, 0))
         yield from self._commit()
@@ -202,11 +202,11 @@ class _PartitionWriter:
         self._transactions.close()
 
     def _open(self, way: Way) -> None:
-        """Fence other tasks, and then read their progress."""
+        """Fence other tasks before reading their progress."""
         self._transactions: Writer = transactions_of(self._sink.target, self._partition, way)
         try:
             known, _ = self._sink.read_progress()
-            self._reached = known.get(self._partition, _NOTHING)
+            self._reached = known.get(self._partition, _NO_PROGRESS)
             self._check()
         except BaseException:
             self._transactions.close()
@@ -241,7 +241,6 @@ class _PartitionWriter:
         yield done
 
     def _document(self, changed: Mapping[int, int]) -> dict[str, Any]:
-        """Return the ledger entry of this transaction."""
         _, targets = self._transactions.settle()
         if len(targets) != self._digest.records or bool((targets[1:] <= targets[:-1]).any()):
             message = "the new topic did not take the records in their order"
@@ -253,7 +252,7 @@ class _PartitionWriter:
         }
         stretches = {
             str(number): [(to, int(targets[at])) for to, at in places]
-            for number, places in sorted(thinned(self._taken_from).items())
+            for number, places in sorted(thin_out(self._taken_from).items())
         }
         return {
             "source_id": self._sink.source_id,
@@ -267,8 +266,10 @@ class _PartitionWriter:
         }
 
 
-def thinned(stretches: Mapping[int, list[tuple[int, int]]], most: int = _STRETCHES) -> dict[int, list[tuple[int, int]]]:
-    """Join neighbouring stretches (end, beginning) of each source so that about `most` remain."""
+def thin_out(
+    stretches: Mapping[int, list[tuple[int, int]]], most: int = _MAX_STRETCHES
+) -> dict[int, list[tuple[int, int]]]:
+    """Join neighbouring stretches (end, beginning) of each source to about `most`."""
     step = max(1, -(-sum(map(len, stretches.values())) // most))
     return {
         number: [(pairs[min(at + step, len(pairs)) - 1][0], pairs[at][1]) for at in range(0, len(pairs), step)]
@@ -281,8 +282,7 @@ class RekeyedEntries:
     """Ledger entries of a topic written by key."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
-    """By source and target partition: where stretches end in the source, and where they begin in the target; both grow.
-    """
+    """Ends in the source and beginnings in the target, ascending, by source and target partition."""
     digest: Digest = field(default_factory=Digest)
 
     @classmethod

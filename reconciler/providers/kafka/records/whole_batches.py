@@ -1,6 +1,6 @@
 """Copy record batches between Kafka clusters without unpacking them.
 
-A copied batch gets another producer's id and sequence numbers. Its records and compression stay unchanged.
+A copied batch gets another producer's id and sequence numbers; records and compression stay unchanged.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from reconciler.providers.kafka.records.record_batches import (
     BatchHead,
     Leader,
     Producer,
-    fetched,
+    fetch_batches,
     heads_in,
 )
 from reconciler.records.log import Isolation, OffsetRange
 
 _WORTH_RECORDS: Final = 100
 _WORTH_BYTES: Final = 32 << 10
-"""Minimum average batch size that justifies one produce request per batch."""
+"""Average batch sizes above which one produce request per batch pays."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeBatch:
-    """A batch as stored by a broker, with consecutive offsets. A batch that does not count has no records."""
+    """A stored batch with consecutive offsets. One that does not count has no records."""
 
     first: int
     through: int
-    """The offset after the last record."""
+    """Offset after the last record."""
     records: int
     newest_ms: int
     codec: str
@@ -45,28 +45,28 @@ class WholeBatch:
 
 def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
     """Return whether the first batches of a range are large enough to copy whole."""
-    return _is_worthwhile(whole_in(fetched(leader, offsets.start, isolation), offsets))
+    return _is_worthwhile(whole_in(fetch_batches(leader, offsets.start, isolation), offsets))
 
 
 def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
-    """Yield the batches of a range in order, up to the first that must be read record by record.
+    """Yield the batches of a range, up to the first that must be read record by record.
 
-    Those are batches with gaps, with broker timestamps, of old formats, or partly outside the range.
+    Those have gaps, broker timestamps or old formats, or are partly outside the range.
     """
 
     def ask(offset: int) -> Answer:
-        return fetched(leader, offset, isolation)
+        return fetch_batches(leader, offset, isolation)
 
-    def worthy(answer: Answer, rest: OffsetRange) -> Sequence[BatchHead]:
+    def select_worthwhile(answer: Answer, rest: OffsetRange) -> Sequence[BatchHead]:
         heads = whole_in(answer, rest)
         return heads if _is_worthwhile(heads) else ()
 
-    for answer, heads in answers(ask, offsets, worthy):
+    for answer, heads in answers(ask, offsets, select_worthwhile):
         yield from (whole_of(answer, head) for head in heads)
 
 
 def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
-    """Return a batch of an answer unchanged, or an empty batch if it does not count."""
+    """Return a batch of an answer unchanged, or an empty one if it does not count."""
     if not head.counts:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
     raw = answer.batches[head.begin : head.end]
@@ -76,20 +76,20 @@ def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
 def answers(
     ask: Callable[[int], Answer], offsets: OffsetRange, taken: Callable[[Answer, OffsetRange], Sequence[BatchHead]]
 ) -> Iterator[tuple[Answer, Sequence[BatchHead]]]:
-    """Yield fetch answers of a range with the batches `taken` selects, until it selects none.
+    """Yield fetch answers of a range with the batches that `taken` selects, until it selects none.
 
     The next answer is fetched while the caller uses this one.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="fetch") as ahead:
-        coming = ahead.submit(ask, offsets.start)
+        next_answer = ahead.submit(ask, offsets.start)
         while offsets.length:
-            answer = coming.result()
+            answer = next_answer.result()
             heads = taken(answer, offsets)
             if not heads:
                 return
             offsets = OffsetRange(min(heads[-1].through, offsets.stop), offsets.stop)
             if offsets.length:
-                coming = ahead.submit(ask, offsets.start)
+                next_answer = ahead.submit(ask, offsets.start)
             yield answer, heads
 
 
@@ -115,10 +115,10 @@ def _is_worthwhile(batches: Sequence[BatchHead]) -> bool:
     return bool(batches) and (records >= _WORTH_RECORDS * len(counting) or size >= _WORTH_BYTES * len(counting))
 
 
-def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
-    """Return a batch with the ids of another producer; `number` is the sequence number of its first record.
+def replace_producer(batch: WholeBatch, producer: Producer, number: int) -> bytes:
+    """Return a batch with the ids of another producer; `number` is its first sequence number.
 
-    The checksum is derived from the original one, so brokers reject batches that were damaged on the way.
+    The checksum is derived from the original one, so that brokers reject batches damaged on the way.
     """
     from kafka.record.util import calc_crc32c  # noqa: PLC0415 - imports a second client
 
@@ -129,12 +129,12 @@ def stamped(batch: WholeBatch, producer: Producer, number: int) -> bytes:
     attributes |= 0 if producer.transactional_id is None else TRANSACTIONAL
     head = REST.pack(attributes, last, first_ms, newest_ms, producer.id, producer.epoch, number & 0x7FFFFFFF, count)
     changed = calc_crc32c(raw[PREFIX.size : rest]) ^ calc_crc32c(head)
-    checksum ^= behind_zeros(changed, len(raw) - rest)
+    checksum ^= extend_by_zeros(changed, len(raw) - rest)
     return PREFIX.pack(0, length, -1, form, checksum) + head + raw[rest:]
 
 
-# CRC-32C is linear: checksums of equally long texts differ by the checksum of their difference. Only the heads
-#     differ, so that difference is extended by one zero byte per byte of records.
+# CRC-32C is linear: checksums of equally long texts differ by that of their difference. Only the heads differ, so it is
+# extended by one zero byte per byte of records.
 
 
 _POLYNOMIAL: Final = 0x82F63B78
@@ -142,7 +142,7 @@ _BITS: Final = 32
 _Matrix = tuple[int, ...]
 
 
-def behind_zeros(checksum: int, count: int) -> int:
+def extend_by_zeros(checksum: int, count: int) -> int:
     """Return a checksum difference extended by `count` zero bytes."""
     power = 0
     while count:
@@ -155,7 +155,7 @@ def behind_zeros(checksum: int, count: int) -> int:
 
 @cache
 def _zeros(power: int) -> _Matrix:
-    """Return the matrix that extends a checksum by 2 to the power of `power` zero bytes."""
+    """Extends a checksum by 2 to the power of `power` zero bytes."""
     if power:
         half = _zeros(power - 1)
         return tuple(_multiply(half, column) for column in half)

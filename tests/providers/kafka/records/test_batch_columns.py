@@ -21,7 +21,7 @@ from reconciler.providers.kafka.records.record_batches import (
     Answer,
     Producer,
     heads_in,
-    packed,
+    pack_batch,
 )
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange
@@ -48,7 +48,7 @@ def answered(batches: Sequence[tuple[Sequence[Any], str]], *, gap: int = 0, attr
     """Return batches of records one behind the other, with a gap between two of them."""
     first, found = 0, b""
     for records, codec in batches:
-        found += moved(packed(records, WRITER, 0, codec=codec), first, attributes=attributes)
+        found += moved(pack_batch(records, WRITER, 0, codec=codec), first, attributes=attributes)
         first += len(records) + gap
     return found
 
@@ -105,7 +105,7 @@ def test_the_time_of_appending_is_that_of_the_whole_batch() -> None:
 
 @pytest.mark.parametrize("attributes", [0x20, 0x05, 0x80], ids=["no-marker", "codec", "unknown"])
 def test_what_only_the_client_can_read_ends_what_is_read(attributes: int) -> None:
-    good, odd = packed(many(10), WRITER, 0, codec="none"), packed(many(10), WRITER, 0, codec="none")
+    good, odd = pack_batch(many(10), WRITER, 0, codec="none"), pack_batch(many(10), WRITER, 0, codec="none")
     answer = good + moved(odd, 10, attributes=attributes) + moved(good, 20)
     assert [row["offset"] for row in read(answer)] == list(range(10))
     assert readable_in(Answer(b""), ALL) == readable_in(Answer(good[:-1]), ALL) == []
@@ -122,7 +122,7 @@ class Transactions:
 
     def append(self, count: int, *, producer: int | None = None, codec: str = "none") -> None:
         by = WRITER if producer is None else Producer(producer, 0, "writer")
-        self.raw += moved(packed(many(count), by, 0, codec=codec), self.end)
+        self.raw += moved(pack_batch(many(count), by, 0, codec=codec), self.end)
         offsets = list(range(self.end, self.end + count))
         self.end += count
         if producer is None:
@@ -133,7 +133,7 @@ class Transactions:
     def finish(self, producer: int, *, is_committed: bool) -> None:
         first, offsets = self.open.pop(producer)
         marker = (b"\0\0\0\0\0\0", b"\0\0\0" + bytes([is_committed]), 1, None, 0)
-        raw = packed([marker], Producer(producer, 0, "writer"), 0, codec="none")
+        raw = pack_batch([marker], Producer(producer, 0, "writer"), 0, codec="none")
         self.raw += moved(raw, self.end, attributes=0x20)
         if is_committed:
             self.counting += offsets
@@ -192,7 +192,7 @@ def test_a_marker_that_compaction_has_emptied_ends_nothing() -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_a_batch_that_is_damaged_is_seen_or_read_never_a_crash(codec: str) -> None:
-    good = packed([(b"v", None, 1, [(b"h", b"1")], 0), (None, b"key", 70_000, None, 0)] * 3, WRITER, 0, codec=codec)
+    good = pack_batch([(b"v", None, 1, [(b"h", b"1")], 0), (None, b"key", 70_000, None, 0)] * 3, WRITER, 0, codec=codec)
     seen = 0
     for at in range(len(good)):
         for bit in (0x01, 0x80):

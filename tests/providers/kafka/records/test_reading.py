@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.records import record_batches, record_log
-from reconciler.providers.kafka.records.record_batches import fetched
+from reconciler.providers.kafka.records.record_batches import fetch_batches
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import contents, read
 from tests.providers.kafka.records.writing import transact, write
@@ -167,11 +167,11 @@ def test_a_topic_that_went_while_its_batches_were_read_is_said_to_be_missing(
     write(kafka, topic, ["a"])
     log = kafka_log(kafka, topic)
     leader = log._leader(0)
-    assert fetched(leader, 0).batches
+    assert fetch_batches(leader, 0).batches
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap()})
     admin.delete_topics([topic])[topic].result(30)
     with pytest.raises(UserError, match="the topic or partition does not exist"):
-        fetched(leader, 0)
+        fetch_batches(leader, 0)
 
 
 def test_a_reading_that_ends_early_leaves_nothing_to_the_next(kafka: Kafka, topic: str) -> None:

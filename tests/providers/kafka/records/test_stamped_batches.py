@@ -7,8 +7,8 @@ import os
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
-from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Answer, Producer, packed
-from reconciler.providers.kafka.records.whole_batches import WholeBatch, stamped, whole_in, whole_of
+from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Answer, Producer, pack_batch
+from reconciler.providers.kafka.records.whole_batches import WholeBatch, replace_producer, whole_in, whole_of
 from reconciler.records.log import OffsetRange
 
 WRITER, COPIER = Producer(5, 1), Producer(1 << 40, 7, "copier")
@@ -28,27 +28,27 @@ def rows(count: int) -> list[tuple[bytes, bytes, int, None, int]]:
 @pytest.mark.parametrize("count", [1, 2, 999])
 def test_a_batch_of_another_producer_is_what_that_would_have_packed(codec: str, count: int) -> None:
     records = rows(count)
-    (batch,) = whole(packed(records, WRITER, 0, codec=codec))
+    (batch,) = whole(pack_batch(records, WRITER, 0, codec=codec))
     assert (batch.first, batch.records, batch.codec, batch.newest_ms) == (0, count, codec, 999 + count)
     for number in (0, 123_456, (1 << 31) + 5):
-        assert stamped(batch, COPIER, number) == packed(records, COPIER, number, codec=codec)
+        assert replace_producer(batch, COPIER, number) == pack_batch(records, COPIER, number, codec=codec)
 
 
 @pytest.mark.parametrize("copier", [COPIER, Producer(9, 2)], ids=["transactional", "not-transactional"])
 def test_a_batch_of_a_transaction_is_one_of_the_copiers_transaction_or_of_none(copier: Producer) -> None:
     records = rows(5)
-    (batch,) = whole(packed(records, Producer(6, 3, "writer"), 0, codec="lz4"))
-    assert stamped(batch, copier, 7) == packed(records, copier, 7, codec="lz4")
+    (batch,) = whole(pack_batch(records, Producer(6, 3, "writer"), 0, codec="lz4"))
+    assert replace_producer(batch, copier, 7) == pack_batch(records, copier, 7, codec="lz4")
 
 
 def test_what_was_damaged_on_its_way_is_still_damaged_in_the_copy() -> None:
-    raw = bytearray(packed(rows(50), WRITER, 0, codec="none"))
+    raw = bytearray(pack_batch(rows(50), WRITER, 0, codec="none"))
     raw[-7] ^= 1
     (batch,) = whole(bytes(raw))
-    assert not DefaultRecordBatch(stamped(batch, COPIER, 0)).validate_crc()
+    assert not DefaultRecordBatch(replace_producer(batch, COPIER, 0)).validate_crc()
     raw[-7] ^= 1
     (batch,) = whole(bytes(raw))
-    assert DefaultRecordBatch(stamped(batch, COPIER, 0)).validate_crc()
+    assert DefaultRecordBatch(replace_producer(batch, COPIER, 0)).validate_crc()
 
 
 def changed(raw: bytes, **fields: int) -> bytes:
@@ -75,13 +75,13 @@ def changed(raw: bytes, **fields: int) -> bytes:
     ids=["no-marker", "broker-time", "horizon", "codec", "gap", "format", "behind-the-end", "before"],
 )
 def test_what_must_be_read_record_by_record_ends_the_whole_batches(fields: dict[str, int]) -> None:
-    good, second = packed(rows(10), WRITER, 0, codec="none"), packed(rows(10), WRITER, 10, codec="none")
+    good, second = pack_batch(rows(10), WRITER, 0, codec="none"), pack_batch(rows(10), WRITER, 10, codec="none")
     found = whole(good + changed(second, **{"first": 10, **fields}) + changed(second, first=20))
     assert [batch.first for batch in found] == [0]
 
 
 def test_a_batch_that_is_cut_off_at_the_end_of_an_answer_is_left_out() -> None:
-    good = packed(rows(10), WRITER, 0, codec="none")
+    good = pack_batch(rows(10), WRITER, 0, codec="none")
     for cut in (1, 20, len(good) - 1):
         assert [batch.first for batch in whole(good + changed(good, first=10)[:cut])] == [0]
     assert whole(b"") == []
