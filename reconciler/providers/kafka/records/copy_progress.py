@@ -80,7 +80,7 @@ def advanced(
     before: Progress, through: int, pieces: Iterable[Piece], source: SourceSnapshot
 ) -> tuple[Progress, Sequence[Chunk]]:
     """Return the progress after a transaction, and the map chunks to write."""
-    chunks = appended(before.last, pieces)
+    chunks = append_pieces(before.last, pieces)
     last = chunks[-1] if chunks else before.last
     epochs = source.epochs_below(through)
     commits = None if before.commits is None else before.commits + bool(chunks)
@@ -128,7 +128,7 @@ class Ledgers:
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
         """
-        for key, value in self.tail.news(self._forget):
+        for key, value in self.tail.read_new(self._forget):
             self._apply_entry(tuple(json.loads(key)), value)
 
     def of(self, partition: int) -> Progress | None:

@@ -224,10 +224,10 @@ class KafkaProducer:
         if partitions.null_count == len(partitions):
             return
         try:
-            check_there(partitions, self._count_partitions())
+            check_partitions(partitions, self._count_partitions())
         except UserError:
             self._partitions = 0
-            check_there(partitions, self._count_partitions())
+            check_partitions(partitions, self._count_partitions())
 
     def _count_partitions(self) -> int:
         if not self._partitions:
