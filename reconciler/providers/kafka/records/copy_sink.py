@@ -361,8 +361,8 @@ class CopySink:
         return SourceChangedError(message, code=MIRROR_TRUNCATED, hint=hint)
 
     @property
-    def _source_seen(self) -> SourceSeen:
-        return self.source or SourceSeen(None, {})
+    def _source_seen(self) -> ObservedSource:
+        return self.source or ObservedSource(None, {})
 
     def _discard_stale(self, progress: Progress | None, partition: int) -> Progress:
         """Return the progress; that of a deleted topic of the name is discarded."""
