@@ -24,18 +24,21 @@ class Migrations(Protocol):
     """The mounts and unmounts of one cluster, and who owns what lies in its object storage."""
 
     @property
-    def by_jobs(self) -> MountsByJobs | None:
-        """What jobs ask of the cluster to mount and unmount; `None`: it does so by itself."""
+    def by_jobs(self) -> MovesByJobs | None:
+        """What jobs need to mount, unmount and move topics; `None`: the cluster does it itself."""
         ...
 
     @property
-    def by_platform(self) -> MountsByPlatform | None:
-        """What mounts and unmounts topics that a command names; `None`: jobs do so."""
-        ...
+    def carry_out(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
+        """Run a command's migration up to its phase; `None`: jobs do it.
 
-    @property
-    def copies(self) -> MovesByJobs | None:
-        """What jobs ask of the cluster to move a topic by copying it; `None`: it renames topics by itself."""
+        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called
+        before each write and may raise.
+
+        Raises:
+            UserError: The migration is refused, or a prepared migration cannot continue.
+            RetryableError: A store does not answer; the migration keeps its state.
+        """
         ...
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
@@ -91,21 +94,6 @@ class Migrations(Protocol):
         ...
 
 
-class MountsByPlatform(Protocol):
-    """What a cluster does that mounts and unmounts by itself."""
-
-    def carry_out(self, request: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
-        """Do a migration by hand, as far as its phase says.
-
-        What cannot get there is undone, unless it was prepared before: then it stays where it is.
-
-        Raises:
-            UserError: It cannot be done, and nothing is under way; or it was prepared, and cannot go on.
-            RetryableError: A store does not answer: it stays where it is.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountJob:
     """A mount or unmount by jobs that has begun, as its cluster keeps it."""
@@ -136,103 +124,6 @@ class LiveTopic:
     archived: ArchivedTopic
 
 
-class MountsByJobs(Protocol):
-    """What jobs ask of a cluster to mount and unmount its topics: it cannot detach them itself.
-
-    Each step of a move is kept before it begins: the next run reads how far it is. Nothing here copies records.
-    """
-
-    @property
-    def cluster_id(self) -> str:
-        """The id of the cluster as object storage has it: a UUID."""
-        ...
-
-    @property
-    def storage(self) -> ObjectStore:
-        """The object storage of the cluster.
-
-        Raises:
-            UserError: It has none.
-        """
-        ...
-
-    def now_ms(self) -> int:
-        """Return what time it is, by the clock of whoever acts."""
-        ...
-
-    def kept(self, mounting: str) -> MountJob | None:
-        """Return the move that a mounting has begun."""
-        ...
-
-    def keep(self, move: MountJob) -> None:
-        """Keep how far a move is; durable when it returns."""
-        ...
-
-    def end(self, move: MountJob) -> None:
-        """Forget a move that has come to its end, with its offset maps; of a mount is kept where its topic lies."""
-        ...
-
-    def place(self, full_name: str) -> str:
-        """Return the location of a topic that is there: the one it was mounted from, else one for life.
-
-        Raises:
-            UserError: There is no such topic.
-        """
-        ...
-
-    def topic(self, full_name: str) -> LiveTopic | None:
-        """Return a topic as it is now, the offsets of its groups included."""
-        ...
-
-    def make(self, full_name: str, manifest: TopicManifest) -> str:
-        """Make a topic, empty, from which nothing expires while it is filled, and return its id.
-
-        Of the same name one that was made so and is empty is ours, made before.
-
-        Raises:
-            UserError: Another topic has that name, or the cluster refuses to make it.
-        """
-        ...
-
-    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Give a topic that is filled the configs it had: from now on records expire.
-
-        `retention` is what its manifest says of that: the longer one counts, or records expired before it is changed.
-        """
-        ...
-
-    def filler(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:
-        """Return what fills the topic of a mount, exactly once; its partitions begin at `begins` in object storage."""
-        ...
-
-    def maps(self, move: MountJob) -> Mapping[int, OffsetMap]:
-        """Return where the records of each partition of a mount went that is filled."""
-        ...
-
-    def shut_out(self, move: MountJob, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Keep everybody from writing to the topic of an unmount, and return where each partition ends.
-
-        That it is so is kept before it is done. May be repeated.
-
-        Raises:
-            RetryableError: Somebody cannot be shut out, or a transaction stays open.
-            StalePlanError: It is another topic by now.
-        """
-        ...
-
-    def is_shut_out(self, move: MountJob) -> bool:
-        """Tell whether everybody is kept from writing now."""
-        ...
-
-    def let_in(self, move: MountJob) -> None:
-        """Take back `shut_out`; the topic says what it said before."""
-        ...
-
-    def remove(self, full_name: str, topic_id: str) -> None:
-        """Delete a topic by its id and return once it does not show any more; gone already is good."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class CopyMove:
     """A topic that moves by being copied: full names, and the ids of both as they are now."""
@@ -246,55 +137,139 @@ class CopyMove:
 
 
 class MovesByJobs(Protocol):
-    """What jobs ask of a cluster that cannot rename topics, to move them: copy, switch groups, delete.
+    """What jobs need from a cluster that cannot mount, unmount or rename topics itself.
 
-    Nothing here copies records.
+    Each step of a mount or unmount is stored before it begins, so that the next run continues it. No method copies
+    records.
     """
 
-    def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
-        """Return a move of topics that are there.
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id in object storage, a UUID."""
+        ...
+
+    @property
+    def storage(self) -> ObjectStore:
+        """The object storage of the cluster.
 
         Raises:
-            StalePlanError: One is gone, or the old one is another than when it was looked at.
+            UserError: It has none.
+        """
+        ...
+
+    def now_ms(self) -> int:
+        """Return the current time by the caller's clock."""
+        ...
+
+    def kept(self, mounting: str) -> MountJob | None:
+        """Return the stored mount or unmount of a mounting."""
+        ...
+
+    def keep(self, move: MountJob) -> None:
+        """Store the progress of a mount or unmount; durable when it returns."""
+        ...
+
+    def forget(self, move: MountJob) -> None:
+        """Remove a finished mount or unmount with its offset maps; a mounted topic's location stays stored."""
+        ...
+
+    def place(self, full_name: str) -> str:
+        """Return the location of an existing topic: where it was mounted from, or a permanent one of its own.
+
+        Raises:
+            UserError: The topic does not exist.
+        """
+        ...
+
+    def topic(self, full_name: str) -> LiveTopic | None:
+        """Return a topic with its configs and group offsets."""
+        ...
+
+    def make(self, full_name: str, manifest: TopicManifest) -> str:
+        """Create an empty topic whose records do not expire while it is filled, and return its id.
+
+        An empty topic of that name with the same configs is from an earlier call.
+
+        Raises:
+            UserError: Another topic has that name, or the cluster refuses to create it.
+        """
+        ...
+
+    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
+        """Restore the configs of a filled topic; records expire from now on.
+
+        Of `retention`, from the topic's file, and the archived retention, the longer applies.
+        """
+        ...
+
+    def filler(self, move: MountJob, begins: Mapping[int, int]) -> TransactionalSink:
+        """Return a sink that fills a mounted topic exactly once, from the archive's start offsets `begins`."""
+        ...
+
+    def maps(self, move: MountJob) -> Mapping[int, OffsetMap]:
+        """Return the offset maps of a filled topic by partition."""
+        ...
+
+    def remove(self, full_name: str, topic_id: str) -> None:
+        """Delete a topic by its id, and return once brokers no longer show it; a missing topic is accepted."""
+        ...
+
+    def shut_out(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Refuse all producers of a topic, and return the end of each partition. May be repeated.
+
+        The seal is stored before it is set.
+
+        Raises:
+            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
+            RetryableError: A producer cannot be refused, or a transaction stays open.
+            StalePlanError: The topic was deleted and created again.
+        """
+        ...
+
+    def is_shut_out(self, full_name: str, topic_id: str) -> bool:
+        """Return whether all producers are refused now."""
+        ...
+
+    def let_in(self, topic_id: str) -> None:
+        """Undo `shut_out` and restore the topic's configs."""
+        ...
+
+    def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
+        """Return a move between existing topics.
+
+        Raises:
+            StalePlanError: A topic is gone, or the old topic has another id.
         """
         ...
 
     def begin(self, move: CopyMove) -> None:
-        """Let nothing expire from the new topic while it is filled; what it said itself is kept. May be repeated."""
-        ...
-
-    def sink(self, move: CopyMove) -> TransactionalSink | RekeySink:
-        """Return what fills the new topic, exactly once: partition by partition, or by key."""
-        ...
-
-    def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Keep everybody from writing to the old topic, and return where each of its partitions ends. May be repeated.
+        """Stop records of the new topic from expiring while it is filled, and store its own configs. May be repeated.
 
         Raises:
-            RetryableError: Somebody cannot be shut out, or a transaction stays open.
+            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
         """
         ...
 
-    def let_in(self, move: CopyMove) -> None:
-        """Take back `shut_out`."""
+    def sink(self, move: CopyMove) -> TransactionalSink | RekeySink:
+        """Return a sink that fills the new topic exactly once, by partition or by key."""
         ...
 
     def left(self, move: CopyMove) -> Mapping[int, int] | None:
-        """Return where the old topic ended, if `end` was done and nothing was written to it since; else `None`."""
+        """Return where the old topic ended at `end`; `None` before `end`, or if records followed."""
         ...
 
     def switch_groups(self, move: CopyMove, ends: Mapping[int, int]) -> int:
-        """Give every group of the old topic its place in the new one; return how many there are.
+        """Commit each group's offsets of the old topic in the new one, and return the number of groups.
 
-        Once `end` was done, a group that is further there keeps its place.
+        After `end`, a group that is further ahead in the new topic keeps its offsets.
 
         Raises:
-            UserError: A group is reading: only its members commit then.
+            UserError: A group is reading: only its members may commit.
         """
         ...
 
     def end(self, move: CopyMove, ends: Mapping[int, int]) -> None:
-        """Give the new topic its configs, and keep where the old one ended: it is deleted only where it still does."""
+        """Restore the new topic's configs, and store the old topic's ends: with more records it is not deleted."""
         ...
 
 

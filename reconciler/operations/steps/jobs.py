@@ -140,9 +140,11 @@ class SparkJobs:
     def _run_action(
         self, engine: Engine, action: DataAction, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
     ) -> JobResult:
+        means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
         match action:
             case Transition(after=Mounting() as mounting):
-                return self._run_mounting(engine, action, mounting, progress, may_go_on)
+                kind = Unmount if action.machine == UNMOUNT.name else Mount
+                return kind(means, action, mounting).run()
             case Transition():
                 return self._run_transition(engine, action, progress, may_go_on)
             case RunJob(job="mirror"):
@@ -150,11 +152,10 @@ class SparkJobs:
             case RunJob(job="catch-up"):
                 return self._catch_up(engine, action, progress)
             case RunJob(job="move"):
-                return self._build_relocation(engine, action, progress, may_go_on).fill()
+                return Relocation(means, action).fill()
             case RunJob(job="switch-groups"):
-                return self._build_relocation(engine, action, progress, may_go_on).switch_groups()
+                return Relocation(means, action).switch_groups()
             case RunJob(job="mount" | "unmount"):
-                means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
                 return migrate_by_hand(means, action)
             case RunJob(job=other):
                 raise BrokenInvariantError(f"there is no job {other!r}", hint="Please report this, with the plan.")
@@ -184,23 +185,6 @@ class SparkJobs:
         copying = CopyTotals(self.copier(engine), action.id, progress)
         driven = drive(self.driver(copying.copy, may_go_on), action)
         return JobResult(copying.records, copying.bytes, driven.topic_id)
-
-    def _run_mounting(
-        self,
-        engine: Engine,
-        action: Transition,
-        mounting: Mounting,
-        progress: Callable[[Progress], None],
-        may_go_on: Callable[[], None],
-    ) -> JobResult:
-        means = MountPorts(self._provider(action.address), engine, progress, may_go_on)
-        kind = Unmount if action.machine == UNMOUNT.name else Mount
-        return kind(means, action, mounting).run()
-
-    def _build_relocation(
-        self, engine: Engine, job: RunJob, progress: Callable[[Progress], None], may_go_on: Callable[[], None]
-    ) -> Relocation:
-        return Relocation(self._provider(job.sink), job, engine, progress, may_go_on)
 
     def _catch_up(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
         copying = CopyTotals(self.copier(engine), job.id, progress)

@@ -24,7 +24,6 @@ from reconciler.providers.protocol_moves import (
     CopyMove,
     LiveTopic,
     MountJob,
-    MountsByJobs,
     MovesByJobs,
     tell_still_sealed,
 )
@@ -124,7 +123,7 @@ _S: Final = MigrationState
 
 @dataclass(frozen=True)
 class MountPorts:
-    """Access of mounts and unmounts to their cluster."""
+    """Access of mounts, unmounts and moves to their cluster."""
 
     provider: Provider
     engine: Engine
@@ -133,9 +132,9 @@ class MountPorts:
     """Called before each step; raises to stop."""
 
     @property
-    def by_jobs(self) -> MountsByJobs:
-        """Mounts by jobs of the cluster."""
-        return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts that jobs make")
+    def by_jobs(self) -> MovesByJobs:
+        """Moves by jobs of the cluster."""
+        return part_of(self.provider, migrations_of(self.provider).by_jobs, "mounts and moves that jobs make")
 
     def log(self, cluster: str, topic: str) -> TopicLog:
         """Return the log of a topic."""
@@ -222,7 +221,7 @@ class Unmount(_MountRun):
         tidy(archive)
         self.means.may_go_on()
         detach(archive, move.claim, now_ms=self.means.by_jobs.now_ms())
-        mounts.end(move)
+        mounts.forget(move)
         return JobResult(done.records if done else 0, done.bytes if done else 0, physical_name=move.location)
 
     def _load_or_begin(self) -> MountJob:
@@ -283,7 +282,7 @@ class Unmount(_MountRun):
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
         move = self._store(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
         self.means.may_go_on()
-        if partitions_changed_since(log, ends) or not mounts.is_shut_out(move):
+        if partitions_changed_since(log, ends) or not mounts.is_shut_out(move.topic, str(move.topic_id)):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it continues."
             raise RetryableError(message, hint=hint)
@@ -303,7 +302,7 @@ class Unmount(_MountRun):
             stored_move = self.means.by_jobs.kept(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
                 self._store(replace(stored_move, state=_S.EXECUTING, ends={}))
-            self.means.by_jobs.let_in(move)
+            self.means.by_jobs.let_in(str(move.topic_id))
         except ReconcilerError as also:
             tell_still_sealed(error, also)
 
@@ -319,7 +318,7 @@ class Unmount(_MountRun):
             ArchiveSink(archive, topic.archived.partitions, compression),
             ArchiveLog(archive),
             self.means.engine,
-            lambda: self.means.by_jobs.shut_out(move, check),
+            lambda: self.means.by_jobs.shut_out(move.topic, topic.id, check),
             lambda job_progress: self.means.progress(progress_event(self.action.id, job_progress)),
             check,
         )
@@ -398,7 +397,7 @@ class Mount(_MountRun):
         self._check_same(move)
         mounts.finish(move.topic, manifest, self._read_retention())
         settle(archive, move.topic, move.claim, now_ms=self.means.by_jobs.now_ms())
-        mounts.end(replace(move, location=str(manifest.location)))
+        mounts.forget(replace(move, location=str(manifest.location)))
         return moved
 
     def _load_or_begin(self) -> MountJob:
@@ -490,9 +489,9 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
         raise BrokenInvariantError(f"{job.id} has no topic", hint="Please report this.")
     is_mount = job.job == MOUNT.name
     migration = HandMigration(direction="inbound" if is_mount else "outbound", topics=topics, phase=phase)  # type: ignore[arg-type]  # checked above
-    by_platform = migrations_of(means.provider).by_platform
-    if by_platform is not None:
-        by_platform.carry_out(migration, may_go_on=means.may_go_on)
+    carry_out = migrations_of(means.provider).carry_out
+    if carry_out is not None:
+        carry_out(migration, means.may_go_on)
         return JobResult()
     moved = JobResult()
     kind = Mount if is_mount else Unmount
@@ -516,12 +515,8 @@ class Relocation:
     is in use and stays unchanged.
     """
 
-    provider: Provider
+    means: MountPorts
     job: RunJob
-    engine: Engine
-    progress: Callable[[Progress], None]
-    may_go_on: Callable[[], None]
-    """Called before each step; raises to stop."""
 
     def fill(self) -> JobResult:
         """Copy the old topic to its current end, and compare.
@@ -533,10 +528,10 @@ class Relocation:
         from reconciler.jobs.copy import fill
 
         move = self._load_move()
-        if self._copies.left(move) is not None:
+        if self.means.by_jobs.left(move) is not None:
             return JobResult()
-        self.may_go_on()
-        self._copies.begin(move)
+        self.means.may_go_on()
+        self.means.by_jobs.begin(move)
         copied = fill(self._copy_job(move))
         return JobResult(copied.records, copied.bytes)
 
@@ -549,19 +544,19 @@ class Relocation:
             RetryableError: A producer cannot be shut out, or a transaction stays open.
         """
         move = self._load_move()
-        ends = self._copies.left(move)
-        self.may_go_on()
+        ends = self.means.by_jobs.left(move)
+        self.means.may_go_on()
         if ends is not None:
-            self._copies.switch_groups(move, ends)
+            self.means.by_jobs.switch_groups(move, ends)
             return JobResult()
-        self._copies.begin(move)
+        self.means.by_jobs.begin(move)
         try:
             return self._switch(move)
         except LeaseError:
             raise
         except Exception as error:  # any error: producers are waiting
             try:
-                self._copies.let_in(move)
+                self.means.by_jobs.let_in(move.old_id)
             except ReconcilerError as also:
                 tell_still_sealed(error, also)
             raise
@@ -569,21 +564,17 @@ class Relocation:
     def _switch(self, move: CopyMove) -> JobResult:
         from reconciler.jobs.copy import settle
 
-        ends = self._copies.shut_out(move, self.may_go_on)
+        ends = self.means.by_jobs.shut_out(move.old, move.old_id, self.means.may_go_on)
         copied = settle(self._copy_job(move), ends)
-        self.may_go_on()
-        self._copies.switch_groups(move, ends)
-        self.may_go_on()
-        self._copies.end(move, ends)
+        self.means.may_go_on()
+        self.means.by_jobs.switch_groups(move, ends)
+        self.means.may_go_on()
+        self.means.by_jobs.end(move, ends)
         return JobResult(copied.records, copied.bytes)
-
-    @property
-    def _copies(self) -> MovesByJobs:
-        return part_of(self.provider, migrations_of(self.provider).copies, "moves that jobs make")
 
     def _load_move(self) -> CopyMove:
         incarnation = self.job.parameters.get("incarnation")
-        return self._copies.move(
+        return self.means.by_jobs.move(
             full_name_of(self.job.source),
             incarnation if isinstance(incarnation, str) else None,
             full_name_of(self.job.sink),
@@ -595,9 +586,9 @@ class Relocation:
 
         return TopicCopyJob(
             f"topic {move.old}",
-            self.provider.log(self.job.source),
-            self._copies.sink(move),
-            self.provider.log(self.job.sink),
-            self.engine,
-            lambda job_progress: self.progress(progress_event(self.job.id, job_progress)),
+            self.means.provider.log(self.job.source),
+            self.means.by_jobs.sink(move),
+            self.means.provider.log(self.job.sink),
+            self.means.engine,
+            lambda job_progress: self.means.progress(progress_event(self.job.id, job_progress)),
         )

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import (
@@ -276,20 +276,8 @@ class Migrations:
     now_ms: Callable[[], int]
     open_cluster: Callable[[], EmbeddedCluster]
 
-    @property
-    def by_jobs(self) -> None:
-        """Nothing: the cluster needs no jobs."""
-        return
-
-    @property
-    def by_platform(self) -> Migrations:
-        """The cluster's own mounts and unmounts."""
-        return self
-
-    @property
-    def copies(self) -> None:
-        """Nothing: the cluster renames topics itself."""
-        return
+    by_jobs: ClassVar[None] = None
+    """The cluster mounts, unmounts and renames topics itself."""
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return recorded migrations; measuring reads the heads of topics being unmounted."""
@@ -319,7 +307,7 @@ class Migrations:
         """Return the catalog's objections."""
         return self.open_cluster().mounts.unfit(direction, topics)
 
-    def carry_out(self, request: HandMigration, *, may_go_on: Callable[[], None] = go_on) -> None:
+    def carry_out(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
         """Begin one migration of all topics, or continue theirs."""
         cluster = self.open_cluster()
         mounts = replace(cluster.mounts, may_go_on=may_go_on)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from reconciler.archives.archive import Archive, give_back
 from reconciler.archives.location import TopicLocation
@@ -22,7 +22,7 @@ from reconciler.providers.kafka.mount_ledger import (
     places_in,
     seals_in,
 )
-from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
+from reconciler.providers.kafka.mounts import KafkaMoves
 from reconciler.providers.kafka.seal import Seals, refusal
 from reconciler.providers.migration_views import (
     detached_in,
@@ -33,7 +33,7 @@ from reconciler.providers.migration_views import (
 )
 from reconciler.providers.models import no_storage
 from reconciler.providers.protocol import NO_REPLICAS, Edge, Groups
-from reconciler.providers.protocol_moves import MountJob, MountsByJobs
+from reconciler.providers.protocol_moves import MountJob
 from reconciler.providers.secrets import open_location
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.base import InNamespace
@@ -68,34 +68,20 @@ _CLOSED_DIRECTION: Final = "inbound"
 class KafkaMigrations:
     """Moves of one cluster; only an apply continues them, as jobs copy."""
 
-    storage_moves: KafkaStorageMoves
-    now_ms: Callable[[], int]
-
-    @property
-    def by_jobs(self) -> MountsByJobs:
-        """What jobs do on the cluster."""
-        return self.storage_moves
-
-    @property
-    def by_platform(self) -> None:
-        """Nothing: jobs mount and unmount."""
-
-    @property
-    def copies(self) -> KafkaCopyMoves:
-        """What jobs do to move a topic by copying it."""
-        moves = self.storage_moves
-        return KafkaCopyMoves(moves.client, moves.naming, moves.ledger, moves.groups, moves.capabilities, moves.log)
+    by_jobs: KafkaMoves
+    carry_out: ClassVar[None] = None
+    """Jobs mount and unmount."""
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves in the ledger; their ids are their start times in ms."""
-        entries = self.storage_moves.ledger.read(*KINDS, SEALED)
+        entries = self.by_jobs.ledger.read(*KINDS, SEALED)
         seals = seals_in(entries)
-        name = self.storage_moves.client.name
+        name = self.by_jobs.client.name
         return [_migration(move, seals.get(move.topic_id or ""), name) for move in moves_in(entries)]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
         """Cancel a move: release the claim and delete what was restored, or unseal the topic; archived objects stay."""
-        moves = moves_in(self.storage_moves.ledger.read(*KINDS))
+        moves = moves_in(self.by_jobs.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
             message = f"migration {migration}: Data migration does not exist"
@@ -112,7 +98,7 @@ class KafkaMigrations:
 
     def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
         """Return topics that are being mounted or unmounted."""
-        moves = {move.topic: move for move in moves_in(self.storage_moves.ledger.read(*KINDS))}
+        moves = {move.topic: move for move in moves_in(self.by_jobs.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
         return {
             name: UserError(f"topic {name} is undergoing data migration {moves[name].at_ms}", hint=hint)
@@ -122,18 +108,18 @@ class KafkaMigrations:
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
         """Yield the registers of the object storage."""
-        return detached_in(self.storage_moves.storage)
+        return detached_in(self.by_jobs.storage)
 
     def releasable(self, location: str, owner: str) -> Mountable:
         """Return what a release makes mountable."""
-        return releasable_in(self.storage_moves.storage, location, owner)
+        return releasable_in(self.by_jobs.storage, location, owner)
 
     def release(self, location: str, owner: str) -> Mountable:
         """Release a topic of a lost owner."""
-        return release_in(self.storage_moves.storage, location, owner, now_ms=self.now_ms())
+        return release_in(self.by_jobs.storage, location, owner, now_ms=self.by_jobs.now_ms())
 
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
-        moves = self.storage_moves
+        moves = self.by_jobs
         if move.direction == "inbound":
             topic_id = move.topic_id
             if topic_id is None and (made := moves.made(move.topic)) is not None:
@@ -142,11 +128,11 @@ class KafkaMigrations:
                 moves.remove(move.topic, topic_id)
             may_go_on()
             place = TopicLocation.parse(move.location)
-            give_back(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.now_ms())
-        else:
-            moves.let_in(move)
+            give_back(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.by_jobs.now_ms())
+        elif move.topic_id is not None:
+            moves.let_in(move.topic_id)
         may_go_on()
-        moves.end(replace(move, topic_id=None))
+        moves.forget(replace(move, topic_id=None))
 
 
 def mountings_in(
@@ -220,7 +206,7 @@ class Mountings:
     ) -> KafkaMigrations:
         """Return the mounts and unmounts of the cluster."""
         name = self.declared.metadata.name
-        moves = KafkaStorageMoves(
+        moves = KafkaMoves(
             self.declared.address,
             self.client,
             naming,
@@ -231,7 +217,7 @@ class Mountings:
             lambda full_name: log(address_of("topic", name, full_name)),
             self.edge.now_ms,
         )
-        return KafkaMigrations(moves, self.edge.now_ms)
+        return KafkaMigrations(moves)
 
     def overlay(
         self, inventory: Mapping[Address, Observed], is_wanted: Callable[[str], bool] | None

@@ -116,22 +116,166 @@ def _default(key: str) -> str | None:
     return EMBEDDED_CONFIGS[key].default if key in EMBEDDED_CONFIGS else None
 
 
+_DEFAULT: Final = 5
+"""Config source: default (6.1)."""
+
+
 @dataclass(frozen=True)
-class KafkaCopyMoves:
+class KafkaMoves:
     """`MovesByJobs` of one cluster."""
 
+    address: Address
     client: KafkaClient
     naming: ClusterNaming
     ledger: Ledger
     groups: Groups
     capabilities: Callable[[], Capabilities]
+    object_storage: ObjectStore | None
     log: Callable[[str], TopicLog]
     """Opens a topic by its full name."""
+    now_ms: Callable[[], int]
+
+    @property
+    def cluster_id(self) -> str:
+        """Id of the cluster in object storage."""
+        return cluster_uuid(self.client.cluster().id)
+
+    @property
+    def storage(self) -> ObjectStore:
+        """Object storage of the cluster."""
+        if self.object_storage is None:
+            message = f"{self.address} has no object storage"
+            raise UserError(message, hint="Declare its objectStorage: topics are archived there.")
+        return self.object_storage
+
+    def kept(self, mounting: str) -> MountJob | None:
+        """Return the move of a mounting, from the ledger."""
+        return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
+
+    def keep(self, move: MountJob) -> None:
+        """Write a move's progress to the ledger."""
+        self._write({mounting_key(move.mounting): value_of(move)}, *KINDS)
+
+    def forget(self, move: MountJob) -> None:
+        """Remove a move and, in the same transaction, record or forget its topic's location."""
+        name = self.naming.physical(move.topic)
+        filled = (
+            [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
+        )
+        changes: dict[tuple[str | int, ...], Mapping[str, object] | None] = dict.fromkeys(filled)
+        changes[mounting_key(move.mounting)] = None
+        if move.topic_id is not None:
+            is_here = move.direction == "inbound"
+            changes[mounted_key(move.topic_id)] = {"location": move.location} if is_here else None
+            changes[seal_key(move.topic_id)] = None
+        self._write(changes, *KINDS)
+
+    def place(self, full_name: str) -> str:
+        """Return a topic's location: from its id, unless it was mounted from elsewhere."""
+        seen = self.client.topic(self.naming.physical(full_name))
+        if seen is None:
+            raise NotFoundError(f"topic {full_name} does not exist", hint="Plan again.")
+        known = places_in(self.ledger.read(*KINDS)).get(seen.id)
+        return known or location_of(full_name, self.client.cluster().id, seen.id)
+
+    def topic(self, full_name: str) -> LiveTopic | None:
+        """Return a topic with its configs and group offsets."""
+        name = self.naming.physical(full_name)
+        seen = self.client.topic(name)
+        if seen is None:
+            return None
+        configs = dict(self.client.configs([name]))[name]
+        if isinstance(configs, int):
+            message = f"{self.address}: the principal of reconciler may not read the configs of topic {name}"
+            raise UserError(message, hint="Allow DESCRIBE_CONFIGS on it: they are archived with it.")
+        values = {
+            key: config.value
+            for key, config in configs.items()
+            if config.value is not None and config.source != _DEFAULT
+        }
+        own, seal = own_values(configs), self.seals.of(seen.id)
+        if seal is not None:
+            own = seal.opened(own)
+            values = {**{key: value for key, value in values.items() if key not in seal.own}, **seal.effective}
+        own, effective = archived_configs(own, values)
+        return LiveTopic(
+            seen.id,
+            ArchivedTopic(
+                full_name, len(seen.replicas), len(seen.replicas[0]), own, effective, self._offsets(full_name)
+            ),
+        )
+
+    def make(self, full_name: str, manifest: TopicManifest) -> str:
+        """Create a topic for filling, or find an empty one with the same configs."""
+        name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
+        factor = min(manifest.replication_factor, self.capabilities().max_replication_factor)
+        made = admin.create(self.client, name, (manifest.partitions, factor), configs)
+        if made is not None:
+            return made
+        topic = self.made(full_name)
+        if topic is None or len(topic.replicas) != manifest.partitions:
+            message = f"topic {name} exists already, and is not the one that is to be mounted"
+            raise UserError(message, hint="Choose another name with `as`, or delete the topic that is there first.")
+        return topic.id
+
+    def made(self, full_name: str) -> TopicSeen | None:
+        """Return a topic as `make` creates it: empty, with the configs for filling."""
+        name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
+        topic, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
+        own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
+        if own != configs or any(bounds.end for bounds in self.log(full_name).bounds().values()):
+            return None
+        return topic
+
+    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
+        """Restore a topic's configs in one request, with the longer of its retention and that of its manifest."""
+        defaults = self.capabilities().defaults
+        changes = final_configs(manifest, self.capabilities().configs, defaults)
+        for key, value in retention.items():
+            if _is_longer(value, changes.get(key) or defaults.get(key, KAFKA_CONFIGS[key].default)):
+                changes[key] = value
+        admin.configure(self.client, self.naming.physical(full_name), changes)
+
+    def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
+        """Return a sink that writes its progress and offset maps with the records."""
+        from reconciler.providers.kafka.records.copy_sink import CopySink, Target
+
+        name = self.naming.physical(move.topic)
+        target = Target(
+            self.ledger.settings, self.client.name, name, move.topic_id, len(begins), move.claim, begins=begins
+        )
+        return CopySink(target)
+
+    def maps(self, move: MountJob) -> dict[int, OffsetMap]:
+        """Return the offset maps in the ledger."""
+        name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
+        return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
 
     @property
     def seals(self) -> Seals:
-        """The seals of its topics."""
+        """Seals of the cluster."""
         return Seals(self.client, self.ledger)
+
+    def shut_out(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+        """Seal a topic.
+
+        Raises:
+            NotAuthorizedError: Some groups may be hidden: their offsets would be lost.
+        """
+        check_all_listed(self.client)
+        return self.seals.put(self.naming.physical(full_name), topic_id, may_go_on)
+
+    def is_shut_out(self, full_name: str, topic_id: str) -> bool:
+        """Return whether all leaders refuse records."""
+        return self.seals.is_on(self.naming.physical(full_name), topic_id)
+
+    def let_in(self, topic_id: str) -> None:
+        """Remove the seal."""
+        self.seals.take_off(topic_id)
+
+    def remove(self, full_name: str, topic_id: str) -> None:
+        """Delete a topic by its id."""
+        admin.delete(self.client, self.naming.physical(full_name), topic_id)
 
     def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
         """Return a move between existing topics."""
@@ -192,14 +336,6 @@ class KafkaCopyMoves:
             f"move.{move.old_id}",
         )
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
-
-    def shut_out(self, move: CopyMove, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Seal the old topic."""
-        return self.seals.put(self.naming.physical(move.old), move.old_id, may_go_on)
-
-    def let_in(self, move: CopyMove) -> None:
-        """Remove the seal."""
-        self.seals.take_off(move.old_id)
 
     def left(self, move: CopyMove) -> Mapping[int, int] | None:
         """Return the old topic's ends that `end` recorded; `None` if records followed."""
@@ -340,176 +476,6 @@ class KafkaCopyMoves:
         seen = self.client.topic(self.naming.physical(full_name))
         return () if seen is None else seen.replicas
 
-    def _write(self, changes: Changes, *kinds: str) -> None:
-        self.ledger.change(WRITER, lambda _entries: changes, *kinds)
-
-
-_DEFAULT: Final = 5
-"""Config source: default (6.1)."""
-
-
-@dataclass(frozen=True)
-class KafkaStorageMoves:
-    """`MountsByJobs` of one cluster."""
-
-    address: Address
-    client: KafkaClient
-    naming: ClusterNaming
-    ledger: Ledger
-    groups: Groups
-    capabilities: Callable[[], Capabilities]
-    object_storage: ObjectStore | None
-    log: Callable[[str], TopicLog]
-    """Opens a topic by its full name."""
-    clock: Callable[[], int]
-
-    @property
-    def cluster_id(self) -> str:
-        """Id of the cluster in object storage."""
-        return cluster_uuid(self.client.cluster().id)
-
-    @property
-    def storage(self) -> ObjectStore:
-        """Object storage of the cluster."""
-        if self.object_storage is None:
-            message = f"{self.address} has no object storage"
-            raise UserError(message, hint="Declare its objectStorage: topics are archived there.")
-        return self.object_storage
-
-    def now_ms(self) -> int:
-        """Return the current time."""
-        return self.clock()
-
-    def kept(self, mounting: str) -> MountJob | None:
-        """Return the move of a mounting, from the ledger."""
-        return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
-
-    def keep(self, move: MountJob) -> None:
-        """Write a move's progress to the ledger."""
-        self._write({mounting_key(move.mounting): value_of(move)})
-
-    def end(self, move: MountJob) -> None:
-        """Remove a move and, in the same transaction, record or forget its topic's location."""
-        name = self.naming.physical(move.topic)
-        filled = (
-            [key for key in self.ledger.read(PROGRESS, MAP) if key[1] == name] if move.direction == "inbound" else []
-        )
-        changes: dict[tuple[str | int, ...], Mapping[str, object] | None] = dict.fromkeys(filled)
-        changes[mounting_key(move.mounting)] = None
-        if move.topic_id is not None:
-            is_here = move.direction == "inbound"
-            changes[mounted_key(move.topic_id)] = {"location": move.location} if is_here else None
-            changes[seal_key(move.topic_id)] = None
-        self._write(changes)
-
-    def place(self, full_name: str) -> str:
-        """Return a topic's location: from its id, unless it was mounted from elsewhere."""
-        seen = self.client.topic(self.naming.physical(full_name))
-        if seen is None:
-            raise NotFoundError(f"topic {full_name} does not exist", hint="Plan again.")
-        known = places_in(self.ledger.read(*KINDS)).get(seen.id)
-        return known or location_of(full_name, self.client.cluster().id, seen.id)
-
-    def topic(self, full_name: str) -> LiveTopic | None:
-        """Return a topic with its configs and group offsets."""
-        name = self.naming.physical(full_name)
-        seen = self.client.topic(name)
-        if seen is None:
-            return None
-        configs = dict(self.client.configs([name]))[name]
-        if isinstance(configs, int):
-            message = f"{self.address}: the principal of reconciler may not read the configs of topic {name}"
-            raise UserError(message, hint="Allow DESCRIBE_CONFIGS on it: they are archived with it.")
-        values = {
-            key: config.value
-            for key, config in configs.items()
-            if config.value is not None and config.source != _DEFAULT
-        }
-        own, seal = own_values(configs), self.seals.of(seen.id)
-        if seal is not None:
-            own = seal.opened(own)
-            values = {**{key: value for key, value in values.items() if key not in seal.own}, **seal.effective}
-        own, effective = archived_configs(own, values)
-        return LiveTopic(
-            seen.id,
-            ArchivedTopic(
-                full_name, len(seen.replicas), len(seen.replicas[0]), own, effective, self._offsets(full_name)
-            ),
-        )
-
-    def make(self, full_name: str, manifest: TopicManifest) -> str:
-        """Create a topic for filling, or find an empty one with the same configs."""
-        name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
-        factor = min(manifest.replication_factor, self.capabilities().max_replication_factor)
-        made = admin.create(self.client, name, (manifest.partitions, factor), configs)
-        if made is not None:
-            return made
-        topic = self.made(full_name)
-        if topic is None or len(topic.replicas) != manifest.partitions:
-            message = f"topic {name} exists already, and is not the one that is to be mounted"
-            raise UserError(message, hint="Choose another name with `as`, or delete the topic that is there first.")
-        return topic.id
-
-    def made(self, full_name: str) -> TopicSeen | None:
-        """Return a topic as `make` creates it: empty, with the configs for filling."""
-        name, configs = self.naming.physical(full_name), filling_configs(self.capabilities().configs)
-        topic, has = self.client.topic(name), dict(self.client.configs([name])).get(name, 0)
-        own = {} if isinstance(has, int) else {key: config.value for key, config in has.items() if config.source == OWN}
-        if own != configs or any(bounds.end for bounds in self.log(full_name).bounds().values()):
-            return None
-        return topic
-
-    def finish(self, full_name: str, manifest: TopicManifest, retention: Mapping[str, str]) -> None:
-        """Restore a topic's configs in one request, with the longer of its retention and that of its manifest."""
-        defaults = self.capabilities().defaults
-        changes = final_configs(manifest, self.capabilities().configs, defaults)
-        for key, value in retention.items():
-            if _is_longer(value, changes.get(key) or defaults.get(key, KAFKA_CONFIGS[key].default)):
-                changes[key] = value
-        admin.configure(self.client, self.naming.physical(full_name), changes)
-
-    def filler(self, move: MountJob, begins: Mapping[int, int]) -> CopySink:
-        """Return a sink that writes its progress and offset maps with the records."""
-        from reconciler.providers.kafka.records.copy_sink import CopySink, Target
-
-        name = self.naming.physical(move.topic)
-        target = Target(
-            self.ledger.settings, self.client.name, name, move.topic_id, len(begins), move.claim, begins=begins
-        )
-        return CopySink(target)
-
-    def maps(self, move: MountJob) -> dict[int, OffsetMap]:
-        """Return the offset maps in the ledger."""
-        name, entries = self.naming.physical(move.topic), self.ledger.read(PROGRESS, MAP)
-        return {int(key[2]): map_of(entries, name, int(key[2])) for key in entries if key[:2] == (PROGRESS, name)}
-
-    @property
-    def seals(self) -> Seals:
-        """Seals of the cluster."""
-        return Seals(self.client, self.ledger)
-
-    def shut_out(self, move: MountJob, may_go_on: Callable[[], None]) -> Mapping[int, int]:
-        """Seal the topic of an unmount.
-
-        Raises:
-            NotAuthorizedError: Some groups may be hidden: their offsets would not be archived.
-        """
-        check_all_listed(self.client)
-        return self.seals.put(self.naming.physical(move.topic), str(move.topic_id), may_go_on)
-
-    def is_shut_out(self, move: MountJob) -> bool:
-        """Return whether all leaders refuse records."""
-        return self.seals.is_on(self.naming.physical(move.topic), str(move.topic_id))
-
-    def let_in(self, move: MountJob) -> None:
-        """Remove the seal."""
-        if move.topic_id is not None:
-            self.seals.take_off(move.topic_id)
-
-    def remove(self, full_name: str, topic_id: str) -> None:
-        """Delete a topic by its id."""
-        admin.delete(self.client, self.naming.physical(full_name), topic_id)
-
     def _offsets(self, full_name: str) -> dict[str, dict[int, int]]:
         """Asks each group if there are too many for one request."""
         groups = self.groups.of_topic(full_name)
@@ -527,8 +493,8 @@ class KafkaStorageMoves:
             if mine
         }
 
-    def _write(self, changes: Changes) -> None:
-        self.ledger.change(WRITER, lambda _entries: changes, *KINDS)
+    def _write(self, changes: Changes, *kinds: str) -> None:
+        self.ledger.change(WRITER, lambda _entries: changes, *kinds)
 
 
 ApplyActions = Callable[[Sequence[ControlAction]], Iterator[Outcome]]
@@ -541,7 +507,7 @@ def deletes_copied_topic(action: ControlAction) -> bool:
 
 def apply_guarded(
     actions: Sequence[ControlAction],
-    open_moves: Callable[[], KafkaCopyMoves],
+    open_moves: Callable[[], KafkaMoves],
     do: ApplyActions,
     may_go_on: Callable[[], None],
 ) -> Iterator[Outcome]:

@@ -389,7 +389,7 @@ class KafkaProvider:
         if rest:
             yield from apply_guarded(
                 rest,
-                lambda: self.migrations.copies,
+                lambda: self.migrations.by_jobs,
                 lambda actions: TopicBatch(
                     self._client, self._naming, pending_changes(actions, self._naming), may_go_on, self._edge.warn
                 ).outcomes(),
@@ -419,7 +419,7 @@ class KafkaProvider:
             return action
         may_go_on()
         try:
-            return self.migrations.copies.defer_changes(action)
+            return self.migrations.by_jobs.defer_changes(action)
         except (StalePlanError, UserError) as error:
             return Failed(action.id, error)
 

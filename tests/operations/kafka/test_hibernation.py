@@ -16,7 +16,7 @@ from reconciler.operations.clusters.mounts import ClusterMigration, ReleaseReque
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.providers.kafka.admin import configure
-from reconciler.providers.kafka.mounts import KafkaStorageMoves
+from reconciler.providers.kafka.mounts import KafkaMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import SITES, TOPIC, Site, read_all, unnumbered
@@ -146,15 +146,15 @@ def test_records_that_the_client_library_cannot_read_or_write_come_back_as_they_
 def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = KafkaStorageMoves.keep
+    keep = KafkaMoves.keep
 
-    def keeping(self: KafkaStorageMoves, move: MountJob) -> None:
+    def keeping(self: KafkaMoves, move: MountJob) -> None:
         keep(self, move)
         if move.state == "cut_over":
             configure(self.client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=90)
 
-    monkeypatch.setattr(KafkaStorageMoves, "keep", keeping)
+    monkeypatch.setattr(KafkaMoves, "keep", keeping)
     site.declare("live", "unmounted")
     verdict = str(site.bench.apply().verdict)
     assert "producers were allowed to write to it while it was about to be deleted" in verdict
@@ -177,7 +177,7 @@ def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_
     def refused(*_: object) -> None:
         raise UserError("the principal may not delete topics", hint="Allow DELETE on it.")
 
-    monkeypatch.setattr(KafkaStorageMoves, "remove", refused)
+    monkeypatch.setattr(KafkaMoves, "remove", refused)
     site.declare("live", "unmounted")
     assert "may not delete topics" in str(site.bench.apply().verdict)
     monkeypatch.undo()
@@ -255,7 +255,7 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     def refused(*_: object) -> None:
         raise RetryableError("the cluster is away", hint="Wait.")
 
-    monkeypatch.setattr(KafkaStorageMoves, "finish", refused)
+    monkeypatch.setattr(KafkaMoves, "finish", refused)
     assert site.bench.apply().verdict is not None
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
@@ -272,7 +272,7 @@ def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topi
     site.declare("live", "unmounted")
     site.apply()
     site.declare("live", "mounted")
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaStorageMoves.make", 1)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.make", 1)
     assert site.physical in site.kafka.names()
     (move,) = site.live.migrations.under_way()
     site.live.migrations.ask(move.id, "cancel")
@@ -290,12 +290,12 @@ def test_a_mounted_topic_never_keeps_less_than_its_manifest_says(site: Site, *, 
     site.declare("live", "mounted")
     site.write("topic", TOPIC.replace("infinite", "20000d"))
     if is_killed:
-        die_after(site, "reconciler.providers.kafka.mounts", "KafkaStorageMoves.make", 1)
+        die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.make", 1)
     seen = []
 
     def report(event: object) -> None:
         if isinstance(event, RunRecovered) or (isinstance(event, ActionDone) and event.id.startswith("mount:")):
-            seen.append(site.live.migrations.copies._own(site.physical))
+            seen.append(site.live.migrations.by_jobs._own(site.physical))
 
     assert site.bench.apply(report=report).verdict is None
     assert seen == [{"retention.ms": str(20_000 * 86_400_000)}]
@@ -310,7 +310,7 @@ def test_an_unmount_is_cancelled_while_it_is_prepared_and_while_it_is_executed(
 ) -> None:
     before = read_all(site.log)
     site.declare("live", "unmounted")
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaStorageMoves.keep", nth)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.keep", nth)
     (move,) = site.live.migrations.under_way()
     assert move.state == state
     site.live.migrations.ask(move.id, "cancel")
@@ -348,7 +348,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
     before = unnumbered(read_all(site.log))
     site.declare("live", "unmounted")
     if is_killed:
-        die_after(site, CLUSTER, "KafkaStorageMoves.end", 1)
+        die_after(site, CLUSTER, "KafkaMoves.forget", 1)
     else:
         site.apply()
     taken(site)
@@ -375,15 +375,15 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
 def test_a_topic_that_is_created_again_while_an_apply_begins_is_not_archived(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = KafkaStorageMoves.kept
+    kept = KafkaMoves.kept
 
-    def recreating(self: KafkaStorageMoves, mounting: str) -> MountJob | None:
+    def recreating(self: KafkaMoves, mounting: str) -> MountJob | None:
         monkeypatch.undo()
         site.kafka.topics("--delete", "--topic", site.physical)
         taken(site)
         return kept(self, mounting)
 
-    monkeypatch.setattr(KafkaStorageMoves, "kept", recreating)
+    monkeypatch.setattr(KafkaMoves, "kept", recreating)
     site.declare("live", "unmounted")
     assert "was deleted and created again after it was read" in str(site.bench.apply().verdict)
     planned = site.plan().plan
@@ -399,15 +399,15 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
         site.declare("live", state)
         if state == "unmounted":
             site.apply()
-    keep = KafkaStorageMoves.keep
+    keep = KafkaMoves.keep
 
-    def keeping(self: KafkaStorageMoves, move: MountJob) -> None:
+    def keeping(self: KafkaMoves, move: MountJob) -> None:
         keep(self, move)
         if move.state == "cut_over":
             site.kafka.topics("--delete", "--topic", site.physical)
             taken(site)
 
-    monkeypatch.setattr(KafkaStorageMoves, "keep", keeping)
+    monkeypatch.setattr(KafkaMoves, "keep", keeping)
     assert "was deleted and created again while it was filled" in str(site.bench.apply().verdict)
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
@@ -433,32 +433,32 @@ def rarely(*step: object) -> object:
 
 
 UNMOUNTING = [
-    rarely(CLUSTER, "KafkaStorageMoves.keep", 1),
+    rarely(CLUSTER, "KafkaMoves.keep", 1),
     rarely(WRITING, "begin", 1),
-    (CLUSTER, "KafkaStorageMoves.keep", 2),
+    (CLUSTER, "KafkaMoves.keep", 2),
     rarely("reconciler.embedded.mounts.archive_log", "ArchiveSink.publish", 1),
     ("reconciler.providers.kafka.ledger", "Ledger.change", 4),
     ("reconciler.providers.kafka.admin", "configure", 1),
     rarely("reconciler.providers.kafka.seal", "Seals.put", 1),
     rarely("reconciler.jobs.archive", "archive", 1),
     rarely(WRITING, "describe", 1),
-    rarely(CLUSTER, "KafkaStorageMoves.keep", 3),
-    (CLUSTER, "KafkaStorageMoves.remove", 1),
+    rarely(CLUSTER, "KafkaMoves.keep", 3),
+    (CLUSTER, "KafkaMoves.remove", 1),
     rarely(WRITING, "tidy", 1),
     (WRITING, "detach", 1),
-    rarely(CLUSTER, "KafkaStorageMoves.end", 1),
+    rarely(CLUSTER, "KafkaMoves.forget", 1),
 ]
 MOUNTING = [
-    rarely(CLUSTER, "KafkaStorageMoves.keep", 1),
+    rarely(CLUSTER, "KafkaMoves.keep", 1),
     rarely(TAKING, "claim", 1),
-    (CLUSTER, "KafkaStorageMoves.make", 1),
-    rarely(CLUSTER, "KafkaStorageMoves.keep", 2),
+    (CLUSTER, "KafkaMoves.make", 1),
+    rarely(CLUSTER, "KafkaMoves.keep", 2),
     ("reconciler.jobs.archive", "restore", 1),
-    rarely(CLUSTER, "KafkaStorageMoves.keep", 3),
-    rarely(CLUSTER, "KafkaStorageMoves.keep", 4),
-    rarely(CLUSTER, "KafkaStorageMoves.finish", 1),
+    rarely(CLUSTER, "KafkaMoves.keep", 3),
+    rarely(CLUSTER, "KafkaMoves.keep", 4),
+    rarely(CLUSTER, "KafkaMoves.finish", 1),
     (TAKING, "settle", 1),
-    rarely(CLUSTER, "KafkaStorageMoves.end", 1),
+    rarely(CLUSTER, "KafkaMoves.forget", 1),
 ]
 
 
@@ -482,7 +482,7 @@ def test_a_topic_that_producers_made_anew_after_it_was_deleted_does_not_keep_its
 ) -> None:
     before = read_all(site.log)
     site.declare("live", "unmounted")
-    die_after(site, CLUSTER, "KafkaStorageMoves.remove", 1)
+    die_after(site, CLUSTER, "KafkaMoves.remove", 1)
     (move,) = site.live.migrations.under_way()
     site.kafka.topics("--create", "--topic", site.physical)
     assert site.bench.apply().verdict is None

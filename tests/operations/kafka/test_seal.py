@@ -19,7 +19,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.operations.drift import drift
 from reconciler.operations.show import explain, show
 from reconciler.operations.steps.invocation import Select
-from reconciler.providers.kafka.mounts import KafkaCopyMoves, KafkaStorageMoves
+from reconciler.providers.kafka.mounts import KafkaMoves
 from reconciler.providers.kafka.seal import Seals
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
@@ -61,12 +61,12 @@ def sealed(warnings: Iterable[PlanFinding]) -> set[str]:
 
 
 def seals(site: Site) -> Seals:
-    moves = site.live.migrations.storage_moves
+    moves = site.live.migrations.by_jobs
     return Seals(moves.client, moves.ledger)
 
 
 def topic_id(site: Site) -> str:
-    topic = site.live.migrations.storage_moves.topic(site.topic)
+    topic = site.live.migrations.by_jobs.topic(site.topic)
     assert topic is not None
     return topic.id
 
@@ -225,7 +225,7 @@ def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(
     def broken(*_: object) -> bool:
         raise error
 
-    monkeypatch.setattr(KafkaStorageMoves, "is_shut_out", broken)
+    monkeypatch.setattr(KafkaMoves, "is_shut_out", broken)
     site.declare("live", "unmounted")
     assert "the cluster is away" in str(site.bench.apply().verdict)
     monkeypatch.undo()
@@ -246,7 +246,7 @@ def test_a_move_that_fails_otherwise_than_was_foreseen_lets_producers_in_again(
     def broken(*_: object) -> int:
         raise MemoryError("there are too many groups")
 
-    monkeypatch.setattr(KafkaCopyMoves, "switch_groups", broken)
+    monkeypatch.setattr(KafkaMoves, "switch_groups", broken)
     site.write(
         "topic", TOPIC.replace("name: orders", "name: moved").replace("spec: {", 'spec: {movedFrom: "PREFIX:orders", ')
     )

@@ -13,7 +13,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.planning.actions import Update
 from reconciler.providers.kafka.admin import configure
-from reconciler.providers.kafka.mounts import KafkaCopyMoves
+from reconciler.providers.kafka.mounts import KafkaMoves
 from reconciler.resources.address import address_of
 from tests.operations.kafka.deaths import die_after
 from tests.operations.kafka.hibernated import Site, read_all, unnumbered
@@ -104,10 +104,10 @@ def unplaced(rows: object) -> list[dict[str, object]]:
     ("module", "name", "nth"),
     [
         ("reconciler.jobs.copy", "fill", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.begin", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.shut_out", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.switch_groups", 1),
-        ("reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaMoves.shut_out", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaMoves.switch_groups", 1),
+        ("reconciler.providers.kafka.mounts", "KafkaMoves.end", 1),
     ],
 )
 def test_a_move_that_is_killed_is_completed_by_the_next_apply(site: Site, module: str, name: str, nth: int) -> None:
@@ -125,7 +125,7 @@ def test_a_group_that_read_on_under_the_new_name_is_not_set_back_by_a_move_that_
     site.live.groups.commit("readers", {(site.topic, number): before[number][5]["offset"] for number in before})
     new = moves(site)
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.switch_groups", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.switch_groups", 1, allow=allow)
     switched = site.live.groups.committed("readers", [new])
     site.live.groups.commit("readers", {(new, 1): switched[new, 1] + 3})
     apply(site)
@@ -139,7 +139,7 @@ def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_
     site.live.groups.commit("readers", {(site.topic, number): 1 for number in range(3)})
     new, name = moves(site, partitions), f"{site.prefix}.moved"
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.end", 1, allow=allow)
     producer = Producer({"bootstrap.servers": site.kafka.bootstrap()})
     producer.produce(name, key="k", value="written to the new name")
     assert producer.flush(30) == 0
@@ -168,7 +168,7 @@ def test_a_move_that_is_killed_before_its_delete_ends_while_the_new_topic_is_in_
 def test_a_move_whose_new_topic_is_deleted_before_the_old_one_is_copied_anew(site: Site) -> None:
     before = read_all(site.log)
     new, allow = moves(site), f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.end", 1, allow=allow)
     site.kafka.topics("--delete", "--topic", f"{site.prefix}.moved")
     deadline = monotonic() + 30
     while f"{site.prefix}.moved" in site.kafka.names():
@@ -181,7 +181,7 @@ def test_a_move_whose_new_topic_is_deleted_before_the_old_one_is_copied_anew(sit
 def test_a_config_that_a_plan_takes_away_while_a_move_is_interrupted_stays_away(site: Site) -> None:
     new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
     make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
-    copies = site.live.migrations.copies
+    copies = site.live.migrations.by_jobs
     move = copies.move(site.topic, None, new, is_keyed=False)
     copies.begin(move)
     configure(copies.client, name, {"retention.ms": None, "segment.bytes": None, "cleanup.policy": None})
@@ -204,13 +204,13 @@ def test_a_move_that_was_killed_ends_with_the_configs_that_its_manifest_has_by_t
     site: Site, said: str, now: str | None, after: str
 ) -> None:
     site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", said))
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.begin", 1, allow="delete:*")
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1, allow="delete:*")
     if now is not None:
         site.write("topic", MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", now))
     updates = [each for each in site.planned() if each.startswith("update:")]
     assert bool(updates) is (now is not None)
     apply(site)
-    own = site.live.migrations.copies._own(f"{site.prefix}.moved")
+    own = site.live.migrations.by_jobs._own(f"{site.prefix}.moved")
     wanted = {"{}": {}, "{retention.ms: infinite}": {"retention.ms": "-1"}}
     many = {"retention.ms": str(10_000 * 86_400_000)}
     assert own == wanted.get(after, {**many, **({"cleanup.policy": "compact"} if "compact" in after else {})})
@@ -221,18 +221,18 @@ def test_a_topic_that_a_killed_move_was_filling_has_its_own_configs_once_the_mov
     declared = (site.bench.folder / "manifests/topic.yaml").read_text()
     said = MOVED.replace("COUNT", "3").replace("{retention.ms: infinite}", "{retention.ms: 10000d}")
     site.write("topic", said)
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.begin", 1, allow="delete:*")
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.begin", 1, allow="delete:*")
     stays = said.replace(', movedFrom: "PREFIX:orders"', "")
     site.write("topic", f"{stays}---\n{declared}")
     site.apply()
-    own = site.live.migrations.copies._own(f"{site.prefix}.moved")
+    own = site.live.migrations.by_jobs._own(f"{site.prefix}.moved")
     assert own == {"retention.ms": str(10_000 * 86_400_000)}
 
 
 def test_configs_that_a_person_changes_while_a_topic_is_filled_stay_so(site: Site) -> None:
     new, name = f"{site.prefix}:moved", f"{site.prefix}.moved"
     make_topic(site.kafka, name, retention_ms="3600000", segment_bytes="1048576", max_message_bytes="123456")
-    copies = site.live.migrations.copies
+    copies = site.live.migrations.by_jobs
     move = copies.move(site.topic, None, new, is_keyed=False)
     copies.begin(move)
     configure(copies.client, name, {"retention.ms": "7200000", "segment.bytes": None})
@@ -241,7 +241,7 @@ def test_configs_that_a_person_changes_while_a_topic_is_filled_stay_so(site: Sit
     wait_for_configs(copies, name, lambda own: own == {"max.message.bytes": "123456", "retention.ms": "7200000"})
 
 
-def wait_for_configs(copies: KafkaCopyMoves, name: str, until: Callable[[dict[str, str]], bool]) -> None:
+def wait_for_configs(copies: KafkaMoves, name: str, until: Callable[[dict[str, str]], bool]) -> None:
     deadline = monotonic() + 10
     while not until(own := copies._own(name)):
         assert monotonic() < deadline, own
@@ -252,7 +252,7 @@ def test_a_move_that_is_killed_and_taken_back_lets_producers_in_again(site: Site
     before = {file: file.read_text() for file in manifests.iterdir()}
     moves(site)
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.shut_out", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.shut_out", 1, allow=allow)
     for file in manifests.iterdir():
         file.write_text(before[file]) if file in before else file.unlink()
     planned = site.plan().plan
@@ -275,8 +275,8 @@ def test_why_a_move_failed_is_told_also_where_producers_cannot_be_let_in_again(
         raise RetryableError("cluster live does not answer", hint="Try again.")
 
     moves(site)
-    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaCopyMoves.switch_groups", refuse)
-    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaCopyMoves.let_in", say_nothing)
+    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.switch_groups", refuse)
+    monkeypatch.setattr("reconciler.providers.kafka.mounts.KafkaMoves.let_in", say_nothing)
     verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",))).verdict
     assert "group readers is reading" in str(verdict)
     assert "Until then its producers are refused: cluster live does not answer." in str(verdict)
@@ -290,7 +290,7 @@ def test_why_an_old_topic_is_not_deleted_is_told_also_where_producers_cannot_be_
 
     def report(event: object) -> None:
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:"):
-            client = site.live.migrations.storage_moves.client
+            client = site.live.migrations.by_jobs.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
             monkeypatch.setattr("reconciler.providers.kafka.seal.Seals.take_off", say_nothing)
@@ -308,7 +308,7 @@ def test_what_is_written_to_the_old_name_keeps_it_from_being_deleted_and_sets_no
         site.bench.events.append(event)  # type: ignore[arg-type]
         if isinstance(event, ActionDone) and event.id.startswith("switch-groups:") and not written:
             written.append(event)
-            client = site.live.migrations.storage_moves.client
+            client = site.live.migrations.by_jobs.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
 
@@ -335,7 +335,7 @@ def test_a_move_refuses_a_new_topic_that_was_created_again_and_fills_one_that_is
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
     allow = f"delete:topic/live/{site.topic}"
-    die_after(site, "reconciler.providers.kafka.mounts", "KafkaCopyMoves.end", 1, allow=allow)
+    die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.end", 1, allow=allow)
     recreated(site, name)
     (refused,) = site.plan().plan.errors
     assert refused.message.startswith("it was deleted and created again outside reconciler while ")
@@ -349,13 +349,13 @@ def test_a_topic_is_not_deleted_whose_copy_was_created_again_meanwhile(
 ) -> None:
     before = read_all(site.log)
     new, name = moves(site), f"{site.prefix}.moved"
-    shut_out = KafkaCopyMoves.seal_left
+    shut_out = KafkaMoves.seal_left
 
-    def recreating(self: KafkaCopyMoves, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
+    def recreating(self: KafkaMoves, full_name: str, topic_id: str | None, may_go_on: Callable[[], None]) -> None:
         recreated(site, name)
         shut_out(self, full_name, topic_id, may_go_on)
 
-    monkeypatch.setattr(KafkaCopyMoves, "seal_left", recreating)
+    monkeypatch.setattr(KafkaMoves, "seal_left", recreating)
     applied = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)))
     assert f"topic {name}, to which all of topic {site.physical} was copied, was deleted since" in str(applied.verdict)
     monkeypatch.undo()

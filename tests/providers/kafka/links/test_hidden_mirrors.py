@@ -22,7 +22,6 @@ from reconciler.providers.kafka.provider import KafkaProvider
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import own_values
 from reconciler.providers.protocol import Done, Edge, Failed, Scope
-from reconciler.providers.protocol_moves import MountJob
 from reconciler.resources.acls import AccessBinding
 from reconciler.resources.address import Address, address_of, full_name_of
 from reconciler.resources.base import InNamespace
@@ -178,7 +177,7 @@ def test_a_topic_is_not_moved_while_there_may_be_groups_that_are_not_shown(unsho
     bind(unshown, rule("groups", name, "describe", "deny"))
     east = hers(unshown).east
     unshown.make_topic(f"{unshown.topic}-new", 1)
-    copies = east.migrations.copies
+    copies = east.migrations.by_jobs
     move = copies.move(unshown.topic, None, f"{unshown.topic}-new", is_keyed=False)
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
         copies.begin(move)
@@ -187,12 +186,10 @@ def test_a_topic_is_not_moved_while_there_may_be_groups_that_are_not_shown(unsho
 
 
 def test_a_topic_is_not_unmounted_while_there_may_be_groups_that_are_not_shown(unshown: Linked) -> None:
-    moves = hers(unshown).east.migrations.storage_moves
+    moves = hers(unshown).east.migrations.by_jobs
     topic_id = unshown.site.seen([unshown.topic])[unshown.topic].id
-    what = {"direction": "outbound", "mounting": "orders", "topic": unshown.topic, "topic_id": topic_id}
-    move = MountJob(**what, location="", claim="", at_ms=0)
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
-        moves.shut_out(move, lambda: None)
+        moves.shut_out(unshown.topic, topic_id, lambda: None)
     ((_, configs),) = unshown.site.client.configs([unshown.topic])
     assert isinstance(configs, dict)
     assert not is_sealed(own_values(configs))
