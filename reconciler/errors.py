@@ -13,7 +13,6 @@ class ReconcilerError(Exception):
 
     exit_code: ClassVar[int] = 1
     message: str
-    """Names the thing, the place and the reason."""
     hint: str
 
     def __init__(self, message: str, *, hint: str) -> None:
@@ -78,7 +77,6 @@ class MissingObjectError(UserError):
 
     key: str | None = None
     url: str = ""
-    """URL of the store that should hold it."""
     offsets: tuple[int, int] | None = None
     """First and last offset, inclusive."""
 
@@ -88,7 +86,6 @@ class DamagedObjectError(UserError):
 
     key: str | None = None
     url: str = ""
-    """URL of the store that holds it."""
     offsets: tuple[int, int] | None = None
     """First and last offset, inclusive."""
     why: str = ""
@@ -126,7 +123,6 @@ class SourceChangedError(UserError):
     """A mirror's source is not the copied log, or the mirror lost records; logs are never mixed."""
 
     def __init__(self, message: str, *, code: str, hint: str) -> None:
-        """`code` is Kafka's (`SOURCE_TOPIC_ID_CHANGED`) or ours (`MIRROR_TRUNCATED`)."""
         super().__init__(message, hint=hint)
         self.code = code
 

@@ -107,11 +107,8 @@ class Lifecycle(Generic[State]):
         return f"{ways} It becomes {' or '.join(itself)} by itself." if itself and not legal else ways
 
 
-# Mounts and unmounts share their states. A driving process requests `prepare`, `execute` and `finish`.
-
-
 class MigrationState(StrEnum):
-    """The state of a mount or unmount."""
+    """The state of a mount or unmount. A driving process requests `prepare`, `execute` and `finish`."""
 
     PLANNED = "planned"
     PREPARING = "preparing"
@@ -182,11 +179,8 @@ BEFORE_EXECUTED: Final = frozenset(
 """States that upload or look up data, and can time out."""
 
 
-# ABSENT and REGULAR (an ordinary topic) are no states of a mirror record.
-
-
 class MirrorStatus(StrEnum):
-    """The status that a cluster reports for a mirror."""
+    """The status that a cluster reports for a mirror; ABSENT and REGULAR (an ordinary topic) have no mirror record."""
 
     ABSENT = "ABSENT"
     REGULAR = "REGULAR"
@@ -464,11 +458,8 @@ TIERING: Final = Lifecycle(
 )
 
 
-# Cleans the remote tier while object storage is idle, and at intervals.
-
-
 class HousekeepingState(StrEnum):
-    """The state of housekeeping."""
+    """The state of housekeeping, which cleans the remote tier while object storage is idle, and at intervals."""
 
     IDLE = "idle"
     ACTIVE = "active"
@@ -510,11 +501,9 @@ class SegmentState(StrEnum):
     COPY_STARTED = "COPY_SEGMENT_STARTED"
     """Objects are being written; nothing names them."""
     COPY_FINISHED = "COPY_SEGMENT_FINISHED"
-    """Its manifest names it."""
     DELETE_STARTED = "DELETE_SEGMENT_STARTED"
     """Garbage of its manifest, or never to be named."""
     DELETE_FINISHED = "DELETE_SEGMENT_FINISHED"
-    """Its objects are gone."""
 
 
 class PartitionDeletion(StrEnum):

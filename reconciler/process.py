@@ -32,7 +32,7 @@ def invocation(
     warn: Callable[[str], None],
     environ: Mapping[str, str] | None = None,
 ) -> Invocation:
-    """Return what operations need from the process; `environ` defaults to its variables. May raise `UsageError`."""
+    """Return what operations need from the process; `environ` defaults to its variables."""
     _check_principal(principal, host)
     environ = dict(os.environ if environ is None else environ)
     return Invocation(
@@ -91,7 +91,7 @@ def _user_at_host(environ: Mapping[str, str]) -> str:
 
 
 def _login_name() -> str:
-    """A container's user may have a number and no name."""
+    """Return the user's name, or number: a container's user may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -99,7 +99,6 @@ def _login_name() -> str:
 
 
 def _ci_url(environ: Mapping[str, str]) -> str | None:
-    """By the variables of GitHub, GitLab or Jenkins."""
     server, repository, run = (environ.get(f"GITHUB_{word}") for word in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
     if server and repository and run:
         return escape_non_utf8(f"{server}/{repository}/actions/runs/{run}")
@@ -296,7 +295,7 @@ def _write_files(root: Path, environ: Mapping[str, str], commit: str, folder: Pa
 
 
 def _read_batch(batch: IO[bytes]) -> Iterator[tuple[str, bytes]]:
-    """`cat-file --batch` prints a line `SHA blob SIZE`, the content, and a newline."""
+    """Parse `cat-file --batch`: a line `SHA blob SIZE`, the content, and a newline."""
     while head := batch.readline():
         sha, _, size = head.decode().split()
         yield sha, batch.read(int(size))
@@ -331,7 +330,6 @@ def _is_pull_request(environ: Mapping[str, str]) -> bool:
 
 
 def _declared_base(environ: Mapping[str, str]) -> str | None:
-    """Rejects an empty variable."""
     for name in ("RECONCILER_BASE", "CI_MERGE_REQUEST_DIFF_BASE_SHA"):
         if name in environ:
             if not environ[name].strip():
@@ -361,7 +359,6 @@ def _git(folder: Path, environ: Mapping[str, str], *arguments: str) -> str:
 def _run(
     folder: Path, environ: Mapping[str, str], *arguments: str, asks: bytes = b"", into: IO[bytes] | None = None
 ) -> bytes:
-    """Return git's output; empty if it goes `into` a file."""
     done = subprocess.run(  # noqa: S603 - a list, no shell; the revision is behind --end-of-options
         ["git", *_SAFE, "-C", str(folder), *arguments],  # noqa: S607 - git is on the PATH
         env={**environ, "GIT_OPTIONAL_LOCKS": "0"},

@@ -90,7 +90,7 @@ class Workspace:
     """
 
     folder: Path
-    """The folder of `reconciler.yaml`."""
+    """Folder of `reconciler.yaml`."""
     _select: Select = field(repr=False)
     _environ: Mapping[str, str] | None = field(repr=False)
 
@@ -135,7 +135,7 @@ class Workspace:
         changed_since: str | None = None,
         allow: Iterable[str] = (),
     ) -> WorkspacePlan:
-        """Compare files, state and clusters, and return what an apply would do. Changes nothing, without a lock.
+        """Compare files, state and clusters, and return what an apply would do. Changes nothing.
 
         Args:
             targets: Addresses or patterns: only these and their dependencies.
@@ -205,12 +205,7 @@ class Workspace:
         labels: Mapping[str, str] | None = None,
         changed_since: str | None = None,
     ) -> tuple[DriftItem, ...]:
-        """Return the differences between clusters and files, as `reconciler drift`; parameters as for `plan`.
-
-        Raises:
-            UserError: The files have problems, or a comparison failed.
-            RetryableError: A cluster does not answer.
-        """
+        """Return the differences between clusters and files, as `reconciler drift`; parameters as for `plan`."""
         from reconciler.operations.drift import drift  # noqa: PLC0415 - as in `plan`
 
         drifted = drift(self._invocation(), self._select_with(targets, excludes, labels, changed_since, ()))

@@ -76,7 +76,7 @@ class Archive:
         return remote_partition(self.location, number)
 
     def check_shared(self) -> None:
-        """Reject a machine that sees other storage, such as a folder that is not shared."""
+        """Reject a machine that sees other storage, such as an unshared folder."""
         check_storage(self.storage, self.storage_id)
 
     @property
@@ -154,7 +154,7 @@ def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
 
 _STORAGE_CONFIGS = ("remote.", "local.retention.", "retention.local.", "initial.retention.")
 _ARCHIVE_CONFIGS = {"remote.write": "true", "remote.read": "true"}
-"""A mount reads records from object storage."""
+"""Let a mount read the records from object storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +168,12 @@ class ArchivedTopic:
     effective: Mapping[str, str] = field(default_factory=dict)
     """All effective values, with the cluster's defaults."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Committed offsets by consumer group and partition."""
 
 
 def begin(archive: Archive, topic: ArchivedTopic, starts: Mapping[int, int], claim: str) -> None:
     """Create an empty archive whose partitions begin at `starts`; `claim` marks this attempt.
 
-    Older content becomes garbage, deleted once this archive is whole.
-
-    Raises:
-        OwnershipLostError: Another cluster has the location, or it is detached.
+    Older content becomes garbage. Raises `OwnershipLostError` if it is detached or another cluster's.
     """
     _describe(archive, topic, {}, f"begin-{claim}")
 
@@ -259,8 +255,7 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
 def tidy(archive: Archive) -> int:
     """Delete objects that no manifest of a whole archive names; return their number.
 
-    Call it before the detach: a later mount stores objects before it names them. No effect once the archive is not
-    ours.
+    Call it before the detach: a later mount stores objects before it names them.
     """
     place, storage = archive.location, archive.storage
     listed = [row.key for row in storage.list(location_prefix(place.cluster_id, place.revision))]

@@ -31,7 +31,7 @@ _SHAPE: Final = {
 _COMMITTED: Final = {"offset": int, "metadata": str, "at_ms": (None, int)}
 _GROUPS: Final = {str: {"hint": str, "offsets": {str: {str: _COMMITTED}}}}
 _READ_ATTEMPTS: Final = 3
-"""A writer may just have replaced a part that seems missing."""
+"""Retry, because a writer may just have replaced a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StoredPart:
 
 
 GroupOffsets = dict[str, dict[int, CommittedOffset]]
-"""By `<cluster id>/<initial revision>` of the topic's location and by partition."""
+"""Offsets by `<cluster id>/<initial revision>` of the topic's location, and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,13 @@ class StoredMetadata:
 
     cluster_id: str
     serial: int
-    """Of the catalog it was taken from."""
+    """Serial of the catalog it was taken from."""
     revision: int
     parts: Mapping[str, StoredPart]
     tables: Mapping[str, Json] = field(default_factory=dict)
-    """Whole parts, without groups."""
+    """Content of whole parts, without groups."""
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
     lost: Mapping[str, UserError] = field(default_factory=dict)
-    """Error by part."""
 
     def offsets_of(self, place: str) -> dict[str, dict[int, CommittedOffset]]:
         """Return each group's offsets for the topic at a place (`place_of`)."""

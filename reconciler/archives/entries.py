@@ -12,9 +12,9 @@ from reconciler.records.log import Digest, OffsetRange
 Json = dict[str, Any]
 
 STALE_MS: Final = 60 * 60 * 1000
-"""Older objects are stored again instead of being named: unnamed objects are swept after a day."""
+"""Objects older than this are stored again: unnamed ones are swept after a day."""
 STALE_REWRITE_MS: Final = 12 * STALE_MS
-"""The limit for rolls, compactions and merges, which may write a whole partition before they name any of it."""
+"""Limit for rolls, compactions and merges, which may write a whole partition before they name it."""
 
 
 _REQUIRED_FIELDS: Final = 10
@@ -37,7 +37,6 @@ class Entry:
     """`{id, epoch, first, last}`, with the sequence numbers of its records."""
     txn: str | None = None
     is_segment: bool = False
-    """A closed segment in one file."""
     kms_key_id: str | None = None
     """Encryption key, if not the store's own."""
     horizon_ms: int | None = None

@@ -10,7 +10,6 @@ from reconciler.resources.address import split_name
 
 CLUSTER: Final = "cluster.json"
 STORAGE: Final = "storage.json"
-"""Id of the object storage."""
 REMOTE_TOPICS: Final = "topics/"
 """Remote tier of all topics of all clusters."""
 TOPIC_MANIFEST: Final = "topic.json"
@@ -64,13 +63,13 @@ def manifest_page_key(cluster_id: str, revision: int, partition: int) -> str:
 
 
 def segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int) -> str:
-    """Return a new key for a remote segment; `place` is its partition's prefix, without the `/`."""
+    """Return a new key for a remote segment; `place` is its partition's prefix."""
     first, last = offsets
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{nonce()[:_SHORT]}.parquet"
 
 
 def copied_segment_key(place: str, offsets: tuple[int, int], stored_bytes: int, epoch: int, *, of: str) -> str:
-    """Return the key for a copy of segment `of`, always the same, so that a repeated copy finds it."""
+    """Return the key for a copy of segment `of`, always the same, so that a retry finds it."""
     first, last = offsets
     mark = sha256(of.encode()).hexdigest()[:_SHORT]
     return f"{place}/{first}-{last}-{stored_bytes}-{epoch}-v1-{mark}.parquet"

@@ -14,11 +14,8 @@ class TopicLocation:
     """The permanent location of a topic's remote objects."""
 
     topic: str
-    """Full name at creation."""
     cluster_id: str
-    """The creating cluster."""
     revision: int
-    """Initial revision on that cluster."""
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.cluster_id}/{self.revision}"

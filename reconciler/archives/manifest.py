@@ -65,11 +65,10 @@ class Manifest:
     """A partition in object storage. Offsets below `start` are deleted; `end` is the next to upload."""
 
     owner: str
-    """Id of the owning cluster, or `NOBODY`."""
     owner_epoch: int = 0
     """Incremented with each change of owner; fences older writers."""
     tiered_epoch: int = 0
-    """Of the last writer; swaps under an older one are dropped."""
+    """Tiering epoch of the last writer; swaps under an older one are dropped."""
     start: int = 0
     end: int = 0
     epochs: tuple[tuple[int, int], ...] = ((0, 0),)
@@ -179,7 +178,7 @@ def manifest_register(storage: ObjectStore, partition: RemotePartition) -> Regis
 
 
 def parse_manifest(storage: ObjectStore, key: str, values: Json) -> Manifest:
-    """Parse a manifest. Raises `UserError` if it is damaged or inconsistent: records would be missed or repeated."""
+    """Parse a manifest. Reject an inconsistent one: records would be missed or repeated."""
     manifest = decode_object(storage, key, values, Manifest.from_json)
     contradiction = next(_find_contradictions(manifest), None)
     if contradiction is not None:
@@ -225,18 +224,17 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
 
 
 JOINED: Final = 8
-"""Neighbouring pages of one size that are merged."""
+"""Number of neighbouring pages of one size that become one page."""
 _LARGEST: Final = 8 * 1024 * 1024
-"""A merged page is read whole for one offset."""
+"""Limit of a merged page, which is read whole for one offset."""
 _ENTRY: Final = 300
-"""Approximate bytes."""
+"""Approximate bytes of an entry."""
 
 
 class ManifestSpill:
     """Writes pages of one manifest during one change; a lost race reuses them.
 
-    A root names only pages of entries, so an offset needs the root and one page. Eight pages of one size become one of
-    the next size.
+    A root names only pages of entries, so an offset needs the root and one page. Eight pages of one size become one.
     """
 
     def __init__(self, storage: ObjectStore, partition: RemotePartition, page_bytes: int) -> None:
@@ -413,11 +411,7 @@ class ManifestHandover:
     """Called before every write, from any thread; may raise."""
 
     def __call__(self, partitions: Iterable[int], change: Change) -> dict[int, Manifest]:
-        """Change the existing manifests; return the results. Repeatable.
-
-        Raises:
-            RetryableError: Other writers were first every time, or the store does not answer.
-        """
+        """Change the existing manifests; return the results. Repeatable."""
         done: dict[int, Manifest] = {}
         waiting = list(partitions)
         for _ in range(_ROUNDS):
@@ -440,7 +434,7 @@ class ManifestHandover:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
     def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
-        """Return `None` if there is no manifest or it must be read again."""
+        """Return the new manifest; `None` if there is none or it must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))

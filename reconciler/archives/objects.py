@@ -17,7 +17,7 @@ from reconciler.objectstore.register import is_truncated_json, truncation_error
 T = TypeVar("T")
 _READ_ATTEMPTS: Final = 3
 MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError)
-"""Raised by decoding JSON of another shape."""
+"""Errors of decoding JSON of another shape."""
 RESTORE_HINT = "Restore it from a copy of the store; nothing was changed."
 
 
@@ -59,8 +59,8 @@ def missing_offsets(
 def retry_missing(look: Callable[[], T]) -> T:
     """Call `look` until it finds every object, or misses the same one three times.
 
-    Maintenance may have replaced the object. A newly missing object shows that another process published, so it is no
-    failed attempt.
+    Maintenance may have replaced the object. A newly missing one shows that another process published: no failed
+    attempt.
 
     Raises:
         MissingObjectError: The same object was missing three times.
@@ -76,11 +76,7 @@ def retry_missing(look: Callable[[], T]) -> T:
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
-    """Return a value stored by `put_gzipped`; without the object `what` is lost.
-
-    Raises:
-        MissingObjectError: The object is missing.
-    """
+    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`: `what` is lost."""
     body = read_existing(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
     if actual != sha256:

@@ -64,7 +64,6 @@ class Ownership:
     records: int = 0
     bytes: int = 0
     at_ms: int = 0
-    """By the writer's clock."""
 
     def to_json(self) -> Json:
         """Return the stored JSON."""
@@ -170,11 +169,7 @@ def check_claimable(
 
 
 def claim_topic(storage: ObjectStore, location: TopicLocation, wanted: Ownership) -> None:
-    """Claim a detached topic for a migration. Repeatable.
-
-    Raises:
-        OwnershipLostError: Another cluster or migration has it, or this one has returned it.
-    """
+    """Claim a detached topic for a migration. Repeatable; raises `OwnershipLostError`."""
 
     def claim(current: Ownership | None) -> Ownership | None:
         check_claimable(location, current, wanted.owner, wanted.claim or "")
@@ -241,10 +236,7 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
 
 
 def seize_topic(storage: ObjectStore, location: TopicLocation, seized: Ownership, described: str) -> None:
-    """Replace the claim of a topic's owner, which stops its migrations.
-
-    `described` is the owner in `topic.json`: see `check_owner`.
-    """
+    """Replace the claim of a topic's owner, which stops its migrations."""
 
     def seize(current: Ownership | None) -> Ownership | None:
         check_owner(location, current, seized.owner or "", described)

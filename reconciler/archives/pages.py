@@ -63,7 +63,7 @@ def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
 def all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
     """Yield all pages of a head, each after the pages below it. Reads only pages of pages.
 
-    `skips_missing` skips missing pages and their subtrees, for a repeated deletion.
+    `skips_missing` skips missing pages with their subtrees, for a repeated deletion.
     """
     return _walk_pages(store, head.pages, skips_missing=skips_missing)
 
@@ -87,7 +87,7 @@ def entries_within(
 ) -> Iterator[Entry]:
     """Yield entries that overlap a range, oldest first, reading only their pages.
 
-    `since_ms`: only entries with a record at or after that time.
+    `since_ms`: only entries with a record at or after it.
     """
 
     def is_wanted(item: PageRef | Entry) -> bool:

@@ -51,7 +51,7 @@ class Loss:
 def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int, Manifest]:
     """Return the manifests of a topic's partitions, without those never uploaded.
 
-    One LIST, and a GET per partition and page. A loss is checked twice: retention or merging may interfere.
+    One LIST, and a GET per partition and page. Losses are checked twice: retention or merging may interfere.
     """
     manifests, lost = _find_losses(storage, topic)
     if lost:
@@ -89,10 +89,7 @@ def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable
 
 
 def losses_of(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
-    """Return objects that manifests name and object storage lacks.
-
-    One LIST, and a GET per partition and page; all twice if something seems lost.
-    """
+    """Return objects that manifests name and object storage lacks, checked twice."""
 
     def look() -> list[Loss]:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="manifests") as threads:
@@ -116,7 +113,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
 def _read_stored(
     storage: ObjectStore, place: TopicLocation, numbers: Sequence[int], threads: ThreadPoolExecutor
 ) -> tuple[dict[int, Manifest], Mapping[int, Mapping[str, int]]]:
-    """Lists after reading manifests: their objects exist before."""
+    """List after reading manifests, because named objects are stored before."""
 
     def read(number: int) -> Manifest | None:
         return read_manifest(storage, remote_partition(place, number))

@@ -31,7 +31,7 @@ _LISTED_KEYS: Final = 1000
 def check_place(storage: ObjectStore, root: str | None = None) -> None:
     """Reject an object storage that is, contains or is inside a cluster's root, if that is visible.
 
-    `root` is the URL of the cluster that tiers there. Costs a GET and one page of a LIST.
+    `root` is the URL of the cluster that tiers there. One GET and one page of a LIST.
     """
     if root is not None and root.startswith(_FOLDER) and is_overlapping(root, storage.url):
         raise UserError(
@@ -49,7 +49,6 @@ def check_place(storage: ObjectStore, root: str | None = None) -> None:
 
 
 def _find_roots_above(storage: ObjectStore) -> Iterator[ObjectStore]:
-    """Cluster roots of a bucket are not visible."""
     if storage.url.startswith(_FOLDER):
         for folder in Path(storage.url.removeprefix(_FOLDER)).parents:
             with suppress(ReconcilerError):  # folders without read permission are skipped

@@ -78,13 +78,10 @@ class TopicManifest:
     """A topic in object storage."""
 
     location: TopicLocation
-    """Name, cluster and initial revision at creation."""
     owner: str
-    """Id of the owning cluster; `NOBODY` if detached."""
     serial: int
-    """Of the owner's catalog."""
+    """Serial of the owner's catalog."""
     name: str
-    """Full name on the owner."""
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +91,7 @@ class TopicManifest:
     """The cluster's defaults at creation."""
     tiered_epoch: int = 0
     groups: Mapping[str, Mapping[int, CommittedOffset]] = field(default_factory=dict)
-    """By group and partition at the detach; before, only groups without a namespace there."""
+    """Committed offsets by group and partition at the detach; before, only of groups without a namespace."""
     ends: Mapping[int, int] = field(default_factory=dict)
     """End offset at the detach of each partition ever written."""
 
@@ -168,9 +165,7 @@ def hand_over(
     change: Callable[[TopicManifest | None], TopicManifest | None],
     mark: str,
 ) -> None:
-    """Change a topic's register; `change` returns the new content, or `None` for no change.
-
-    A repetition with the same mark does nothing.
+    """Change a topic's register, once per mark; `change` returns the new content, or `None`.
 
     Raises:
         LostRaceError: Other writers were first every time.
@@ -185,7 +180,7 @@ def hand_over(
 
 
 def write_topic_manifest(storage: ObjectStore, manifest: TopicManifest, *, creates: bool = True) -> bool:
-    """Update a topic's register; return whether it changed. Stored groups stay; a damaged register is replaced.
+    """Update a topic's register; return whether it changed. Stored groups stay.
 
     Raises:
         OwnershipLostError: Another cluster owns it.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _PASSES: Final = 3
-"""Passes before producers are shut out; each has only what was written during the previous one."""
+"""Passes before producers are shut out; each copies what was written during the previous one."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ArchiveJob:
     progress: Report = ignore_progress
     before_pass: Callable[[], None] = lambda: None
     little: int = 64 * MIB
-    """In stored bytes: after a pass that copies no more, producers are shut out."""
+    """Stored bytes; after a pass that copies no more, producers are shut out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def restore(job: RestoreJob) -> Copy:
     """Copy missing records, and compare everything.
 
     Raises:
-        UserError: The restored topic differs, or another process wrote to it.
+        UserError: The restored topic differs: another process may have written to it.
         RetryableError: Spark failed, or brokers do not answer.
         IncompleteError: It was stopped; committed records stay.
     """

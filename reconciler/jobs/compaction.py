@@ -47,11 +47,10 @@ _OFFSETS_A_ROW: Final = 1 << 20
 
 
 def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[Sequence[Any]]:
-    """Run work in Spark and yield its results in rounds; a partition with too many keys is a round of its own.
+    """Run work in Spark and yield its results in rounds; a partition with too many keys has its own round.
 
     Raises:
         IncompleteError: It was stopped; yielded results are valid.
-        ReconcilerError: A task failed, or Spark did.
     """
     large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":

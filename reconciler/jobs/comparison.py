@@ -161,7 +161,7 @@ class RenumberedLog(Protocol):
     """A log read by another log's offsets, which some records lack."""
 
     foreign: int | None
-    """First record read without one, by its own offset."""
+    """First record without an offset in the other log, by its own offset."""
 
 
 LEFT, RIGHT = 0, 1
@@ -174,7 +174,7 @@ class DisputedPartition:
     logs: tuple[Records, Records]
     pair: Pair
     stored: tuple[TopicLog, TopicLog]
-    """Each side is read in parts by these logs' extents."""
+    """Logs whose extents divide each side into parts."""
 
     def parts(self) -> Iterator[tuple[int, Piece]]:
         """Yield each side's pieces up to its end: a superseding record may come later."""
@@ -202,7 +202,7 @@ def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair
 
 
 _MIN_HALVED: Final = 4096
-"""Shorter ranges are read, not halved."""
+"""Shorter ranges are read instead of halved."""
 
 
 def stored_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:

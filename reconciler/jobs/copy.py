@@ -36,7 +36,7 @@ from reconciler.runtime.threads import map_in_parallel
 
 
 _MAX_SHARES: Final = 6
-"""Pieces that share the budget of a round."""
+"""Number of pieces that share the budget of a round."""
 
 
 class CommitFlowRun(FlowRun):
@@ -89,11 +89,7 @@ class CommitFlowRun(FlowRun):
         self._missing = {number: offsets for number, offsets in self._missing.items() if number not in self._skipped}
 
     def end(self) -> None:
-        """Mark the sink complete; other processes may have copied skipped partitions.
-
-        Raises:
-            LostRaceError: They have not finished.
-        """
+        """Mark the sink complete. Raises `LostRaceError` while other processes copy skipped partitions."""
         if self._lost_race is not None and self.error is None and not self._is_halted:
             self._set_missing(self._read_both_ends())
             if self._missing:
@@ -139,7 +135,7 @@ def mirror(
 ) -> Copy:
     """Copy what `sink` lacks up to the source's current end, and mark the first copy complete.
 
-    With limits `until` it is not marked. A copy that `is_wanted` ends before a publish is not whole.
+    With limits `until` it is not marked. A copy that `is_wanted` ends is not whole.
 
     Raises:
         UserError: The sink is no copy of the source, or an executor cannot reach one of them.
@@ -182,7 +178,7 @@ class _TaskResult:
 
 
 _STALE_S: Final = STALE_REWRITE_MS / 1000
-"""A sweep deletes unnamed objects after a day: records of a longer round, on a machine that slept, are copied again."""
+"""A sweep deletes unnamed objects after a day, so records of a longer round are copied again."""
 
 
 class _Job:
@@ -320,13 +316,7 @@ class TopicCopyJob:
 
 
 def fill(job: TopicCopyJob) -> Copy:
-    """Copy up to the source's current end, and compare everything.
-
-    Raises:
-        UserError: The copy differs, or another process wrote to it.
-        RetryableError: Spark failed, or brokers do not answer.
-        IncompleteError: It was stopped; committed records stay.
-    """
+    """Copy up to the source's current end, and compare everything. Raises as `mirror`."""
     copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
     _compare_copy(job)
     return copied

@@ -24,7 +24,7 @@ MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
 """Maximum size of joined extents."""
 PIECE_COST: Final = 4 * MIB
-"""Requests and a swap of the head, as bytes."""
+"""Cost of requests and a swap of the head, as bytes."""
 _TASKS_A_CORE: Final = 3
 _ROUND_S: Final = 10.0
 """Target duration of a round: published rounds survive a crash."""
@@ -64,8 +64,7 @@ def missing_ranges(
 ) -> dict[int, OffsetRange]:
     """Return what a sink lacks, up to the source's last stable offsets.
 
-    `until` limits the offsets; other partitions are skipped. Raises `UserError` if the sink lacks a partition or is
-    ahead.
+    `until` limits the offsets and partitions. Raises `UserError` if the sink lacks a partition or is ahead.
     """
     ranges: dict[int, OffsetRange] = {}
     for partition, source in sorted(bounds.items()):
@@ -157,7 +156,6 @@ class Budget:
     """Cost limit of a round in bytes, adapted to the measured rate."""
 
     def __init__(self, cores: int) -> None:
-        """Begin low: the stores' speed is unknown."""
         self.cost = 768 * MIB * cores
 
     def learn(self, pieces: Sequence[Costly], seconds: float, *, cores: int) -> None:
@@ -185,7 +183,7 @@ class Flow:
     until: Mapping[int, int] | None = None
     """Limits by partition, others skipped; `None` copies to the source's ends."""
     is_wanted: Callable[[], bool] = always
-    """Checked before each publish: stops the copy of a paused mirror."""
+    """Checked before each publish, to stop the copy of a paused mirror."""
     progress: Report = ignore_progress
 
 

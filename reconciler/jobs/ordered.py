@@ -69,7 +69,7 @@ def _digest_pieces(log: TopicLog, pieces: Sequence[Piece]) -> Iterator[Digest]:
 
 
 _MAX_HELD: Final = 2_000_000
-"""Records held until found superseded; beyond it, part of a log is read again."""
+"""Records held until found superseded; with more, part of a log is read again."""
 
 
 def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> dict[int, DisputeResult]:
@@ -409,7 +409,7 @@ def _explain_differences(
     spans: Mapping[int, Spans],
     results: Sequence[PartitionComparison],
 ) -> list[PartitionComparison]:
-    """Brokers compact at any time."""
+    """Explain differences between logs of brokers, which compact at any time."""
     doubts = [align_by_map(*logs, item.partition, spans[item.partition]) for item in results if not item.is_equal]
     whys = explain_differences(engine, [doubt for doubt in doubts if doubt is not None])
     explained_results = []

@@ -38,7 +38,7 @@ The place is the share of the source's records of this round up to the row's end
 _COLUMNS: Final = "target int, place double, source int, offset bigint, records binary"
 _ROW_BYTES: Final = MIB
 _ROW_RECORDS: Final = 500
-"""A group with a small lag rereads more records; fewer cost more to write."""
+"""With more, a group with a small lag rereads more records; fewer cost more to write."""
 _ROWS_A_BATCH: Final = 32
 """Spark's default suits rows of single records."""
 _IN_PROCESS_BYTES: Final = 64 * MIB
@@ -99,7 +99,7 @@ class _RekeyJob:
     def _plan_pieces(self, wanted: Mapping[int, OffsetRange]) -> list[Piece]:
         """Interleave the pieces of all partitions, so that records of about the same time are together.
 
-        The ends come last: a group with a small lag in a short partition rereads no earlier round.
+        The ends come last, so a group with a small lag in a short partition rereads no earlier round.
         """
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():

@@ -131,11 +131,11 @@ def _column_values(batch: pa.RecordBatch, wanted: pa.Field[Any], topic: str) -> 
 
 
 _MAX_MS: Final = ((1 << 63) - 1) // 1000
-"""Spark's maximum is in microseconds."""
+"""Spark stores microseconds in 64 bits."""
 
 
 def _clamp_times(ms: pa.Array[Any]) -> pa.Array[Any]:
-    """Brokers accept any 64 bits."""
+    """Clamp times to Spark's range: brokers accept any 64 bits."""
     ends = pc.min_max(ms).as_py()
     if ends["min"] is None or -_MAX_MS <= ends["min"] <= ends["max"] <= _MAX_MS:
         return ms
@@ -262,8 +262,6 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class _NumberRange:
-    """A range of numbers, restricted to `among` if set."""
-
     least: int = -MAX_OFFSET
     most: int = MAX_OFFSET
     among: frozenset[int] | None = None
@@ -302,7 +300,6 @@ class _NumberRange:
 
 
 def _parse_number(value: object) -> int | None:
-    """Return a filter's value, times in microseconds; `None` for other types."""
     if isinstance(value, dt.datetime):
         return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND
     return value if type(value) is int else None
@@ -313,7 +310,7 @@ class _QueryFilter:
     partition: _NumberRange = _NumberRange()
     offset: _NumberRange = _NumberRange()
     timestamp: _NumberRange = _NumberRange()
-    """In microseconds."""
+    """Timestamps in microseconds."""
 
     def narrow(self, condition: Filter) -> _QueryFilter | None:
         (name, *deeper) = getattr(condition, "attribute", ("",))
@@ -501,7 +498,7 @@ class TopicLogReader(DataSourceReader):
             raise UserError(message, hint="Give a start that is not after the end.")
 
     def _find_lost_offsets(self, topic: str, partition: int, bounds: Bounds) -> Iterator[str]:
-        """A start at the partition's end is valid. An end for all partitions is only an upper limit."""
+        """Yield requested offsets that are unreadable. An end for all partitions is only an upper limit."""
         start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
             yield removed(partition, start, bounds.start)
@@ -511,7 +508,7 @@ class TopicLogReader(DataSourceReader):
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 
     def _select_range(self, log: TopicLog, partition: int, bounds: Bounds, requested: OffsetRange) -> OffsetRange:
-        """No matching record precedes the first one of the start time."""
+        """Return the selected range: no matching record precedes the first one of the start time."""
         offset = self._wanted.offset
         start, stop = (
             max(requested.start, bounds.start, offset.least),

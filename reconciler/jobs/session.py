@@ -120,7 +120,7 @@ def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
 def ship(session: SparkSession, folder: Path) -> None:
     """Send this package to executors, which have its dependencies.
 
-    The file in `folder` must outlive the session: executors fetch it when they start.
+    The file in `folder` must outlive the session.
     """
     session.addArtifacts(str(pack_sources(folder)), pyfile=True)
 
@@ -252,7 +252,7 @@ def _python_of(spark: SparkSpec, environ: Mapping[str, str]) -> str:
 
 
 def _stop_jvm(gateway: Any) -> None:
-    """The JVM ends with its standard input."""
+    """Close the JVM's standard input, which ends it."""
     from pyspark import SparkContext  # noqa: PLC0415 - see above
 
     gateway.shutdown()

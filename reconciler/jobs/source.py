@@ -86,7 +86,7 @@ def register(
 ) -> None:
     """Register `topic-log` in a session. `open_log` gets a read's options (names in lower case) and is pickled.
 
-    It runs on the driver, its log in executors, so secrets never appear in options, columns or Spark's configuration.
+    It runs on the driver and its log in executors, so Spark's options, columns and configuration contain no secrets.
     `open_appends` does the same for writes.
     """
 
@@ -229,10 +229,7 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _RefusedStream(DataSourceStreamReader):
-    """Raises a stream's error at Spark's first call.
-
-    Spark 4.3.0 hides an error of `streamReader` behind an `UnboundLocalError`.
-    """
+    """Raises a stream's error at Spark's first call: Spark 4.3.0 hides errors of `streamReader`."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -256,7 +253,6 @@ class _RefusedStream(DataSourceStreamReader):
 def _find_readable_ranges(
     begins: Mapping[int, int], ends: Mapping[int, int], bounds: Mapping[int, Bounds]
 ) -> tuple[dict[int, OffsetRange], list[str]]:
-    """New partitions start at 0."""
     ranges: dict[int, OffsetRange] = {}
     lost: list[str] = []
     for partition, end in sorted(ends.items()):
@@ -405,7 +401,7 @@ S = TypeVar("S", bound=StagedRows)
 
 
 def _require_all(messages: Sequence[WriterCommitMessage | None], kind: type[S]) -> list[S]:
-    """Without a task's report its rows would be lost; executors may run another version of the package."""
+    """Reject a missing report of a task: its rows would be lost. Executors may run another version."""
     staged = [item for item in messages if isinstance(item, kind)]
     if len(staged) < len(messages):
         left = len(messages) - len(staged)

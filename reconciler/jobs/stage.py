@@ -53,9 +53,6 @@ def run_stage(
     """Run each piece of work in its own task; return the results and the first error.
 
     `do` and the work are pickled. A task that raises one of our errors is not retried.
-
-    Raises:
-        RetryableError: Spark failed.
     """
     tasks = tuple(work)
 
@@ -179,7 +176,7 @@ class Engine:
     session: Callable[[], SparkSession]
     is_stopped: Callable[[], bool] = lambda: False
     below: int = IN_PROCESS_BELOW
-    """Less runs in threads of this process, in stored bytes; 0: everything runs in Spark."""
+    """Work on fewer stored bytes runs in threads of this process; 0: everything runs in Spark."""
     clock: Callable[[], float] = seconds
     used: EngineUse = field(default_factory=EngineUse)
 
@@ -191,7 +188,7 @@ class Engine:
         """Return Spark for work on so many bytes.
 
         Raises:
-            MissingSparkError: Java or Spark are missing; states the size that requires them.
+            MissingSparkError: Java or Spark are missing.
             IncompleteError: It was stopped.
         """
         began = self.clock()
@@ -249,11 +246,7 @@ class Tasks:
     def run(
         self, work: Sequence[T], do: Callable[[Sequence[T]], Iterable[R]], *, what: str
     ) -> tuple[list[R], ReconcilerError | None]:
-        """Run work, several pieces a task; return the results and the first error, which includes a stop.
-
-        Raises:
-            RetryableError: Spark failed.
-        """
+        """Run work, several pieces a task; return the results and the first error, which includes a stop."""
         used = self.engine.used
         if not work:
             return [], None
@@ -304,7 +297,6 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
 
     Raises:
         IncompleteError: It was stopped; yielded results are valid.
-        ReconcilerError: A task failed, or Spark did.
     """
     tasks = Tasks(engine)
     with tasks.over(sum(piece.bytes for piece in work), "reconciler: maintenance"):

@@ -84,17 +84,16 @@ class ApplyOptions(RunOptions):
     approved_in: ForgeRequest | None = None
     """Pull request with the approval."""
     approved_ms: int | None = None
-    """Time of that approval."""
     approvers: int = 0
-    """Number that the plan required."""
+    """Number of approvers that the plan required."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Callbacks of a run.
 
-    `confirm` is called once, for exactly the plan to apply, but not for an empty one. With `yes` or `file` it is called
-    under the lease, otherwise before the lease is taken.
+    `confirm` is called once for the exact plan, unless the plan is empty: under the lease with `yes` or `file`, else
+    before.
     """
 
     confirm: Callable[[PlanResult], bool]
@@ -111,7 +110,7 @@ class ApplyOutcome:
     skipped: tuple[str, ...]
     verdict: ReconcilerError | None
     advance: StateAdvance | None = None
-    """Set if the state changed since the approval but the rest of the plan did not."""
+    """Set if the state changed since the approval, but the rest of the plan did not."""
 
 
 def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
@@ -119,7 +118,7 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
 
     Raises:
         BlockedError: A guard rejected an action; nothing was done.
-        StalePlanError: The clusters or state no longer match the approved plan; nothing was done.
+        StalePlanError: The clusters or state no longer match; nothing was done.
     """
     if options.strict and options.file is None:
         raise UsageError(
@@ -194,7 +193,7 @@ def apply_wanted(
 
 
 def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
-    """`--expect-digest` may name another plan: `StalePlanError`."""
+    """Raises `StalePlanError` if `--expect-digest` names another plan."""
     if options.approved_in is None:
         return options
     if options.approved_by:
@@ -238,7 +237,6 @@ class _ApplyRun:
         self._places = RefusalPlaces(work.loaded)
 
     def ask_and_run(self) -> ApplyOutcome:
-        """The apply under the lease does the same as confirmed, or less."""
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
         planned = show_decided(self._work, decided, started_ms)
@@ -257,7 +255,6 @@ class _ApplyRun:
         return self.run(ApprovedPlan(planned.plan), is_confirmed=True)
 
     def run(self, approved: ApprovedPlan | ApprovedDigest | None, *, is_confirmed: bool = False) -> ApplyOutcome:
-        """`None` approves everything planned."""
         checked_plans: list[tuple[PlanResult, ApprovalCheck | None]] = []
 
         def decide_under_lease(basis: DecisionBasis) -> RunWork:
@@ -308,7 +305,6 @@ class _ApplyRun:
         return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
     def _may_drive(self, action: Transition) -> bool:
-        """Not if it is excluded, failed over, or its Mounting changed."""
         named = (*scope_of(action), self._entry_of(action))
         if self._options.leaves_jobs or any(
             matches(pattern, at) for pattern in self._work.select.excludes for at in named
@@ -439,15 +435,10 @@ class DestroyOptions(ApplyOptions):
 
     recursive: bool = False
     include_adopted: bool = False
-    """Also delete adopted resources."""
 
 
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
-    """Remove what this workspace created, limited to targets if any. Adopted resources are only forgotten.
-
-    Raises:
-        BlockedError: `allow` does not name a delete; nothing was done.
-    """
+    """Remove what this workspace created, or targets of it. Adopted resources are only forgotten."""
     if select.changed_since is not None:
         message = "--changed-since cannot be combined with destroy: no file names what it would remove"
         raise UsageError(

@@ -21,7 +21,7 @@ Did: TypeAlias = Literal["created", "updated", "unchanged", "deleted", "none"]
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 5
-"""Listings and writes while the result of a write is unknown."""
+"""Attempts while the result of a write is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,9 @@ class CommentResult:
     forge: str
     number: int
     comment: Comment | None
-    """The current comment."""
     collapsed: int
     """Number of hidden older comments."""
     is_cut: bool
-    """Whether the text was cut."""
 
 
 def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False) -> CommentResult:
@@ -101,7 +99,7 @@ def keep_newest(
 ) -> tuple[Literal["created", "updated", "unchanged"], Item, list[Item]]:
     """Update the newest own item to `body`, or write one; return the operation, that item, and older ones.
 
-    `items`: existing ones, oldest first. They are listed `again` after a lost answer, so nothing is written twice.
+    After a lost answer the items are listed `again`, so nothing is written twice.
 
     Raises:
         UnansweredError: It is unknown whether it was written.
@@ -149,9 +147,7 @@ class ApprovedRequest:
     digest: str
     by: tuple[str, ...]
     url: str
-    """URL of the pull request."""
     at_ms: int
-    """Time of the last approval."""
     approvers: int
     """Required number: the base may have required more than the merged files."""
 
@@ -161,11 +157,11 @@ def approved_request(
 ) -> ApprovedRequest:
     """Return the plan approved in the pull request of this run, or merged with its commit.
 
-    An approval counts if its author may write, is not the pull request's author, and approved the last commit after the
-    last change of our comment.
+    An approval counts if its author may write, is another than the pull request's, and approved the last commit after
+    our comment's last change.
 
     Raises:
-        BlockedError: The pull request is closed, not approved, or has no plan of this workspace and environment.
+        BlockedError: The pull request is closed, not approved, or has no plan of this environment.
     """
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
@@ -241,7 +237,6 @@ def _explain_rejections(approvals: list[Approval], request: PullRequest, comment
 
 
 def _explain_rejection(approval: Approval, request: PullRequest, comment: Comment) -> str | None:
-    """`None`: the approval counts."""
     if approval.by == request.author:
         return "what is their own"
     if not approval.is_of_head:

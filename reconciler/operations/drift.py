@@ -125,10 +125,7 @@ def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftIt
 
 
 def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
-    """Return whether a lease was renewed within its length, by the store's clock.
-
-    Only a guess for display: a process that wants the lease watches it for its whole length.
-    """
+    """Guess for display whether a lease was renewed within its length, by the store's clock."""
     lease = lockfile.lease
     if lease.status != "held":
         return False
@@ -141,16 +138,14 @@ def is_lease_alive(store: ObjectStore, lockfile: Lockfile) -> bool:
 
 
 OWNER: Final = "owner"
-"""Path of drift in the owner of a resource."""
 
 FORMAT: Final = "reconciler.known-drift/2"
 _OLD_FORMAT: Final = "reconciler.known-drift/1"
-"""Has no workspace: valid for a workspace without environments."""
+"""Format without a workspace, valid for one without environments."""
 
 _DELETE_HINT: Final = "Delete it; it is written again."
 
 _Marks: TypeAlias = Mapping[str, Address | None]
-"""Address by fingerprint; `None`: unknown."""
 
 
 class DriftScope(NamedTuple):
@@ -159,7 +154,6 @@ class DriftScope(NamedTuple):
     workspace: str
     environment: str | None = None
     lineage: str | None = None
-    """Lineage of the state; `None` before its creation."""
 
 
 _SHOWN: Final = 3
@@ -175,7 +169,6 @@ class KnownFile:
     whose: DriftScope
     reported: _Marks
     findings: tuple[DriftItem, ...]
-    """All current items, reported or not."""
     was_compared: Callable[[Address], bool]
     """Whether this run compared an address, so that missing items are gone."""
 
@@ -195,7 +188,7 @@ class KnownFile:
     def remember(self) -> None:
         """Store the current items after they were shown: stored ones are hidden.
 
-        Items that are gone leave the file, so they would be shown again. Items of other runs stay.
+        Items that are gone leave the file. Items of other runs stay.
         """
         now = {mark_of(item): item.address for item in self.findings}
         with _lock_folder(self.path):
@@ -220,7 +213,6 @@ def _check_folder(path: Path) -> None:
 
 
 def _take_over_old(entries: Mapping[DriftScope, _Marks], whose: DriftScope) -> dict[DriftScope, _Marks]:
-    """An entry without environment takes over an old file."""
     taken = {whose: {}, **entries}
     if whose.environment is None:
         taken[whose] = {**taken.pop(_NO_SCOPE, {}), **taken[whose]}
@@ -276,7 +268,6 @@ def _entry_json(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
 
 @contextmanager
 def _lock_folder(path: Path) -> Iterator[None]:
-    """Covers reading and replacing the file."""
     try:
         folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -314,7 +305,7 @@ def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
 
 
 def _find_agreed_fields(plan: Plan) -> frozenset[_Field]:
-    """The files declare these drifted fields too: only the state must follow."""
+    """Return drifted fields that the files declare too: only the state must follow."""
     refused = {finding.address for finding in plan.errors}
     changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
     return frozenset(
@@ -365,7 +356,6 @@ def _held_item(held: Held) -> DriftItem:
 
 
 def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
-    """Drift items may cover everything that an action changes."""
     if moves := moves_of(action):
         return all((action.address, change.path) in fields for change in moves)
     is_gone = (action.address, "") in fields
@@ -376,7 +366,7 @@ def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
 
 
 def _identity_of(action: Action) -> object:
-    """A changed action must be reported again."""
+    """Return what identifies an action: a changed action must be reported again."""
     if moves := moves_of(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
@@ -420,7 +410,7 @@ class DriftResult:
     """Unreadable clusters: a plan may skip them, but their changes are unknown."""
     compared: ComparisonInput | None = None
     untold: tuple[PlanFinding, ...] = ()
-    """Mirrors with undetermined foreign records."""
+    """Mirrors whose foreign records could not be determined."""
 
     @property
     def warnings(self) -> tuple[PlanFinding, ...]:
@@ -474,7 +464,7 @@ def drift(
 ) -> DriftResult:
     """Compare files, state and clusters. `fail_on` adds failing classes; `known` hides reported items.
 
-    Callers show the result, then call its `remember`: unshown items must appear again.
+    Callers show the result, then call its `remember`.
     """
     kinds = failing(fail_on)
     started_ms = invocation.now_ms()
@@ -533,7 +523,6 @@ def _find_takeovers(
 
 
 FOREIGN: Final = "records"
-"""Path of foreign records in a mirror."""
 
 
 def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[list[DriftItem], tuple[PlanFinding, ...]]:
@@ -592,7 +581,6 @@ def _scope_of(plan: Plan) -> DriftScope:
 
 
 def _build_compared_check(plan: Plan, select: Select) -> Callable[[Address], bool]:
-    """A missing item is gone only if its address was compared."""
     if _find_obstacles(plan) or select.labels or select.changed_since is not None:
         return lambda _address: False
     return _selector(select)
@@ -607,7 +595,6 @@ def _selector(select: Select) -> Callable[[Address], bool]:
 
 
 def _find_obstacles(plan: Plan) -> tuple[PlanFinding, ...]:
-    """An error about resetting drift does not prevent a comparison."""
     moved = {finding.address for finding in plan.drift}
     return tuple(error for error in plan.errors if error.address not in moved)
 

@@ -38,9 +38,7 @@ class Remedy:
     """Remedies shown in an issue."""
 
     accepted: AcceptResult | None
-    """Patch that accepts the drift, if possible."""
     owners: tuple[str, ...]
-    """Owners of the files that declare it."""
 
 
 def file_issue(
@@ -54,8 +52,8 @@ def file_issue(
 ) -> FiledIssue:
     """Open, update or close the issue of a workspace and environment.
 
-    It is closed only after a full comparison without failing findings. `text_of` returns its text. With `owes_message`
-    the issue records that a message is due, until `message_sent`: the next run repeats a failed one.
+    It closes only after a full comparison without failing findings. With `owes_message` it records that a message is
+    due until `message_sent`, so the next run repeats a failed one.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -106,7 +104,6 @@ def message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeReques
 def _keep_issue(
     forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
 ) -> FiledIssue:
-    """Close older issues."""
     plain_text = fitted(text, forge.limit, forge.size)
 
     def own() -> list[Issue]:

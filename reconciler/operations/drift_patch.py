@@ -61,7 +61,7 @@ FOLDER: Final = "accepted"
 MIRRORS: Final = ("spec", "mirrorTopics")
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_STEM: Final = 200
-"""Leaves room for number and suffix: a topic name of 249 characters would exceed the 255 of file systems."""
+"""Leaves room for number and suffix: file systems allow 255 characters, topic names 249."""
 
 
 def accept_unmanaged(
@@ -69,10 +69,7 @@ def accept_unmanaged(
 ) -> None:
     """Write a manifest for an undeclared resource into a new file.
 
-    Configs `inherited` from its namespaces are reset to their defaults.
-
-    Raises:
-        ElsewhereError: It has no manifest of its own, or no folder.
+    Configs `inherited` from its namespaces are reset to their defaults. Raises `ElsewhereError` without a folder.
     """
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
@@ -86,11 +83,7 @@ def accept_unmanaged(
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
-    """Write a Mounting for a topic unmounted outside apply; its manifest stays.
-
-    Raises:
-        ElsewhereError: There is no folder for it.
-    """
+    """Write a Mounting for a topic unmounted outside apply; its manifest stays."""
     _write_mounting(manifests, topic, "unmounted")
 
 
@@ -104,11 +97,7 @@ def _write_mounting(manifests: Manifests, topic: Address, state: str, *more: str
 
 
 def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
-    """Write a Mounting for a topic that a command mounted under another name.
-
-    Raises:
-        ElsewhereError: Its cluster is not declared, or there is no folder.
-    """
+    """Write a Mounting for a topic that a command mounted under another name."""
     if mounted.topic is None:
         message = f"it is mounted as {mounted}, which is not a declared cluster: its manifest belongs there"
         raise ElsewhereError(message)
@@ -116,12 +105,7 @@ def accept_elsewhere(manifests: Manifests, mounted: RemountedTopic) -> None:
 
 
 def accept_moved(manifests: Manifests, old: Address, new: Address) -> None:
-    """Write the new name of a moved topic and `movedFrom` into its manifest.
-
-    Raises:
-        ElsewhereError: An environment's file or a variable sets them.
-        ByHandError: No patch of the document is safe.
-    """
+    """Write the new name of a moved topic and `movedFrom` into its manifest."""
     written = _moved_fields(old, new)
     (spot, *_) = [manifests.spot(old, path) for path in written]  # all fields are in one document
     with _translate_uneditable(spot), spot.file.together():
@@ -142,12 +126,7 @@ def _moved_fields(old: Address, new: Address) -> dict[FieldPath, str | None]:
 
 
 def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
-    """Add a mirror to its link.
-
-    Raises:
-        ElsewhereError: The link's mirrors are declared elsewhere.
-        ByHandError: No patch of the document is safe.
-    """
+    """Add a mirror to its link."""
     spot = manifests.spot(link_of(mirror), MIRRORS)
     try:
         spot.file.append(spot.place.number, MIRRORS, entry_of(mirror))
@@ -181,7 +160,6 @@ def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> d
 
 
 def _role_of(mirror: MirrorTopic, inventory: Inventory) -> Role | None:
-    """`None` during a transition."""
     is_stopped = inventory[mirror.address].state == MirrorStatus.STOPPED
     return role_now(mirror, inventory) or ("promoted" if is_stopped else None)
 
@@ -333,7 +311,6 @@ class _PatchBuilder:
         self._patterns = patterns
         self._inheritance = Inheritance(loaded.desired, decided.seen.inventory)
         self._owned: dict[ResourceOwner, list[Address]] = {}
-        """Left out: resources of other workspaces."""
 
     def run(self, findings: Sequence[DriftItem]) -> None:
         chosen = [held for held in self._decided.plan.held if self._is_chosen(held.address)]
@@ -427,7 +404,7 @@ class _PatchBuilder:
         accept_field(self.manifests, item.address, item.path, item.observed, operations)
 
     def _accept_recreated(self, address: Address) -> None:
-        """Partitions cannot be reduced; apply changes everything else."""
+        """Patch only the partitions, which cannot be reduced; apply changes everything else."""
         errors = [finding.message for finding in self._decided.plan.errors if finding.address == address]
         more = self._more_partitions(address) if errors else None
         if more is not None:
@@ -457,7 +434,7 @@ class _PatchBuilder:
         return self.manifests.spot(item.address, place).value_at(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
-        """Namespace or policy of a value; `None`: the topic's own or a manual override."""
+        """Return the namespace or policy of a value; `None`: the topic's own or a manual override."""
         changes = (
             change
             for action in self._decided.plan.actions

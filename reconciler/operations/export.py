@@ -194,7 +194,6 @@ class ExportResult:
     unsaid: tuple[OmittedResource, ...] = ()
     """Resources that manifests cannot express."""
     now_ms: int = 0
-    """When object storage was read."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -249,7 +248,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
 
 
 def _find_id(work: Work, cluster: str) -> str | None:
-    """The cluster may be lost: its id is declared, recorded, or read from its root."""
+    """Return a possibly lost cluster's id: declared, recorded, or read from its root."""
     known = work.clusters[cluster].spec.cluster_id or recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:
         return known

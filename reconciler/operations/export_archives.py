@@ -34,7 +34,6 @@ NEVER_KEPT: Final = (
     "Migrations, and transitions of mirrors: live mirrors are copied from their sources again.",
     "What groups committed after their part was written: they read again from what it has.",
 )
-"""Part of every report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,6 @@ class Archives:
     """Resources recoverable from object storage."""
 
     inventory: Mapping[Address, Observed] = field(default_factory=dict)
-    """Namespaces, topics and links to declare."""
     found: Mapping[Address, Recoverable] = field(default_factory=dict)
     """Source of each topic's recovery."""
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
@@ -66,9 +64,7 @@ class Archives:
     unsaid: tuple[OmittedResource, ...] = ()
     """Resources and settings that are not declared."""
     metadata: ClusterMetadata | None = None
-    """Metadata next to the segments; `None`: none."""
     empty: tuple[Address, ...] = ()
-    """Topics without records there."""
     groups: tuple[GroupReturn, ...] = ()
 
 
@@ -206,7 +202,7 @@ class _ManifestBuilder:
             )
 
     def _is_mounted(self, place: str) -> bool:
-        """A mounted topic was created by another cluster."""
+        """Return whether another cluster created the topic."""
         return not place.startswith(f"topics/{self._metadata.cluster_id}/")
 
     def _offsets_at(self, place: str) -> dict[str, Mapping[int, int]]:
@@ -251,7 +247,6 @@ class _ManifestBuilder:
 
 
 def _empty_topic(seen: Observed, source: str | None) -> Recoverable:
-    """Without records in object storage, or recovering from `source`."""
     topic = seen.resource
     if not isinstance(topic, Topic):
         raise TypeError(topic)

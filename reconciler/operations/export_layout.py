@@ -112,7 +112,7 @@ def _cluster_fields(cluster: Cluster) -> dict[str, Any]:
 
 Configs: TypeAlias = dict[str, str]
 Facts: TypeAlias = dict[str, object]
-"""Value by config. All tiering configs are one value: they depend on each other."""
+"""Value by config. All tiering configs are one value, because they depend on each other."""
 
 _TIERING: Final = ""
 _MIN_SHARING: Final = 2
@@ -130,7 +130,7 @@ class SharedConfigs:
 def share_configs(topics: Mapping[str, Mapping[str, str]]) -> SharedConfigs:
     """Move configs that topics share to their lowest common namespace.
 
-    A key moves only if all topics below set it: the namespace gets the most common value, other topics keep theirs.
+    A key moves only if all topics below set it: the namespace gets the most common value.
     """
     facts = {name: _to_facts(configs) for name, configs in topics.items()}
     tallies = _tally_namespaces(facts)
@@ -161,7 +161,7 @@ class _Tally:
             self._values[key][value] += 1
 
     def common(self, above: Facts) -> Facts:
-        """Shared: set by all, mostly to one value that no namespace above sets."""
+        """Return configs that all topics set, mostly to one value that no namespace above sets."""
         if self.topics < _MIN_SHARING:
             return {}
         common: Facts = {}
@@ -183,7 +183,7 @@ def _tally_namespaces(facts: Mapping[str, Facts]) -> dict[str, _Tally]:
 
 
 def _largest_children(tallies: Mapping[str, _Tally]) -> dict[str, int]:
-    """A child with all topics makes its parent redundant."""
+    """Return the largest direct child's size: a child with all topics makes its parent redundant."""
     largest: dict[str, int] = {}
     for name, tally in tallies.items():
         above = name.rpartition(":")[0]
@@ -206,7 +206,6 @@ def _to_configs(facts: Facts) -> Configs:
 
 
 TieringConfigs: TypeAlias = tuple[tuple[str, str], ...]
-"""Sorted tiering configs of one document."""
 
 _TOTAL: Final = "-2"
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -233,10 +232,6 @@ class Policies:
         capabilities: Capabilities,
         taken: Mapping[str, TieringPolicy],
     ) -> None:
-        """Name a policy for each set of configs that one expresses exactly, the most common first.
-
-        Equal policies in `taken` are reused.
-        """
         counted = Counter(words for layer in layers if (words := _tiering_configs(layer)))
         self._names: dict[TieringConfigs, str] = {}
         self.declared: dict[str, TieringPolicy] = {}
@@ -270,7 +265,6 @@ def _tiering_configs(layer: Mapping[str, str]) -> TieringConfigs:
 
 
 def _to_spec(words: Mapping[str, str]) -> TieringPolicySpec | None:
-    """The caller compiles the policy to check that it is equivalent."""
     fields: dict[str, Any] = dict(_policy_switches(words))
     for key, value in words.items():
         path = _FIELDS.get(key)
@@ -300,7 +294,7 @@ def _parse_number(value: str) -> int | str:
 
 
 def _policy_name(spec: TieringPolicySpec) -> str:
-    """Named by effect: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
+    """Return a name for what a policy does: `tiered`, `tiered-local-6h`, `read-only`, `untiered`."""
     stem = {(True, True): "tiered", (False, True): "read-only", (False, False): "untiered"}.get(
         (bool(spec.remote_write), bool(spec.remote_read)), "write-only"
     )
@@ -319,7 +313,7 @@ def _policy_name(spec: TieringPolicySpec) -> str:
 
 
 AT_LEAST: Final = 3
-"""Two topics with one prefix may be coincidence."""
+"""Number of topics; two with one prefix may be coincidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +352,7 @@ def find_spaces(
 ) -> Spaces:
     """Return the namespaces of flat names, independent of their order.
 
-    Legal prefixes in `reserved` (from access rules) and `known` ones always become namespaces; `at_least` 0: no others
-    do.
+    Legal prefixes in `reserved` (from access rules) and `known` ones always become namespaces; `at_least` 0: no others.
     """
     counts, spoiled = _count_prefixes(names, separator)
     namespaces = {tier for namespace in known for tier in tiers_of(namespace)}
@@ -375,7 +368,6 @@ def find_spaces(
 
 
 def _count_prefixes(names: Iterable[str], separator: str) -> tuple[Counter[str], set[str]]:
-    """Some prefixes would leave an invalid topic name."""
     counts: Counter[str] = Counter()
     spoiled: set[str] = set()
     for name in set(names):
@@ -396,7 +388,7 @@ def _legal_prefixes(name: str, separator: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_tier(text: str, separator: str) -> bool:
-    """With separator `_` a tier has no dot: brokers treat `.` and `_` as equal."""
+    """Exclude dots if the separator is `_`: brokers treat `.` and `_` as equal."""
     if not text or len(text) > MAX_TIER or (separator == "_" and "." in text):
         return False
     try:
@@ -554,11 +546,9 @@ class ClusterContents:
     separator: str | None
     """Replaces `:` in flat names; `None`: the platform has namespaces."""
     bindings: Sequence[AccessBinding] = ()
-    """Access rules without a topic."""
     taken: Iterable[str] = ()
     """Other flat names in use, such as those of mirrors."""
     may_share: bool = True
-    """Whether shared configs may move up to namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,7 +556,6 @@ class FactoredLayout:
     """Factored resources, and what no manifest can express."""
 
     resources: Mapping[Address, Resource]
-    """Sorted by address."""
     unsaid: tuple[OmittedResource, ...] = ()
 
 
@@ -585,7 +574,7 @@ def factor_layout(
 ) -> FactoredLayout:
     """Factor a cluster's resources into namespaces, shared configs and policies, in any order.
 
-    `policies` exist already. A prefix with `at_least` topics becomes a namespace; 0: only rules make them.
+    `policies` exist already. `at_least` topics make a prefix a namespace; 0: only rules do.
     """
     topics = sorted(
         (resource for resource in contents.resources if isinstance(resource, Topic)),
@@ -645,7 +634,6 @@ def _find_spaces(contents: ClusterContents, topics: Sequence[Topic], at_least: i
 
 
 def _may_share(contents: ClusterContents) -> bool:
-    """Only if the platform does not inherit, and no namespace sets any yet."""
     says = any(
         resource.spec.configs or resource.spec.tiering_policy
         for resource in contents.resources
@@ -736,13 +724,13 @@ def _choose_file(address: Address, resource: Resource, names: dict[tuple[str, st
 
 
 def _namespace_path(namespace: str) -> str:
-    """Names starting with a dot would not be read, and a folder must not equal a file name; no tier contains `_`."""
+    """Avoid hidden files, and folders named like files: no tier contains `_`."""
     tiers = [f"_{tier}" if tier.startswith(".") else tier for tier in namespace.split(":")]
     return "/".join([NAMESPACES, *(f"{tier}_" if "." in tier else tier for tier in tiers[:-1]), tiers[-1]])
 
 
 def _free_file_name(stem: str, taken: Iterable[str]) -> str:
-    """File systems may ignore case."""
+    """Compare names without case, as some file systems do."""
     taken_names = {name.lower() for name in taken}
     number, name = 2, f"{stem}.yaml"
     while name.lower() in taken_names:

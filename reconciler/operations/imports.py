@@ -253,7 +253,6 @@ def _list_namespaces(target: Target) -> list[Namespace]:
 
 
 def _assume_capabilities(target: Target) -> Capabilities:
-    """Without contacting the cluster."""
     if target.has_namespaces:
         return Capabilities(platform=target.provider, tiering=True, acls=True, inherits_configs=True)
     return Capabilities(
@@ -278,9 +277,7 @@ class Surroundings:
 
     folder: Path | None = None
     manifests: Sequence[str] = ()
-    """Files and folders that it reads."""
     targets: Mapping[str, Target] = field(default_factory=dict)
-    """Its clusters by name."""
     policies: Mapping[str, TieringPolicy] = field(default_factory=dict)
 
 
@@ -409,7 +406,6 @@ class ImportOptions:
     bootstrap_servers: tuple[str, ...] = ()
     """Broker addresses `HOST:PORT` or `NAME=HOST:PORT`; the folder becomes a workspace."""
     is_workspace: bool = False
-    """Write a workspace with its clusters."""
     is_forced: bool = False
     """Allow a non-empty folder; nothing is overwritten."""
 
@@ -432,11 +428,9 @@ class ImportResult:
     tool: str
     path: str
     read: tuple[str, ...]
-    """Files of the tool."""
     unread: tuple[str, ...]
     """Files of the same format that belong to other tools."""
     files: tuple[Path, ...]
-    """Written manifests."""
     addresses: tuple[Address, ...]
     places: Mapping[Address, Place]
     clusters: tuple[ClusterNote, ...]
@@ -509,7 +503,6 @@ def _write_files(
 
 
 def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
-    """Addresses on the command line replace those of the files."""
     if not targets:
         return []
     theirs = {target.name: name for name, target in targets.items()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA: Final = ".schemas/manifest.json"
-"""A workspace's own copy, so that editors need no network."""
+"""Each workspace has a copy of the schema, so that editors need no network."""
 _STATE: Final = ".reconciler"
 _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")

@@ -70,7 +70,6 @@ class Manifests:
     files: dict[str, EditedFile] = field(default_factory=dict)
     """By real path relative to the workspace: git patches do not follow links."""
     fresh: dict[str, str] = field(default_factory=dict)
-    """New files."""
 
     def patch(self) -> str:
         """Return all edits as one patch, relative to the workspace."""
@@ -91,7 +90,7 @@ class Manifests:
         """Return where a manifest sets, or could set, the field at `path`.
 
         Raises:
-            ElsewhereError: Not only this address's manifest sets the value.
+            ElsewhereError: Other manifests take part in the value.
             ByHandError: The file cannot be edited.
         """
         owner = self._owner_of(address)
@@ -125,7 +124,7 @@ class Manifests:
         return next(links, address)
 
     def _entry_position(self, address: Address, link: Address, place: Place) -> FieldPath:
-        """Earlier entries may have been removed."""
+        """Find the mirror again, because earlier entries may have been removed."""
         resource = self.loaded.desired[link].resource
         mirrors = resource.mirrors() if isinstance(resource, MirrorLink) else ()
         source = next(mirror.source for mirror in mirrors if mirror.address == address)
@@ -144,7 +143,7 @@ class Manifests:
                 raise ElsewhereError(f"the overlay of this environment sets {what}: change it there, {place}")
 
     def _sets(self, place: Place, path: FieldPath) -> bool:
-        """Whether it sets the path, something below, or a whole parent."""
+        """Return whether a document sets the path, something below it, or a whole parent."""
         content = self._open_file(place).content(place.number)
         for length in range(1, len(path) + 1):
             value = at(content, path[:length])
@@ -179,7 +178,7 @@ class Manifests:
         return self.files[label]
 
     def _is_needed(self, label: str, emptied: AbstractSet[str]) -> bool:
-        """Every path of `spec.manifests` and every link needs a target."""
+        """Return whether an empty file must stay as the target of `spec.manifests` or a link."""
         folder = self.loaded.folder
         for listed in self.loaded.workspace.spec.manifests:
             listed_files = manifest_files(folder, [listed], apart=frozenset(), may_be_empty=True).files
@@ -276,7 +275,6 @@ def _parse_number(stored: str) -> int | None:
 
 _RULES: FieldPath = ("spec", "acls")
 _UNSPLIT: Final[Mapping[str, frozenset[str]]] = {}
-"""For platforms that store rules unchanged."""
 
 
 def accept_field(
@@ -286,13 +284,9 @@ def accept_field(
     observed: Value,
     operations: Mapping[str, frozenset[str]] = _UNSPLIT,
 ) -> None:
-    """Write an observed value; `None` removes the field.
+    """Write an observed value; `None` removes the field. Raises as `Manifests.spot`.
 
     `operations`: `AccessControl.operations`, for platforms that split namespace rules.
-
-    Raises:
-        ElsewhereError: The field is set elsewhere.
-        ByHandError: No patch of the document is safe.
     """
     is_rule = path.startswith(ACLS)
     spot = manifests.spot(address, _RULES if is_rule else place_of(address, path))
@@ -346,7 +340,7 @@ def _format_value(path: str, observed: Value, like: Any) -> Any:
 def _accept_rule(
     spot: Spot, address: Address, path: str, observed: Value, operations: Mapping[str, frozenset[str]]
 ) -> None:
-    """If the platform splits rules, a path names one part: others stay."""
+    """Set one rule's operations. If the platform splits rules, the path names one part: others stay."""
     parts = [_part_paths(address, rule, operations) for rule in spot.value_at(_RULES) or ()]
     places = [position for position, paths in enumerate(parts) if path in paths]
     if observed is None and not places:

@@ -156,7 +156,6 @@ class ValidationResult:
 
     workspace: str
     counts: Mapping[str, int]
-    """Number of resources by kind."""
     warnings: tuple[str, ...]
     findings: tuple[PlanFinding, ...]
     verdict: ReconcilerError | None

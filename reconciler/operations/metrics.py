@@ -59,7 +59,6 @@ class Metric:
 
 
 MIRROR_BYTES: Final = "cluster_link_mirror_topic_bytes"
-"""Stored bytes copied into mirrors."""
 
 Totals: TypeAlias = dict[tuple[str, str], float]
 

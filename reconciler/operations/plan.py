@@ -64,10 +64,7 @@ class PlanDecision:
 
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
-    """Observe the clusters and plan against `snapshot`, the state under our lease.
-
-    Sizes are measured only if the plan needs them.
-    """
+    """Observe the clusters and plan against `snapshot`, the state under our lease."""
     with burst():
         return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
 
@@ -175,7 +172,6 @@ class Header:
     serial: int | None
     commit: str | None
     unread: tuple[str, ...] = ()
-    """Unreadable clusters, which are not planned."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,7 @@ Fails: TypeAlias = Literal["errors", "blocked", "danger", "changes"]
 FAILS: Final[tuple[Fails, ...]] = get_args(Fails)
 """Values of `--fail-on`. Errors always fail: such a plan is incomplete."""
 _DEFAULT_FAILS: Final[frozenset[Fails]] = frozenset({"errors", "blocked"})
-"""No apply carries out such a plan."""
+"""No apply would carry out such a plan."""
 
 
 def parse_failing(words: Sequence[str]) -> frozenset[Fails]:
@@ -319,7 +315,6 @@ def verdict_of(
 
 
 def _describe_rest(result: RunResult) -> str:
-    """Actions without an answer are counted separately."""
     unanswered, rest = result.unanswered, len(result.not_started) - len(result.unanswered)
     if not unanswered:
         return f"{counted(rest, 'action is', 'actions are', grouping='')} left"
@@ -329,5 +324,4 @@ def _describe_rest(result: RunResult) -> str:
 
 
 def _hint_separator(hint: str) -> str:
-    """A hint that ends in a command has no full stop."""
     return " " if hint.endswith((".", "!", "?")) else " · "

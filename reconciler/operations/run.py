@@ -68,7 +68,7 @@ def run_every(
 ) -> Iterator[Upkeep]:
     """Run passes until stopped, `interval_s` apart, and yield their results.
 
-    The workspace, or the state instead, is only opened once, to find the clusters.
+    The workspace or state is only opened once, to find the clusters.
     """
     names = _select_jobs(only)
     site = _open_site(reach)
@@ -80,7 +80,7 @@ def run_every(
 
 
 def _open_site(reach: SiteOptions) -> Site:
-    """Jobs delete and rewrite records regardless of ACLs, so only the super user may run them."""
+    """Open the site for the super user only: jobs delete and rewrite records regardless of ACLs."""
     if reach.invocation.principal is not None:
         raise UserError("maintenance is done by the super user", hint="Leave --principal out.")
     return reach.site()
@@ -179,13 +179,10 @@ class _Pass:
 
 
 _OBSERVE: Final = "observe"
-"""Outcome of reading a cluster."""
 _STATE: Final = "state"
-"""Outcome of reading the state."""
 _AT_ONCE: Final = 16
 
 LinkOwners: TypeAlias = Mapping[str, ResourceOwner]
-"""Other workspaces that own links of a cluster, by link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +193,6 @@ class _Answers:
 
 
 def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
-    """Declared clusters that do not exist yet are skipped."""
     names, began_ms = site.to_read, site.invocation.now_ms()
     snapshot, lost = (None, []) if is_stateless else _read_recorded(site)
     recorded = snapshot.record if snapshot else {}
@@ -213,7 +209,7 @@ def _read_clusters(site: Site, *, is_stateless: bool) -> _Answers:
 
 
 def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
-    """The state distinguishes a lost cluster from a future one."""
+    """Read the state, which distinguishes a lost cluster from a future one."""
     try:
         return read_state(site), []
     except ReconcilerError as error:
@@ -223,7 +219,6 @@ def _read_recorded(site: Site) -> tuple[Snapshot | None, list[JobOutcome]]:
 def _find_foreign_owners(
     cluster: str, inventory: Inventory, me: ResourceOwner, ours: Collection[Address]
 ) -> LinkOwners:
-    """Links declared or recorded here are ours."""
     seen = inventory.get(cluster_address(cluster))
     owners = None if seen is None else seen.cluster.owners
     if owners is None:
@@ -264,7 +259,7 @@ OF_CLUSTERS: Final = (
     "sweep",
     _REPLICAS,
 )
-"""In order; platforms skip those they do not have. Scrub restores lost objects before retention."""
+"""In this order: scrub restores lost objects before retention runs. Platforms skip jobs they do not have."""
 JOBS: Final = (MIRROR, *OF_CLUSTERS)
 
 
@@ -325,7 +320,6 @@ class _LinkStart:
     seconds: float = 0.0
     failure: ReconcilerError | None = None
     left: tuple[LinkOutcome, ...] = ()
-    """Links with work left to their owners."""
 
 
 @dataclass
@@ -338,11 +332,6 @@ class _Links:
     _pace: Pace = field(default_factory=Pace)
 
     def begin_links(self, cluster: str, is_wanted: Callable[[Address], bool], owners: LinkOwners) -> _LinkStart:
-        """Do the link work before a copy: check sources, create and configure mirrors, drive transitions.
-
-        An error of one link or mirror is reported and does not stop the others.
-        """
-
         def is_chosen(name: str) -> bool:
             return not self.is_stopped() and self._is_chosen(cluster, name, is_wanted)
 
@@ -350,7 +339,6 @@ class _Links:
         return self._add_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
 
     def finish_links(self, start: _LinkStart) -> JobOutcome | None:
-        """Sync groups; return the outcome of both steps, or `None` if nothing was due."""
         links = bring_groups(start.over, () if self.is_stopped() else start.due)
         done = self._add_results(start, links)
         if not (done.changed or done.errors or done.failure):
@@ -397,7 +385,7 @@ class _Links:
         return errors
 
     def _prefix_error(self, about: str, error: ReconcilerError) -> ReconcilerError:
-        """An unfinished transition is retryable unless a stop was requested."""
+        """Prefix an error; an unfinished transition is retryable unless a stop was requested."""
         copied_error = copy(error)
         if isinstance(error, IncompleteError) and not self.is_stopped():
             copied_error = RetryableError(error.message, hint=error.hint)

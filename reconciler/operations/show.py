@@ -67,7 +67,6 @@ class ResourceView:
     owner: ResourceOwner | None = None
     """Owner according to its cluster; null: none."""
     is_ours: bool = False
-    """Whether `owner` is this workspace."""
     is_rule: bool = False
     """For a namespace on a platform without namespaces: its topics have its configs."""
     quotas: tuple[QuotaUsage, ...] = ()
@@ -194,13 +193,11 @@ class ExplainedResource:
     origins: Mapping[str, str]
     """Field path to `file:line`, an address, or `default`."""
     effective: Mapping[str, str]
-    """Effective configs, with inherited ones."""
     effective_origins: Mapping[str, str]
     """Origin of each effective config: an address with `file:line`, `brokers` or `default`."""
     tiering: tuple[TieringRow, ...]
     """Current tiering of a topic; empty if never set."""
     tiering_planned: tuple[TieringRow, ...]
-    """Rows that the plan changes."""
     acls: tuple[AclRow, ...]
     """Effective ACLs, with those of namespaces."""
     actions: tuple[Action, ...]
@@ -257,7 +254,6 @@ def _find_origins(work: Work, shown: ResourceView) -> Mapping[str, str]:
 
 
 def _rule_origins(shown: ResourceView, written: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Of equal rules the last one counts."""
     if isinstance(shown.desired, Topic | Namespace):
         for index, rule in enumerate(shown.desired.spec.acls):
             place = written.get(f"spec.acls[{index}].principal")
@@ -306,7 +302,6 @@ class Arrow:
     condition: str = ""
     """Condition, if a verb can lead several ways."""
     by_itself: bool = False
-    """Whether it happens without a command."""
 
 
 @dataclass(frozen=True, slots=True)

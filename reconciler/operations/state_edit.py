@@ -51,7 +51,7 @@ class RecordEdit:
         """Apply orders to the record after `confirm` accepts their plan; return the plan.
 
         Raises:
-            StalePlanError: The record changed after the confirmation; nothing was changed.
+            StalePlanError: The record changed after the confirmation; nothing was done.
         """
         site = open_state(self.invocation, self.select)
         snapshot = read_current(site)
@@ -83,7 +83,7 @@ def _ignore_event(_event: Event) -> None:
 
 
 def _add_recorded_clusters(site: Site, record: Record) -> Site:
-    """Settling an interrupted run needs the recorded clusters."""
+    """Add the recorded clusters, which settling an interrupted run needs."""
     resources = (recorded.resource for recorded in record.values())
     return replace(site, clusters={item.metadata.name: item for item in resources if isinstance(item, Cluster)})
 
@@ -97,7 +97,7 @@ def state_rm(
 ) -> tuple[Address, ...]:
     """Remove resources from the state without changing them; `recursive` includes those below `patterns`.
 
-    `confirm` receives the resources. Owner marks on clusters are removed, with a warning for unreachable clusters.
+    Owner marks on clusters are removed, with a warning for unreachable clusters.
     """
     for pattern in patterns:
         if "*" in pattern and not recursive:
@@ -138,7 +138,6 @@ class StateRepair:
 
     repair: Repair | None
     kept: str | None = None
-    """Location of the old lockfile."""
 
 
 def state_repair(
@@ -158,10 +157,7 @@ def state_repair(
 def state_unlock(
     invocation: Invocation, select: Select, run: str | None, *, confirm: Callable[[str], bool], stop: Stop
 ) -> UnlockResult:
-    """Free a dead run's lease: at once if `run` names it, else after watching it for a whole lease.
-
-    `confirm` receives a line about the holder, if there is one.
-    """
+    """Free a dead run's lease: at once if `run` names it, else after watching it for a whole lease."""
     site = open_state(invocation, select)
     current = read_lockfile(site.state, owner=site.owner)
     lease = current.lockfile.lease if current is not None else None

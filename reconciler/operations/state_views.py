@@ -87,12 +87,9 @@ class HistoryRow:
     command: str | None
     who: str | None
     started: str | None
-    """Start of the run."""
     git_commit: str | None
     approved_by: tuple[str, ...] = ()
-    """Stated approvers."""
     pull_request: str | None = None
-    """Pull request with the approval."""
     settled_by: str | None = None
     """Later run that recorded the interrupted work."""
 
@@ -103,7 +100,6 @@ class History:
 
     rows: tuple[HistoryRow, ...]
     older: int = 0
-    """Number of snapshots beyond `--limit`."""
 
 
 def state_history(invocation: Invocation, select: Select, *, limit: int | None = None) -> History:
@@ -275,7 +271,7 @@ def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: P
 def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_reader: bool = False) -> Work:
     """Open a workspace whose desired resources are those of an earlier state.
 
-    Only `reconciler.yaml` is read; clusters are connected to as recorded now.
+    Only `reconciler.yaml` is read; connections are those recorded now.
     """
     site = open_state(invocation, select, is_reader=is_reader)
     if serial == 0:
@@ -330,7 +326,6 @@ def _restore(then: Recorded, now: Recorded | None) -> Resource:
 
 
 def _restore_partitions(then: Recorded, now: Recorded) -> int | None:
-    """A rollback never reduces partitions."""
     before = then.resource.spec.partitions if isinstance(then.resource, Topic) else None
     after = now.resource.spec.partitions if isinstance(now.resource, Topic) else None
     return before if before is None or after is None else max(before, after)

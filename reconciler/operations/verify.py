@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SHOWN_NAMES: Final = 5
 _LAG_DIFFERENCES: Final = frozenset({"end", "partition"})
 _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
-"""If synced, a mirror starts at its source's offset."""
+"""If these configs are synced, a mirror starts at its source's offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,6 @@ class StoppedMirror:
 
     mirror: Address
     by: str | None
-    """The verb that stopped it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,6 @@ class LinkComparison:
     mirrors: tuple[TopicComparison, ...]
     failed: tuple[NotCompared, ...]
     stopped: tuple[StoppedMirror, ...]
-    """Promoted mirrors, which are not compared."""
 
     @property
     def is_equal(self) -> bool:
@@ -179,7 +177,7 @@ class _LogComparer:
     how: VerifyOptions
     links: Sequence[ObservedLink] | None = None
     foreign: Mapping[str, Sequence[ForeignRecords]] | None = None
-    """Of all mirrors of a link; `None`: query each mirror."""
+    """By mirror; `None`: query each mirror."""
 
     def logs(self, ours: Address, right: str | None, mirror: ObservedMirror | None) -> TopicComparison:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
@@ -215,7 +213,7 @@ class _LogComparer:
 
 
 def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
-    """A mirror's source must be the original topic, not a recreated one."""
+    """Open the original source, not a recreated one."""
     try:
         log = provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
@@ -234,7 +232,10 @@ def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None)
 def _find_spans(
     site: Site, ends: tuple[Address, Address], logs: tuple[TopicLog, TopicLog], mirror: ObservedMirror | None
 ) -> Mapping[int, Spans] | None:
-    """`None`: the offsets are equal. A mirror on Kafka stores an offset map; two Kafka topics are compared whole."""
+    """Return spans of logs with different offsets, else `None`.
+
+    A mirror on Kafka stores an offset map; two Kafka topics are compared whole.
+    """
     from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - loads record code
     from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
 
@@ -258,7 +259,7 @@ def renumbered(
     """Compare logs in record order; the end differs if the right log continues after its span.
 
     The start differs if the left log has deleted everything that the right one still has, from `begins` of a mirror.
-    Other differences of the starts are normal: each log deletes old records on its own.
+    Other differences of the starts are normal.
     """
     from reconciler.jobs.ordered import verify_renumbered  # noqa: PLC0415 - with the rest of what reads records
 
@@ -292,7 +293,7 @@ def renumbered(
 
 
 def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[str, Sequence[ForeignRecords]] | None:
-    """`None`: one query failed, so query each mirror alone."""
+    """Return foreign records of all mirrors, or `None` if one query failed."""
     if links.by_jobs is None:
         return {}
     try:
@@ -314,7 +315,7 @@ def _address(mirror: ObservedMirror) -> Address:
 
 
 def _unreachable_error(site: Site, cluster: str) -> dict[str, ReconcilerError]:
-    """Only one mirror waits for an unreachable cluster."""
+    """Return the error of an unreachable cluster, so that only one mirror waits for it."""
     try:
         site.providers[cluster].identify()
     except RetryableError as error:
@@ -345,7 +346,7 @@ def _source_address(site: Site, mirror: ObservedMirror) -> Address:
 
 
 def _drop_expected(comparison: Comparison, mirror: ObservedMirror, links: Sequence[ObservedLink]) -> Comparison:
-    """A mirror may start later, and may have its own retention."""
+    """Drop expected differences: a mirror may start later, and has its own retention."""
     synced = next((link.declared.spec.topic_config_sync for link in links if link.name == mirror.link), None)
     is_own = synced is not None and not set(synced.include) >= _RETENTION
 

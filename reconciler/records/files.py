@@ -171,7 +171,7 @@ class Input:
     form: InputFormat
     fields: Fields = NO_FIELDS
     partition: int | None = None
-    """`None`: the record's own, else by key."""
+    """Partition of all records; `None`: the record's own, else by key."""
 
 
 def format_of(name: str) -> InputFormat:

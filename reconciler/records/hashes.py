@@ -25,7 +25,7 @@ _M: Final = np.uint32(0x5BD1E995)
 _WORD: Final = 0xFFFFFFFF
 _FEW: Final = 8
 RUN: Final = 1_000
-"""Consecutive rows without a key that share a partition."""
+"""Number of consecutive rows without a key that share a partition."""
 
 Words = npt.NDArray[np.uint32]
 
@@ -79,7 +79,7 @@ def murmur2(keys: pa.Array) -> Words:
 
 
 def _mix_longest(mixed: Words, words: Words, starts: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> None:
-    """Few keys are mixed word by word: columns would cost more."""
+    """Mix few keys word by word: columns would cost more."""
     done = int(whole[-_FEW]) if len(whole) >= _FEW else 0
     for row in range(max(0, len(whole) - _FEW), len(whole)):
         state = int(mixed[row])
@@ -215,7 +215,6 @@ def _digest_piece(piece: pa.RecordBatch, base: int) -> Digest:
 
 
 def _join_limbs(limbs: npt.NDArray[np.uint64]) -> int:
-    """The most significant limb is first."""
     joined = 0
     for limb in limbs.tolist():
         joined = (joined << 16) + limb

@@ -39,11 +39,11 @@ BATCH_BYTES: Final = 1 << 24
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = ("partition", "offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 _IGNORED: Final = ("topic",)
-"""Written by `topic consume --regex`; producers choose the topic."""
+"""Fields that `topic consume --regex` writes; producers choose the topic."""
 _INT32: Final = range(1 << 31)
 _INT64: Final = range(1 << 63)
 _TIMES: Final = range(-(1 << 63), 1 << 63)
-"""Brokers accept any; -1 is no time."""
+"""Times that brokers accept; -1 is no time."""
 _LONGEST_KEY: Final = 1 << 64
 """Larger whole numbers are read as floats."""
 _SHOWN: Final = 40
@@ -81,7 +81,7 @@ def as_text(content: bytes | None) -> str | dict[str, str] | None:
 
 
 def from_lines(lines: Iterable[bytes], *, source: str) -> Iterator[pa.RecordBatch]:
-    """Yield batches of `INPUT_SCHEMA` from JSON lines; errors name `source`, line, field and remedy.
+    """Yield batches of `INPUT_SCHEMA` from JSON lines; errors name source, line, field and remedy.
 
     `offset`, `topic` and empty lines are ignored; an absent `partition` or `timestamp_ms` is null.
     """
@@ -110,8 +110,6 @@ def _build_batch(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 class _BadFieldError(Exception):
-    """The caller adds the line number."""
-
     def __init__(self, field: str, problem: str, hint: str) -> None:
         super().__init__(field, problem, hint)
         self.field, self.problem, self.hint = field, problem, hint
@@ -242,7 +240,6 @@ def key_bytes(cell: object) -> bytes:
 
 
 def _to_python(column: pa.Array) -> list[Any]:
-    """Faster than `to_pylist`."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_duration(column.type):
@@ -267,7 +264,6 @@ def _to_python(column: pa.Array) -> list[Any]:
 
 
 def _to_iso(column: pa.Array) -> pa.Array:
-    """Fractions of a second appear only if the column has any."""
     naive = column.cast(pa.timestamp(column.type.unit))
     whole = pc.floor_temporal(naive, unit="second") if column.type.unit != "s" else naive
     if column.type.unit != "s" and pc.all(pc.equal(whole, naive)).as_py() is not False:
@@ -276,7 +272,7 @@ def _to_iso(column: pa.Array) -> pa.Array:
 
 
 def _to_texts(times: pa.Array) -> pa.Array:
-    """Arrow returns a text about a time beyond its calendar, instead of an error."""
+    """Format times. Arrow returns a text about a time beyond its calendar, instead of an error."""
     texts = times.cast(pa.string())
     if pc.any(pc.starts_with(texts, "<")).as_py():
         message = "a time is after the year 32767"

@@ -136,7 +136,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """Records that a task staged under new names for the driver to publish. Picklable, small.
+    """Records that a task staged for the driver to publish. Picklable, small.
 
     `at` is their range; `None`: numbered by the publication. `entries` is the sink's own description.
     """
@@ -279,7 +279,7 @@ class StagedSink(Protocol):
         ...
 
     def following(self, source: ObservedSource) -> StagedSink:
-        """Return this sink for a round over a source; it stores the source with each publication."""
+        """Return this sink for a round over a source, which it stores with each publication."""
         ...
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
@@ -293,7 +293,7 @@ class StagedSink(Protocol):
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Make staged ranges readable, one swap per partition; return each partition's gain.
 
-        A range is published only if its `at.start` is the log's end; the end becomes `at.stop` even after a gap.
+        A range must start at the log's end; the end becomes `at.stop` even after a gap.
 
         Raises:
             SourceChangedError: A partition is no copy of the followed log; other partitions are published.
@@ -322,14 +322,14 @@ class TransactionalSink(Protocol):
         ...
 
     def following(self, source: ObservedSource) -> TransactionalSink:
-        """Return this sink for a round over a source; it stores the source with each commit."""
+        """Return this sink for a round over a source, which it stores with each commit."""
         ...
 
     def copy_range(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Iterator[CopyProgress]:
         """Copy a range in transactions, yielding after each; continues where an earlier copier stopped.
 
         Raises:
-            LostRaceError: Another process copies this partition now; committed records stay.
+            LostRaceError: Another process copies this partition now.
             SourceChangedError: The sink is no copy of the followed log.
         """
         ...
@@ -362,7 +362,7 @@ class RekeySink(Protocol):
         ...
 
     def following(self, source: ObservedSource) -> RekeySink:
-        """Return this sink for a round over a source; it stores the source with each commit."""
+        """Return this sink for a round over a source, which it stores with each commit."""
         ...
 
     def reached(self) -> Mapping[int, Mapping[int, int]]:
@@ -370,12 +370,12 @@ class RekeySink(Protocol):
         ...
 
     def write(self, partition: int, records: Iterable[pa.RecordBatch], through: Mapping[int, int]) -> Iterator[Written]:
-        """Write records of several source partitions, in source order; yield the new ones after each commit.
+        """Write records of several source partitions, in source order; yield after each commit.
 
-        Committed records are skipped. After the last batch, the partition has all its records below `through`.
+        Committed records are skipped. At the end, the partition has all its records below `through`.
 
         Raises:
-            LostRaceError: Another process writes this partition now; committed records stay.
+            LostRaceError: Another process writes this partition now.
             SourceChangedError: The sink is no copy of the followed log.
         """
         ...
@@ -418,7 +418,7 @@ class StagedAppend:
 
 
 class AppendSink(Protocol):
-    """A sink in which many tasks stage new records, and one publication makes all of them readable, or none.
+    """A sink in which many tasks stage new records, and one publication makes all readable, or none.
 
     Picklable. Unpublished records are swept after a day.
     """
@@ -439,9 +439,7 @@ class AppendSink(Protocol):
 
         Raises:
             ProducerFencedError: Another writer of the same stream took over; nothing is readable.
-            UserError: The topic is gone or a mirror, or the stream has a later batch, or other records under this
-                number;
-                nothing is readable.
+            UserError: The topic is gone or a mirror, or the stream has other or later records; nothing is readable.
             RetryableError: The store did not answer in time; publish a numbered batch again unchanged.
         """
         ...

@@ -39,7 +39,7 @@ INPUT_SCHEMA: Final = pa.schema(
         *_FIELDS[3:],
     ]
 )
-"""A record to be produced: no offset yet; partition and time are optional."""
+"""Records to be produced: without offset; partition and time are optional."""
 
 
 # Kafka does not check that header names are UTF-8. Another byte becomes the private character `U+10F700` plus the byte;
@@ -48,7 +48,7 @@ INPUT_SCHEMA: Final = pa.schema(
 
 _ESCAPED: Final = re.compile("[\U0010f780-\U0010f7ff]")
 _MARKS: Final = b"\xf4\x8f\x9e", b"\xf4\x8f\x9f"
-"""First bytes of those characters in UTF-8."""
+"""First UTF-8 bytes of the private characters."""
 _TO_TEXT: Final = {0xDC00 + byte: 0x10F700 + byte for byte in range(0x80, 0x100)}
 _TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _DOUBLINGS: Final = 60
-"""A larger exponent overflows a float."""
+"""Limit of the exponent: a larger one overflows a float."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ _IN_JSON: Final = re.compile(f"[{_HIDDEN}]")
 _COMMAND: Final = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*)::|##(?=\[|vso\[)", re.MULTILINE)
 _COMMANDS: Final = ("::", "##[", "##vso[")
 _MAX_MESSAGE_CHARS: Final = 2_000
-"""In characters, so that no page of HTML is printed."""
+"""Limit of a quoted message, so that no page of HTML is printed."""
 
 
 def visible(text: str) -> str:
@@ -184,7 +184,7 @@ def _format_amount(amount: float) -> str:
 
 
 FEW: Final = 3
-"""Names that fit into a sentence."""
+"""Number of names that fit into a sentence."""
 _MAX_WORDS: Final = 12
 
 
@@ -232,11 +232,10 @@ def nearest(word: str, known: Iterable[str], *, most: int = 1, likeness: float =
 
 
 _MAX_CANDIDATES: Final = 50
-"""Addresses compared letter by letter, out of perhaps ten thousand."""
+"""Number of addresses compared letter by letter, out of perhaps ten thousand."""
 
 
 def _is_near(address: str, other: str) -> bool:
-    """A missing namespace is accepted."""
     parts, others = (name.replace(":", "/").split("/") for name in (address, other))
     pairs = zip(parts, others, strict=True) if len(parts) == len(others) else [(parts[-1], others[-1])]
     is_of_kind = address.partition("/")[0] == other.partition("/")[0]
@@ -247,7 +246,6 @@ _LETTERS_PER_EDIT: Final = 4
 
 
 def _count_edits(one: str, other: str) -> int:
-    """A swap counts as one edit."""
     rows: list[list[int]] = [[*range(len(other) + 1)]]
     for row, letter in enumerate(one, 1):
         above = rows[-1]

@@ -141,12 +141,12 @@ def _run_call(function: Callable[[], object], future: Future[object]) -> None:
 T = TypeVar("T")
 
 _EXTRA_THREADS: Final = 9
-"""Five threads for jobs, the others for writes of the state, which never wait."""
+"""Five threads for jobs, and four for writes of the state, which never wait."""
 
 _RUNNING_CALL_S: Final = 1.3
 """Longest wait after `hurry` for running calls; most take a tenth of it."""
 _ENDING_CALL_S: Final = 2.2
-"""Longest wait after `hurry` for calls that end the run: a cancelled pipeline is killed some seconds later."""
+"""Longest wait after `hurry` for calls that end the run: pipelines are killed some seconds later."""
 _HURRIED_PAUSE_S: Final = 0.05
 
 # Leases must age while a laptop sleeps; not every system has such a clock.
@@ -165,7 +165,6 @@ class ThreadEffects:
     """
 
     def __init__(self, parallelism: int = 8) -> None:
-        """Reserve a thread for each of `parallelism` calls to platforms."""
         self._workers = Workers(parallelism + _EXTRA_THREADS, name="effects")
         self._hurried_at: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -232,7 +231,6 @@ class ThreadEffects:
         return apart.end
 
     def _left_s(self, began: float) -> float | None:
-        """`None`: no limit."""
         if self._hurried_at is None:
             return None
         allowed = _RUNNING_CALL_S if began <= self._hurried_at else _ENDING_CALL_S

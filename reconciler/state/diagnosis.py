@@ -33,7 +33,7 @@ class ParallelMap(Protocol):
     """A `map` that may call the function in parallel."""
 
     def __call__(self, function: Callable[[T], R], things: Iterable[T], /) -> Iterable[R]:
-        """Yield the results in the order of `things`."""
+        """Yield the results in order."""
         ...
 
 
@@ -124,7 +124,7 @@ def _list_traces(store: ObjectStore) -> tuple[RunTrace, ...]:
 
 
 def _read_epoch(store: ObjectStore, trace: RunTrace) -> int:
-    """Read only the ends of a run's files, which may be large. A truncated last page leaves the page before it."""
+    """Read only the ends of the files, which may be large. If the last page is truncated, read the page before it."""
     for page in range(trace.last_page, max(0, trace.last_page - 2), -1):
         with suppress(MissingObjectError):
             head = store.get_range(journal_key(trace.run, page), 0, _LENGTH)
@@ -212,7 +212,7 @@ _GZIP: Final = 31
 def lineage_to_keep(store: ObjectStore, remains: StateFiles, lockfile: Lockfile) -> str:
     """Return the lockfile's lineage, or the snapshots' lineage if the lockfile names one of them.
 
-    A lockfile that names none of them belongs to another state: nothing is guessed.
+    Otherwise it belongs to another state, and nothing is guessed.
     """
     rows = remains.snapshots
     if lockfile.state is None or lockfile.state.key not in {row.key for row in rows}:

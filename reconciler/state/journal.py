@@ -44,12 +44,11 @@ _BACKOFF: Final = Backoff(first_s=0.1, longest_s=2.0, spread=0)
 async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
     """Retry `write` until the store answers; raise errors that a retry cannot mend.
 
-    `write` may have landed unanswered, so it must recognize its own work. It checks the lease first; a lost lease ends
-    the retries.
+    `write` must recognize its own work, which may have landed unanswered. It checks the lease first.
 
     Raises:
         LeaseError: The lease was lost.
-        StoppedError: The run was asked to stop.
+        StoppedError: A stop was requested.
     """
     failed = 0
     while True:
@@ -63,7 +62,7 @@ async def retry_until_answered(effects: Effects, write: Callable[[], T]) -> T:
 
 
 _MAX_IDS_PER_ENTRY: Final = 500
-"""The longest ids of one entry stay far below a mebibyte."""
+"""The longest ids of an entry stay far below a mebibyte."""
 
 
 class _Entry(BaseModel):
@@ -242,12 +241,7 @@ class Holder(Protocol):
 
 
 async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
-    """Write a takeover entry into the next free slot; return the journal up to it.
-
-    Raises:
-        LeaseError: The lease was lost.
-        UserError: The journal cannot be read.
-    """
+    """Write a takeover entry into the next free slot; return the journal up to it."""
     written = await effects.call(lambda: read_journal(lease.store, run))
     if written.is_closed:
         return written
@@ -331,7 +325,6 @@ class Journal:
 
 
 def _create(store: ObjectStore, page: Page, check: Callable[[], None]) -> Page:
-    """Return the slot's content: the page, or another process's."""
     key = journal_key(page.run, page.seq)
     for attempt in range(_ATTEMPTS):
         check()
@@ -356,7 +349,6 @@ def _is_filled(store: ObjectStore, key: str) -> bool:
 
 
 def _read_last_page(store: ObjectStore, run: str, seq: int) -> Page | None:
-    """Return the page of the last slot; `None` if it is truncated."""
     stored = store.get(journal_key(run, seq))
     return None if stored is not None and is_truncated_json(stored.body) else _read_page(store, run, seq)
 
@@ -412,7 +404,6 @@ RUN_FORMAT: Final = "reconciler.run/1"
 RESULT_FORMAT: Final = "reconciler.result/1"
 _RESULT_ATTEMPTS: Final = 3
 _PARALLEL_READS: Final = 8
-"""Run files read in parallel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,7 +421,6 @@ class RunFile:
     base_sha256: str
     epoch: int
     options: Mapping[str, Any] | None = None
-    """Options of the command, if it planned from files."""
     resumes: str | None = None
     """The run that this run finishes."""
     git_commit: str | None = None
@@ -440,7 +430,6 @@ class RunFile:
     approved_digest: str | None = None
     """The run may do less than the approved plan."""
     approved_by: tuple[str, ...] = ()
-    """Reported approvers."""
     pull_request: str | None = None
     started: str = ""
 
@@ -469,10 +458,8 @@ class RunEnd:
 
     status: str
     serial: int
-    """Serial of the state at its end."""
     done: tuple[str, ...]
     is_whole: bool
-    """Whether the run is complete."""
 
 
 def run_key(run: str) -> str:
@@ -669,7 +656,7 @@ class UnfinishedRun:
 
 
 def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | None:
-    """Return the open run of a lockfile. Raises `UserError` if a file is missing, damaged, or of another state."""
+    """Return the open run of a lockfile, else `UserError` if its files are damaged."""
     opened = lockfile.open_run
     if opened is None:
         return None
@@ -684,7 +671,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
 
 
 def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
-    """Return a run, closed or not. Raises `UserError` if its base or journal is missing or damaged."""
+    """Return a run, closed or not, with its base and journal."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
     end = read_end(store, file.run)
@@ -693,7 +680,7 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
 
 
 def _check_not_cut(written: JournalContents, end: RunEnd | None) -> None:
-    """Continuing from a journal without actions would undo the work in the run's result."""
+    """Reject a journal without actions: continuing would undo the work in the run's result."""
     if end is None:
         return
     known = {entry.id for entry in written.entries if isinstance(entry, ActionEnded)}
@@ -725,7 +712,7 @@ class StateAdvance:
 
 
 def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
-    """Return the commits since the approved serial and sha256; `None` if the state is unchanged."""
+    """Return the commits since a serial and sha256, or `None`."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
         return None
@@ -740,10 +727,7 @@ def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectSt
 
 
 def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
-    """Return the proof that the lockfile is an old copy, or `None`. One LIST, unless `rows` is passed.
-
-    If the lockfile has changed since it was read, nothing is proven.
-    """
+    """Return the proof that the lockfile is an old copy, or `None`. One LIST, unless `rows` is passed."""
     why = why_outdated(store, lockfile, history(store) if rows is None else rows)
     if why is None:
         return None
@@ -786,7 +770,7 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """A run that only settled the open run has no file of its own."""
+    """Return the epoch of the last run, even if that only settled the open run."""
     if lockfile.open_run is None:
         return 0
     try:

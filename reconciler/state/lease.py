@@ -66,14 +66,14 @@ def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
 def point_at(
     base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Point `current` at a snapshot prepared to follow `base`. Raises `MovedError` if it no longer follows."""
+    """Point `current` at a snapshot prepared to follow `base`, else raise `MovedError`."""
     if current.state != base.state:
         raise MovedError
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
 
 
 def store_snapshot(store: ObjectStore, key: str, body: bytes) -> None:
-    """Write a snapshot, named after its content. A differing object there is damaged: no state names it."""
+    """Write a snapshot, named after its content. A differing object there is damaged."""
     try:
         store.swap(key, body, expected=None)
     except LostRaceError:
@@ -106,7 +106,6 @@ class Lease:
     """A lease that this process holds, from `acquire` until `close`, `release` or its loss."""
 
     def __init__(self, store: ObjectStore, effects: Effects, taken: Read, *, sent: float) -> None:
-        """Hold the lease taken by a write sent at `sent`."""
         self._store = store
         self._effects = effects
         self._current = taken
@@ -162,10 +161,7 @@ class Lease:
         return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
 
     async def begin(self, run: RunFile, commit: str | None = None) -> None:
-        """Write `run.json`, then open the run. Await this before any action.
-
-        `commit` is the git commit of its files.
-        """
+        """Write `run.json`, then open the run. Await this before any action."""
 
         def write() -> int:
             self.check()
@@ -189,7 +185,7 @@ class Lease:
         await retry_until_answered(self._effects, lambda: self._write(self._store, keep_unchanged))
 
     async def commit(self, record: Record, *, settles: str | None = None) -> int:
-        """Commit `record` as the state and return its serial. The caller must not change `record` during the call.
+        """Commit `record` as the state and return its serial. The caller must not change it meanwhile.
 
         `settles` is the open run whose work `record` contains.
         """
@@ -202,7 +198,7 @@ class Lease:
     async def close(self, record: Record | None, *, keeps_run: bool = False) -> int:
         """Commit `record` (`None`: unchanged), close the run and free the lease, in one swap.
 
-        With `keeps_run` the run stays open: actions remain or are in doubt.
+        With `keeps_run` the run stays open, because actions remain.
 
         Raises:
             LeaseError: The lease was lost: nothing was written.
@@ -277,7 +273,7 @@ class Lease:
                 pause = self.terms.renew_s
 
     def _commit(self, record: Record, finish: Callable[[Lockfile], Lockfile], settles: str | None = None) -> int:
-        """Repeats both writes if an own lost write turns up."""
+        """Write a snapshot and the lockfile; repeat both if an own lost write turns up."""
         with self._exclusively(self._committing):
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
@@ -294,7 +290,6 @@ class Lease:
         return self._commit(record, finish, settles)
 
     def _write(self, store: ObjectStore, change: Callable[[Lockfile], Lockfile]) -> int:
-        """Swap in `change` of the last version; return the serial."""
         with self._exclusively(self._writing):
             for _ in range(_ATTEMPTS):
                 if self._is_free:
@@ -404,10 +399,7 @@ class LeaseWatch:
     since: float = 0.0
 
     def idle_s(self, lockfile: Lockfile, *, sent: float, answered: float) -> float:
-        """Return the seconds for which the lockfile has surely not changed.
-
-        `sent` and `answered` time the read: a change may precede the first answer by a moment.
-        """
+        """Return the seconds for which the lockfile has surely not changed; `sent` and `answered` time the read."""
         if lockfile.nonce != self.nonce:
             self.nonce, self.since = lockfile.nonce, answered
         return max(0.0, sent - self.since)
@@ -456,15 +448,13 @@ async def acquire(store: ObjectStore, effects: Effects, claim: Claim, patience: 
     Raises:
         LeaseError: Another run held it until the timeout.
         UserError: The state is lost, damaged or another's, or its store ignores conditions.
-        InterruptedRunError: Stopped while waiting.
+        InterruptedRunError: A stop was requested.
     """
     return await _Acquisition(store, effects, claim, patience or Patience()).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _SentWrite:
-    """When a write of ours was sent, and the version it replaces."""
-
     at: float
     expected: Read | None
 
@@ -550,7 +540,7 @@ class _Acquisition:
         )
 
     async def _take(self, ours: Lockfile, *, expected: Read | None) -> Lease | None:
-        """Return `None` if another process was first."""
+        """Return the lease, or `None` if another process was first."""
         sent = self.effects.now()
         version = None if expected is None else expected.version
         try:
@@ -564,7 +554,7 @@ class _Acquisition:
         return self._start_lease(Lease(self.store, self.effects, Read(ours, taken), sent=sent), expected)
 
     async def _watch_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
-        """An unanswered write may be stored, land late, or never."""
+        """Watch for an unanswered write, which may be stored, land late, or never."""
         self.unanswered[ours.nonce] = sent
         note(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
         if len(self.unanswered) > 1:
@@ -577,7 +567,7 @@ class _Acquisition:
         return current is not None and current.lockfile.nonce in self.unanswered
 
     async def _adopt(self, own_write: Read) -> Lease:
-        """Renew the adopted write once: reading it does not prove that we still hold the lease."""
+        """Renew the adopted lease once: reading our write does not prove that we still hold it."""
         sent = self.unanswered[own_write.lockfile.nonce]
         lease = Lease(self.store, self.effects, own_write, sent=sent.at)
         await lease.renew()

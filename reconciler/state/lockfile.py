@@ -80,7 +80,7 @@ class Lockfile(_Part):
     open_run: OpenRun | None
     nonce: str = Field(min_length=1)
     commit: _Commit | None = None
-    """Of the files last applied, even if nothing had to be done."""
+    """Git commit of the files last applied, even without actions."""
 
     @model_validator(mode="after")
     def _check_serial(self) -> Lockfile:
@@ -204,7 +204,7 @@ class Terms:
     """Times that follow from the length of the lease, in seconds.
 
     The holder renews six times a lease, starts no action after two thirds without a renewal, and gives up after five
-    sixths. A waiting process takes over after a whole lease without change, so the margin is a sixth.
+    sixths. Waiting processes take over after a whole lease without change: the margin is a sixth.
     """
 
     lease_s: float = 90.0

@@ -258,7 +258,6 @@ class UnlockRequest:
     owner: Owner | None = None
     run: str | None = None
     by_run: str = "unlock"
-    """The run under which `unlock` takes the lease."""
     who: str = "state unlock"
     is_stopped: Callable[[], bool] = lambda: False
 
@@ -267,7 +266,7 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
     """Free the lease: at once if the dead run is named, else after a whole lease without change.
 
     Raises:
-        LeaseError: The lease is alive or another run's; nothing was changed.
+        LeaseError: The lease is alive or another run's.
     """
     watch = LeaseWatch()
     first: Lockfile | None = None
@@ -304,7 +303,7 @@ def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
 
 
 async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: UnlockRequest) -> Lease | None:
-    """The next epoch fences the old holder. Return `None` if the old holder wrote first."""
+    """Fence the old holder by the next epoch. Return `None` if it wrote first."""
     held = held_file.lockfile.lease.model_copy(
         update={
             "epoch": held_file.lockfile.lease.epoch + 1,
@@ -329,7 +328,7 @@ async def _take(store: ObjectStore, effects: Effects, held_file: Read, wanted: U
 
 
 async def _free(lease: Lease, effects: Effects, before: Lockfile) -> UnlockResult:
-    """A takeover entry in the open run's journal makes its next intent fail."""
+    """Write a takeover into the open run's journal, so that its next intent fails."""
     async with lease:
         if before.open_run is not None:
             with suppress(UserError):  # `doubt` reports an unreadable journal
@@ -383,7 +382,6 @@ class RepairChoice:
     snapshot: str | None = None
     """Serial or key of the state to continue from, if the newest is lost."""
     without_run: str | None = None
-    """The run to give up, because its work is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,7 +390,6 @@ class Repair:
 
     problems: tuple[str, ...]
     base: Snapshot
-    """The state to continue from."""
     lockfile: Lockfile
     body: bytes | None
     """A new snapshot: an older state under a new serial, or one rebuilt from a journal."""
@@ -413,7 +410,7 @@ def judge(
     """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
 
     Raises:
-        UserError: It is another owner's or of a newer version, or the user must decide: see the hint.
+        UserError: It is another owner's or of a newer version, or the user must decide.
         LeaseError: A process holds the lease of a current lockfile.
     """
     symptoms = find_symptoms(store, remains, owner)
@@ -440,7 +437,7 @@ def mend(store: ObjectStore, repair: Repair) -> str | None:
     """Write the repair; return the key of the old lockfile's copy.
 
     Raises:
-        LeaseError: Another process wrote the lockfile; it was left unchanged.
+        LeaseError: Another process wrote the lockfile.
     """
     if repair.given_up is not None:
         with suppress(UserError):  # an unreadable journal cannot be resumed either
@@ -521,7 +518,6 @@ class _RepairPlanner:
         )
 
     def _find_abandoned_run(self, base: RepairBase) -> LastRun | None:
-        """Return the last run if the user gave it up, by name or by choosing an older state."""
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
         if named is not None and (last is None or not is_run(named, last.run)):
             message = f"run {short_run(named)} is not the one that wrote last" + (
@@ -536,7 +532,6 @@ class _RepairPlanner:
         return last if named is not None or begun > base.snapshot.serial else None
 
     def _find_run_to_resume(self, last: LastRun, base: RepairBase) -> UnfinishedRun | None:
-        """Return the last run, unless the base contains all of it."""
         if last.file is None:
             message = (
                 f"what run {last.run} set out to do is unknown, and it wrote last: its run.json is missing or truncated"
@@ -561,7 +556,7 @@ class _RepairPlanner:
         return unfinished
 
     def _wrote_newest(self, last: LastRun, closed: UnfinishedRun, base: RepairBase) -> bool:
-        """Files of a later run may be lost: return whether the last run surely wrote the lost newest state."""
+        """Return whether the last run surely wrote the lost newest state: later runs may be lost, too."""
         if last.end is not None:
             return last.end.serial == self._last_serial.serial
         if self._current is not None and closed.file.epoch == self._current.lease.epoch:
@@ -579,7 +574,7 @@ class _RepairPlanner:
         )
 
     def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
-        """Serials only grow: an older state gets a new one."""
+        """Give an older state a new serial, because serials only grow."""
         top = self._last_serial.serial
         if rebuilt is not None:
             return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.folded().record)

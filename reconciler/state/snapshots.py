@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "reconciler.state/1"
 _NAME: Final = re.compile(r"state/(\d{12})-([0-9a-f]{12})\.json\.gz")
 _RUN: Final = re.compile(rb'"run":"([^"\\]*)","serial":\d+(?:,"settles":"([^"\\]*)")?}\Z')
-"""The end of a snapshot: keys are sorted, so its run is found without parsing the resources."""
+"""End of a snapshot. Its keys are sorted, so its run is found without parsing resources."""
 _TAIL: Final = 512
 _LEVEL: Final = 6
 _RESTORE: Final = (
@@ -68,7 +68,7 @@ def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot
 
 
 def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
-    """Return the snapshot that a lockfile names. Raises `UserError` if it is missing, newer, or differs."""
+    """Return the snapshot that a lockfile names."""
     pointer = lockfile.state
     if pointer is None:
         return Snapshot(lockfile.lineage, 0, lockfile=lockfile)
@@ -111,7 +111,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
-    """Return the record of a snapshot; empty for serial 0. Raises `UserError` if it is missing or damaged."""
+    """Return the record of a snapshot; empty for serial 0."""
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"
@@ -257,7 +257,7 @@ def _decode_entries(resources: list[dict[str, Any]]) -> Iterator[tuple[Address, 
 
 
 def _decode_resource(raw: dict[str, Any], specs: dict[tuple[str, bytes], object]) -> Resource:
-    """Topics share few specs, so each spec is parsed once."""
+    """Decode each spec once: topics share few."""
     known = (raw["kind"], orjson.dumps(raw.get("spec")))
     if known in specs:
         return RESOURCE.validate_python({**raw, "spec": specs[known]})

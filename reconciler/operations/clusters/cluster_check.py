@@ -84,7 +84,7 @@ def _restore_cut_off(
     look: Callable[[], CheckResult],
     refuse_another: Callable[[], None],
 ) -> tuple[tuple[RepairResult, ...], CheckResult]:
-    """A restored catalog can reveal more cut-off objects."""
+    """Repeat the restore, because a restored catalog can reveal more cut-off objects."""
     from reconciler.embedded.check.mend import restore_truncated_registers
 
     store, storage = stores

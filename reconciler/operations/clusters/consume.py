@@ -76,7 +76,7 @@ def _open_output(path: Path, options: ConsumeOptions) -> BinaryIO:
 
 
 def _open_locked(path: Path, options: ConsumeOptions) -> BinaryIO:
-    """The kernel releases the lock of a killed process."""
+    """Lock through the kernel, which releases the lock of a killed process."""
     is_read = options.group is not None
     descriptor = os.open(path, (os.O_RDWR if is_read else os.O_WRONLY) | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -107,7 +107,7 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
 
 
 def _end_of_whole_lines(stream: BinaryIO) -> int:
-    """A partial line of a crashed run was never committed."""
+    """Return the end of the last whole line: a partial one was never committed."""
     at = stream.seek(0, 2)
     while at > 0:
         start = max(0, at - _CHUNK_BYTES)
@@ -128,7 +128,6 @@ _IDLE_COMMIT_INTERVAL_MS: Final = 3_600_000
 _NOT_SYNCABLE: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EROFS})
 
 TopicPartition: TypeAlias = tuple[str, int]
-"""Full name of a topic, and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ class MatchingTopics:
     how: ReadMode
     is_one: bool = False
     _logs: dict[tuple[str, str | None], TopicLog] = field(default_factory=dict)
-    """By full name and incarnation: a recreated topic has another log."""
+    """By full name and incarnation, because a recreated topic has another log."""
 
     @property
     def address(self) -> Address:
@@ -207,7 +206,6 @@ class Progress:
         *,
         is_whole: bool,
     ) -> None:
-        """`is_whole`: the output is usable, and committed, only when complete."""
         self._groups = groups
         self._group = group
         self._stream = stream
@@ -314,7 +312,6 @@ class TopicReader:
         *,
         is_first: bool,
     ) -> dict[TopicPartition, int]:
-        """Committed offsets come first, then the option's; later partitions begin at their start."""
         new = [partition for partition in bounds if (topic, partition) not in at]
         committed = self.progress.committed(topic) if new else {}
         starts: dict[TopicPartition, int] = {}
@@ -405,7 +402,7 @@ def consume(
 ) -> ConsumeResult:
     """Write records up to the current end; with `follow`, until stopped.
 
-    Offsets are committed after records are flushed: a crash repeats records but loses none.
+    Offsets are committed after a flush: a crash repeats records but loses none.
     """
     check_start(options.start)
     form, options = _output_format(options), replace(options, isolation=isolation_of(options.isolation))

@@ -54,7 +54,6 @@ class GroupChange:
     cluster: str
     group: str
     topic: str | None = None
-    """A full name or an address."""
     partition: int | None = None
     force: bool = False
 
@@ -95,10 +94,9 @@ def describe_group(reach: SiteOptions, cluster: str, group: str) -> DescribedGro
 def reset_group(
     reach: SiteOptions, change: GroupChange, to: str, *, confirm: Callable[[GroupReset], bool]
 ) -> GroupReset:
-    """Set the committed offsets of a group. `confirm` is called only if an offset changes.
+    """Set a group's committed offsets; raises `BlockedError` while it reads them.
 
-    Raises:
-        BlockedError: The group reads the topics.
+    `confirm` is called only if an offset changes.
     """
     reset, name, topic = reset_to(to), parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
@@ -117,7 +115,7 @@ def reset_group(
 
 
 def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[GroupDeletion], bool]) -> GroupDeletion:
-    """Delete a group, or its offsets of one topic. Raises `BlockedError` if the group is reading."""
+    """Delete a group, or its offsets of one topic; raises `BlockedError` while it reads."""
     name, topic = parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
     consumer_group = groups.describe(change.group)
@@ -185,7 +183,6 @@ def _parse_topic(change: GroupChange) -> str | None:
 
 
 def _refuse_members(group: ConsumerGroup) -> None:
-    """A platform that knows the members refuses even with `--force`."""
     raise BlockedError(f"group {group.name} is reading: it has members", hint="Stop its consumers first.")
 
 

@@ -46,7 +46,6 @@ _OWNED: Final = {
     "claimed": "it is being mounted on cluster {} as {}",
     "mounted": "it is mounted on cluster {} as {}",
 }
-"""By the state of its register."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +54,6 @@ class MountRequest:
 
     verb: MountVerb
     texts: Sequence[str]
-    """Addresses and patterns of topics."""
     to: str | None = None
     """New full name of a single mounted topic."""
     phase: Phase = "whole"
@@ -116,10 +114,8 @@ def migrate_topics(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     address: Address
-    """Also after a mount."""
     location: str
     register: Mountable | None = None
-    """Of a topic to mount."""
     members: tuple[Address, ...] = ()
 
     @property
@@ -193,14 +189,12 @@ class _Choice:
         }
 
     def _refuse_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> list[_Candidate]:
-        """Reject an ambiguous address. The plan rejects missing topics to unmount."""
         if self.request.verb == "unmount" and self.request.phase != "finish" and address not in self.refused:
             return [_Candidate(address=address, location="")]
         self.refused.setdefault(address, self._explain_ambiguous(address, candidates))
         return []
 
     def _check_clusters(self) -> Iterator[str]:
-        """A pattern selects only clusters with object storage."""
         named = {cluster_of(Address(text)) for text in self.request.texts}
         for name in clusters_meant(self.site, self.request.texts):
             if name not in named and self.site.clusters[name].spec.object_storage is None:
@@ -252,7 +246,6 @@ class _Choice:
             )
 
     def _drop_partial_migrations(self, chosen: Mapping[Address, _Candidate]) -> dict[Address, _Candidate]:
-        """Reject finishing a migration by only some of its topics."""
         verb, whole = self.request.verb, dict(chosen)
         for address, candidate in chosen.items():
             missing = [member for member in candidate.members if member not in chosen]
@@ -284,7 +277,6 @@ class _Choice:
         }
 
     def _explain_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
-        """An address may name no topic, or several (F-R-115)."""
         cluster = cluster_of(address) or ""
         if self.request.phase == "finish":
             message = f"{address}: no {self.request.verb} of it that a command began is in progress"

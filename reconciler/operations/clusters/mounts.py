@@ -121,7 +121,6 @@ class MountStatus:
 
     migrations: tuple[ClusterMigration, ...]
     lost: Mapping[str, ReconcilerError]
-    """Errors of unreadable clusters by name."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -150,7 +149,7 @@ def ask_migration(
     """Cancel a migration and complete the cancellation, or delete its record.
 
     Raises:
-        IncompleteError: The cancellation is in progress: `run` continues it.
+        IncompleteError: `run` must complete the cancellation.
     """
     site = reach.site()
     migrations, lost = _read_migrations(reach, site, cluster)
@@ -244,7 +243,6 @@ class MountRow:
     state: MountableState
     storage: str
     clusters: tuple[str, ...]
-    """Clusters of the workspace that can mount the topic."""
     owner: str | None = None
     """Id of the cluster that owns it or is mounting it. Null: no owner."""
     owner_name: str | None = None
@@ -276,10 +274,8 @@ class MountList:
     rows: tuple[MountRow, ...]
     damaged: tuple[DamagedRegister, ...]
     lost: Mapping[str, ReconcilerError]
-    """Errors of unreadable clusters by name."""
     storages: tuple[str, ...]
     states: tuple[str, ...] = ()
-    """States that limit the list; empty: all."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -300,7 +296,7 @@ class _ClusterAnswer:
 def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[str] = ()) -> MountList:
     """Return the topics in the object storage of these clusters, by default of all.
 
-    `states` limits them by their state or that of their migration.
+    `states` limits them by state, or that of their migration.
     """
     known = (*get_args(MountableState), *(state.value for state in MigrationState if state is not MigrationState.GONE))
     for state in states:
@@ -431,7 +427,7 @@ def _build_row(location: str, register: Mountable | None, moving: tuple[ClusterM
 
 
 def _merge_rows(rows: Sequence[MountRow]) -> tuple[MountRow, ...]:
-    """Clusters may declare one bucket with different URLs."""
+    """Merge rows of one bucket that clusters declare with different URLs."""
     merged: dict[MountRow, MountRow] = {}
     for row in rows:
         alike = replace(row, storage="", clusters=(), migrations=())
@@ -471,7 +467,6 @@ class Release:
 
     topic: Mountable
     owner: str
-    """Id of the previous owner."""
     owner_name: str | None
     """Name of the owner if it is a reachable cluster of the workspace."""
     clusters: tuple[str, ...]
@@ -641,7 +636,6 @@ def _read_record(site: Site) -> Record:
 
 
 def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
-    """`None`: there is none, or it is unreadable."""
     provider = provider_of(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()

@@ -47,7 +47,7 @@ def change_namespace(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Carry out one order about a namespace, completely or not at all. `allow` lifts guards, as `VERB:ADDR`."""
+    """Carry out one order about a namespace, completely or not at all."""
     name = order.source if isinstance(order, MoveTopicsOrder) else order.name
     if isinstance(order, CreateNamespaceOrder):
         _check_name(name)
@@ -102,7 +102,6 @@ _SHOWN_GROUPS: Final = 50
 
 
 def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
-    """Consumer groups named in a deleted namespace stay."""
     gone = next((action.address for action in reversed(plan.actions) if isinstance(action, Delete)), None)
     if gone is None or provider.capabilities.namespaces_are_rules or provider.groups is None:
         return plan
@@ -157,11 +156,7 @@ class NamespaceRow:
 
 
 def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None = None) -> tuple[NamespaceRow, ...]:
-    """Return the namespaces of one or all clusters; `under` limits them to those below a namespace.
-
-    Raises:
-        InvalidNamespaceError: `under` does not exist on that cluster.
-    """
+    """Return the namespaces of one or all clusters, limited to those below `under`."""
     site = reach.site()
     names = site.to_read if cluster is None else [cluster]
     rows = []

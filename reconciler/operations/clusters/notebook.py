@@ -29,7 +29,7 @@ _OPTIONS_HINT: Final = (
 def register_opener(session: Session, folder: Path, *, environ: Mapping[str, str], select: Select) -> None:
     """Make the format `topic-log` open topics of a workspace in your own Spark session.
 
-    `environ` resolves secrets; it is pickled with the source, but not shown in plans, options or logs.
+    `environ` resolves secrets. It is pickled, but not shown in plans, options or logs.
     """
     opener = _Opener(folder, select, dict(environ))
     register(session, opener.log, opener.appends)

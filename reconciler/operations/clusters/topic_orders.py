@@ -26,7 +26,7 @@ def change_topic(
 ) -> OrderResult:
     """Carry out one order about a topic.
 
-    The state does not record it: the next plan lists a new topic as unmanaged, and changed configs as drift.
+    The state does not record it: the next plan lists a new topic as unmanaged, and configs as drift.
     """
     topic = topic_address(order.topic)
     site = emergency.site()
@@ -51,10 +51,7 @@ def delete_topics(
     allow: Sequence[str] = (),
     is_dry_run: bool = False,
 ) -> OrderResult:
-    """Delete topics with their records; a failure does not stop the others.
-
-    The next plan shows them as missing. `allow`: `delete:ADDR` overrides deletionProtection.
-    """
+    """Delete topics with their records; a failure does not stop the others."""
     for address in addresses:
         if "*" in address:
             message = f"{address} may name more than one topic, and a delete takes no patterns"

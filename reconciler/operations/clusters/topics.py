@@ -45,7 +45,6 @@ class PartitionRow:
     partition: int
     start: int
     stable: int
-    """Last stable offset, the limit of read_committed."""
     end: int
 
 
@@ -76,7 +75,7 @@ class TopicDescription:
 def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False) -> list[TopicShown]:
     """Return matching topics and mirrors of all clusters.
 
-    `sizes` measures at most a thousand partitions, with one request for each that has records.
+    `sizes` measures at most a thousand partitions, one request each.
     """
     site = reach.site()
     names = [name for name in site.to_read if pattern is None or _may_be_on(name, pattern)]
@@ -127,7 +126,7 @@ def _find_source(seen: Observed) -> FollowedSource | None:
 
 
 def _find_migration(provider: Provider, full_name: str) -> Migration | None:
-    """`None`: none, or it has just ended. Other topics of the migration are left out."""
+    """Return a topic's migration without other topics; `None`: none, or just ended."""
     for migration in migrations_of(provider).under_way(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_under_way(migration.state):
@@ -136,7 +135,7 @@ def _find_migration(provider: Provider, full_name: str) -> Migration | None:
 
 
 def _read_groups(provider: Provider, full_name: str) -> tuple[ConsumerGroup, ...] | None:
-    """`None`: there are too many, or one is unreadable."""
+    """Return a topic's groups; `None` if there are too many, or one is unreadable."""
     try:
         groups = groups_of(provider).of_topic(full_name)
     except UserError:
@@ -165,7 +164,6 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
 
 
 def _may_be_on(cluster: str, pattern: str) -> bool:
-    """Other clusters are not contacted."""
     before, has_rest, after = pattern.partition("/")
     named = after.partition("/")[0]
     return "*" in before or "*" in named or not has_rest or named == cluster

@@ -30,7 +30,6 @@ _ONLY_IN_FILES: Final = {
     "mirrorTopics": "Create mirrors over an existing link: reconciler mirror create ADDR --link NAME",
     "movedFrom": "Declare it in the files.",
 }
-"""Each with its remedy."""
 
 
 def create_links(

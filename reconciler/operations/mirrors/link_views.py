@@ -33,7 +33,7 @@ class LinkRow:
     """A link and the number of its mirrors by state."""
 
     cluster: str
-    """Destination cluster, which owns the link."""
+    """The destination, which owns the link."""
     seen: ObservedLink
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
@@ -61,7 +61,6 @@ class LinkList:
 
     rows: tuple[LinkRow, ...]
     lost: Mapping[str, ReconcilerError]
-    """Errors of clusters whose links could not be read."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -134,12 +133,10 @@ def chosen_links(
 class _LinkIndex:
     rows: Mapping[Address, LinkRow]
     absent: frozenset[str]
-    """Clusters that do not exist yet."""
     site: Site
 
     @classmethod
     def read(cls, site: Site, texts: Sequence[str], is_there: Callable[[str], bool]) -> _LinkIndex:
-        """Only clusters that the arguments can name are queried."""
         names = clusters_meant(site, texts)
         read = map_in_parallel(lambda name: _read_rows(site, name) if is_there(name) else None, names, name="links")
         rows_by_cluster = dict(zip(names, read, strict=True))
@@ -153,7 +150,6 @@ class _LinkIndex:
         )
 
     def select(self, texts: Sequence[str]) -> tuple[Address, ...]:
-        """Addresses without `*` are not checked."""
         return tuple(dict.fromkeys(address for text in texts for address in self._match(text)))
 
     def require_row(self, address: Address) -> LinkRow:

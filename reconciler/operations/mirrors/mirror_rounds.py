@@ -48,7 +48,6 @@ class Change:
     """Pending work of one mirror."""
 
     only: Collection[int]
-    """Partitions to read."""
     is_followed: bool
     """Whether mirror and source are still those of the stored marks."""
 
@@ -126,7 +125,7 @@ def _is_row(row: object) -> bool:
 
 
 def _fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
-    """Changes with the mirror, its source or the partition count, but not with configs, which the link's pass syncs."""
+    """Return a digest of mirror, source and partition count, without configs: the link's pass syncs those."""
     text = repr((mirror.topic_id, mirror.link, mirror.since_ms, source.incarnation, source.partitions))
     return hashlib.sha256(text.encode()).hexdigest()[:_FINGERPRINT_DIGITS]
 
@@ -216,7 +215,6 @@ class JobOutcome:
     job: str
     """Also `link`: what links sync; `observe`, `state`: a cluster, or the state, could not be read."""
     cluster: str
-    """Empty if the job has no cluster."""
     seconds: float
     upkept: Upkept = field(default_factory=Upkept)
     error: ReconcilerError | None = None
@@ -246,7 +244,6 @@ class Upkeep:
     jobs: tuple[JobOutcome, ...]
     seconds: float
     is_stopped: bool = False
-    """Whether a stop interrupted the pass."""
     left: Mapping[str, int] = field(default_factory=dict)
     """Number of mirrors whose state excludes copying, by state."""
     ran: Execution = NOWHERE
@@ -349,7 +346,7 @@ class Rounds:
         """Copy once what the mirrors of some clusters lack; return outcomes by address.
 
         Mirrors of mirrors come last, so they also get this round's records. `started` returns a due mirror's progress
-        callback. A cluster with an unreadable or unwritable catalog does not stop the others.
+        callback. A broken catalog does not stop other clusters.
         """
         failed: dict[str, ReconcilerError] = {}
         looks: dict[str, _ClusterMirrors] = {}
@@ -491,7 +488,7 @@ class Rounds:
         return MirrorOutcome(address, copy.records, copy.bytes, min(seconds, copy.seconds), error, copy.partitions)
 
     def _record_trouble(self, view: MirrorView, error: ReconcilerError | None, look: _ClusterMirrors) -> None:
-        """Failures of links and requested stops are not the mirror's."""
+        """Record or clear the mirror's trouble, without failures of its link and requested stops."""
         is_lost = view.source is None and not view.is_gone
         if is_lost or isinstance(error, IncompleteError):
             return
@@ -519,7 +516,6 @@ class _ClusterMirrors:
     mirrors: tuple[ObservedMirror, ...]
     links: Mapping[str, ObservedLink]
     left: tuple[MirrorStatus, ...]
-    """States of mirrors that are not copied."""
     hidden: Mapping[str, ReconcilerError]
     """Errors of requested mirrors that are hidden or FAILED."""
 

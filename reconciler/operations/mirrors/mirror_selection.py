@@ -71,7 +71,7 @@ def choose_mirrors(
     """Return the selected mirrors; only patterns and links query clusters.
 
     `recorded` clusters that patterns skip cause a warning. A restore selects the original sources of stopped mirrors,
-    of named links only; without topics, all of them.
+    over the named links.
     """
     named = [mirror_named(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
@@ -93,7 +93,6 @@ def choose_mirrors(
 
 
 def _choose_restores(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterable[Address]) -> SelectedMirrors:
-    """Named topics, or all that the links can restore."""
     restore_links: dict[MirrorName, set[str]] = {}
     for link in links:
         for mirror in mirrors.match_link(link, RESTORE):
@@ -144,7 +143,7 @@ def link_named(text: str, option: str = "") -> Address:
 
 
 def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
-    """The source of a stopped mirror may be mirrored to any cluster."""
+    """Return the clusters to query; a stopped mirror's source may be mirrored to any cluster."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
     return clusters_meant(site, (*links, *(text if text in closed else _ANY for text in patterns)))
 
@@ -154,7 +153,6 @@ class _MirrorIndex:
     mirrors: tuple[ObservedMirror, ...]
     links: tuple[Address, ...]
     absent: tuple[str, ...] = ()
-    """Clusters missing at their location."""
 
     @classmethod
     def read(cls, site: Site, clusters: Sequence[str]) -> _MirrorIndex:

@@ -58,11 +58,7 @@ def mirrors_named(texts: Iterable[str]) -> list[MirrorName]:
 
 
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
-    """Return a mirror from its cluster.
-
-    Raises:
-        NotFoundError: There is no such topic or mirror; the hint names similar ones.
-    """
+    """Return a mirror from its cluster, else raise `NotFoundError` with similar names."""
     try:
         return links.mirror(named.name)
     except NotFoundError as error:
@@ -83,7 +79,7 @@ def another_cluster(site: Site, cluster: str, name: str) -> str | None:
 
 
 MAX_MEASURED_PARTITIONS: Final = 1_000
-"""Each needs a request to both clusters."""
+"""Each partition needs a request to both clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +122,7 @@ class MirrorList:
 
     rows: tuple[MirrorRow, ...]
     lost: Mapping[str, ReconcilerError]
-    """Errors of clusters whose mirrors could not be read."""
     clusters: tuple[str, ...] = ()
-    """Clusters that were queried."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -260,7 +254,6 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
 
 
 def _check_links(named: Iterable[Address], links_by_cluster: Mapping[str, Sequence[ObservedLink]]) -> None:
-    """Reject a link that its cluster does not have."""
     known = sorted(
         address_of("link", cluster, link.name) for cluster, links in links_by_cluster.items() for link in links
     )
@@ -281,7 +274,6 @@ def _concerns(
     mirrors: set[Address],
     links: set[tuple[str | None, str]],
 ) -> bool:
-    """Errors of a link also affect its mirrors."""
     place = error.cluster, error.link
     if error.mirror is None:
         return place in named

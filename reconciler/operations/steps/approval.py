@@ -78,11 +78,10 @@ class ChangedPlanError(StalePlanError):
 class ApprovalUse:
     """Decides which runs of an approved plan used this approval, not an earlier one.
 
-    Every known criterion counts. With only a digest, runs with the same pull request or none used it.
+    Every known criterion counts. With only a digest, runs with the same or no pull request used it.
     """
 
     since_ms: int | None = None
-    """Time of the approval, from the forge."""
     since_serial: int | None = None
     """Serial of the state from which the saved plan was made."""
     pull_request: str | None = None
@@ -211,7 +210,7 @@ def _find_runs(store: ObjectStore, approved: str, use: ApprovalUse) -> tuple[Run
 def _check_unused(
     use: ApprovalUse, runs: Sequence[RunFile], now: Plan, basis: DecisionBasis, store: ObjectStore
 ) -> None:
-    """A repeated old job would revert newer changes."""
+    """Reject a repeated old job, which would revert newer changes."""
     wanted = {action.id for action in now.actions}
     ours = {file.run for file in runs}
     for file in filter(use.is_by, runs):
@@ -255,7 +254,6 @@ def _parse_started(started: str) -> int:
 _CLOCK_SKEW_MS: Final = 3_600_000
 """Tolerated difference of the runner's and the forge's clock."""
 _MAX_RUNS: Final = 200
-"""Runs searched for an approved plan."""
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -401,7 +399,6 @@ def limit_plan(now: Plan, agreed: Iterable[Action]) -> Plan:
 def _find_changes(
     mine: Iterable[Action], before: Mapping[str, Action], settled: SettledJournal
 ) -> Iterator[Difference]:
-    """Changes by the run itself are expected; blocks are reported separately."""
     for action in mine:
         agreed = before[action.id]
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
@@ -446,7 +443,7 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
 
 
 def _read_plan_bytes(path: Path) -> bytes:
-    """Return only the first bytes if the file is not JSON."""
+    """Return only the first bytes of a file that is not JSON."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > _MAX_BYTES:

@@ -129,7 +129,7 @@ def configs_on(provider: Provider, address: Address, observed: Inventory) -> tup
 def _config_layers(
     address: Address, observed: Inventory, capabilities: Capabilities
 ) -> Iterator[tuple[Address, Mapping[str, str]]]:
-    """The layer farthest from the address comes first."""
+    """Yield the layers of configs, the farthest first."""
     of_all, seen = cluster_address(cluster_of(address) or ""), observed.get(address)
     cluster = observed.get(of_all)
     if cluster is not None and isinstance(cluster.resource, Cluster):
@@ -170,7 +170,7 @@ def effective_tiering(
 ) -> tuple[TieringRow, ...]:
     """Return the effective tiering of a topic; empty if never configured.
 
-    `origins` of recorded configs name the policies that set them.
+    `origins` name the policies that set recorded configs.
     """
     topic = inventory.get(address)
     if topic is None or not isinstance(topic.resource, Topic):
@@ -205,7 +205,7 @@ def _tiering_rows(topic: Observed, configs: Configs, inventory: Inventory) -> It
 
 
 def _explain_off(topic: Observed, configs: Configs, inventory: Inventory) -> str | None:
-    """A topic may not be tiered regardless of its own switches (F-R-001)."""
+    """Return why a topic is not tiered regardless of its own switches (F-R-001)."""
     name = topic.resource.cluster or ""
     cluster = inventory.get(cluster_address(name))
     if cluster is None or not isinstance(cluster.resource, Cluster):

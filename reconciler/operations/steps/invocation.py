@@ -23,7 +23,6 @@ class PullRequestBase(NamedTuple):
 
     root: Path
     files: Path
-    """The base's version of the folder."""
 
     def of(self, path: Path) -> Path:
         """Return the base's version of a path in the repository."""
@@ -77,7 +76,6 @@ class Invocation:
     new_run: Callable[[], str]
     """Returns a UUIDv7 for runs: sorts by time."""
     tool: str
-    """Version of reconciler."""
     who: str
     """User in the lease: `anna@build-7`."""
     ci_url: str | None = None
@@ -99,7 +97,6 @@ class Invocation:
     host: str = "*"
     """The principal's host; `*`: unknown."""
     warn: Callable[[str], None] = quiet
-    """Prints one line."""
     tell: Callable[[str], None] = quiet
     """Shows the current step; thread-safe."""
 
@@ -213,7 +210,6 @@ def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:
 
 
 def _exclude_pattern(finding: PlanFinding) -> str:
-    """Empty: no pattern excludes it."""
     return finding.address or "" if finding.excluded_by is None else finding.excluded_by
 
 

@@ -45,10 +45,8 @@ if TYPE_CHECKING:
 
 
 _STOP_WAIT_S: Final = 0.3
-"""Spark's JVM ends with this process's stdin."""
 
 _EXECUTOR_WARNING_S: Final = 15
-"""Time without an executor before the warning."""
 
 W = TypeVar("W", bound="Costly")
 R = TypeVar("R")
@@ -96,12 +94,7 @@ class SparkJobs:
         ending.join(_STOP_WAIT_S)
 
     def check(self, actions: Iterable[Action]) -> None:
-        """Raise an error if jobs among `actions` lack Spark, Java or libraries, before anything begins.
-
-        Raises:
-            MissingSparkError: A job needs Spark; Java or Spark is missing.
-            MissingRecordsError: Libraries for records are missing.
-        """
+        """Reject actions whose jobs lack Spark, Java or libraries, before anything begins."""
         actions = tuple(actions)
         if any(is_job(lane_of(action)) for action in actions):
             try:
@@ -116,7 +109,6 @@ class SparkJobs:
             check_ready(self._spec, environ=self._environ)
 
     def _is_for_spark(self, estimate: Estimate) -> bool:
-        """A measured empty job does not."""
         is_empty = estimate.bytes == 0 and estimate.engine != ""
         return estimate.bytes >= self._spec.below and not is_empty
 
@@ -127,7 +119,7 @@ class SparkJobs:
 
         Raises:
             RetryableError: A mirror does not catch up, or a cluster does not answer.
-            IncompleteError: It was stopped, or the transition cannot continue now.
+            IncompleteError: It was stopped, or cannot continue now.
         """
         engine = self.engine()
 
@@ -209,7 +201,6 @@ class SparkJobs:
         return Driver(self._providers, copy or self.copier().copy, FinalSync(self._providers), nonce, go)
 
     def _run_mirror(self, engine: Engine, job: RunJob, progress: Callable[[Progress], None]) -> JobResult:
-        """The copied records are verified."""
         name, source, sink = job.id, job.source, job.sink
         above, below = self._provider(source), self._provider(sink)
         from reconciler.records.log import TransactionalSink
@@ -300,7 +291,7 @@ class SparkJobs:
             spark.cancel()
 
     def _warn_without_executors(self, spark: RunningSpark) -> None:
-        """Spark would wait for executors silently."""
+        """Warn, because Spark waits silently for executors."""
         if self._is_over.wait(_EXECUTOR_WARNING_S):
             return
         with suppress(Exception):  # Spark may stop during the check

@@ -99,10 +99,7 @@ def write_offsets(
     *,
     settled: tuple[dict[str, str], Mapping[str, str]] | None = None,
 ) -> TaskDone:
-    """Write group offsets to the cluster of some mirrors, and record settled groups.
-
-    `refused`: errors of unreadable groups.
-    """
+    """Write group offsets to the cluster of some mirrors, and record settled groups."""
     offsets, below = ends
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
@@ -135,7 +132,6 @@ def _rename_topics(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffs
 
 
 def _destination_group(spec: MirrorLinkSpec, group: str) -> str:
-    """With the link's prefix if that applies to groups."""
     sync = spec.consumer_offset_sync
     if sync is None or not sync.prefix_groups:
         return group
@@ -310,7 +306,6 @@ def _find_trouble(sides: LinkView, mirror: ObservedMirror, seen: OfferedTopic | 
 
 
 LINK = "link"
-"""Key of the link's own error."""
 
 
 @dataclass(frozen=True)
@@ -339,9 +334,6 @@ def sync_links(
     """Sync the wanted links except their groups, and yield the results.
 
     Links with due groups need `bring_groups` after records are copied.
-
-    Raises:
-        RetryableError: The destination does not answer.
     """
     links = links_by_jobs(link_pass.providers[link_pass.cluster])
     every, version = links.links(), ""
@@ -366,11 +358,7 @@ def sync_links(
 
 
 def bring_groups(link_pass: LinkPass, names: Collection[str]) -> Iterator[LinkOutcome]:
-    """Sync groups to their mirrors' current offsets, and yield the results.
-
-    Raises:
-        RetryableError: The destination does not answer.
-    """
+    """Sync groups to their mirrors' current offsets, and yield the results."""
     if not names:
         return
     links, pace = links_of(link_pass.providers[link_pass.cluster]), link_pass.pace
@@ -393,9 +381,6 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
     """Sync one link except its groups; a failed task does not stop the others.
 
     `version` is the destination's before the read. Transitions continue on a paused link.
-
-    Raises:
-        RetryableError: The destination does not answer.
     """
     cluster, name = sides.link.declared.metadata.cluster, sides.link.name
     if sides.link.status is LinkStatus.PAUSED:
@@ -424,10 +409,10 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
 
 @dataclass
 class _Tasks:
-    """`destination_version` was read before the destination.
+    """The tasks of a link in one pass.
 
-    Work that depends only on both clusters' versions is done once per pair: thousands of healthy mirrors are not
-    checked every few seconds.
+    Work that depends only on both clusters' versions is done once per pair, so thousands of healthy mirrors are not
+    checked every few seconds. `destination_version` was read before the destination.
     """
 
     sides: LinkView
@@ -463,7 +448,6 @@ class _Tasks:
         return self._must_make(version) or self._must_follow(version)
 
     def done(self, source: LinkSource) -> tuple[dict[str, ReconcilerError], dict[str, TaskDone]]:
-        """Return errors of mirrors that FAILED, and results by task."""
         failed: dict[str, ReconcilerError] = {}
         done: dict[str, TaskDone] = {}
         offered, version = source.offered or {}, source.version
@@ -486,7 +470,7 @@ class _Tasks:
         return failed, done
 
     def _make_mirrors(self, offered: Mapping[str, OfferedTopic], version: str) -> TaskDone:
-        """Taken names are reported once, and cause no repetition."""
+        """Create mirrors; report taken names once, without a repetition."""
         task_done, link = (
             self._do(AUTO_CREATE_MIRROR, lambda: auto_create_mirrors(self.sides, offered)),
             self.sides.link.id,
@@ -504,7 +488,6 @@ class _Tasks:
 
     @property
     def left(self) -> str:
-        """Fields of the link whose work its owner does."""
         spec = self.sides.spec
         switches = {
             "autoCreate": spec.auto_create is not None and spec.auto_create.enabled,
@@ -514,7 +497,7 @@ class _Tasks:
         return "" if self._shares_names() else " and ".join(name for name, is_on in switches.items() if is_on)
 
     def _shares_names(self) -> bool:
-        """Filters and rules must mean the same as for the owner: flat names depend on declared namespaces."""
+        """Return whether filters mean the same as for the owner: flat names depend on declared namespaces."""
         ends = (self.sides.source, self.sides.destination)
         return self.sides.owner is None or not any(end.capabilities.namespaces_are_rules for end in ends)
 
@@ -526,7 +509,7 @@ class _Tasks:
             self.pace.settle(self.sides.link.id, task, (version, self.destination_version))
 
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
-        """Clears the trouble of an unused task."""
+        """Return whether a task is used; clear the trouble of an unused one."""
         if not is_enabled:
             note_task(self.sides, task, TaskDone())
         return is_enabled
@@ -541,7 +524,7 @@ class _Tasks:
 
 
 def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]) -> TaskDone:
-    """A failed task becomes due again."""
+    """Run a task; a failed one becomes due again."""
     try:
         task_done = do()
     except ReconcilerError as error:
@@ -578,20 +561,14 @@ def _unknown_source(cluster: str, link: ObservedLink, owner: ResourceOwner | Non
 class FinalSync:
     """Syncs mirrors before a promotion, reversal or restore ends.
 
-    An error keeps the transition open, except for a group that reads the mirror itself: its own commits win.
+    An error keeps the transition open, except for a group that reads the mirror: its own commits win.
     """
 
     providers: Mapping[str, Provider]
     _groups: GroupsRead = field(default_factory=GroupsRead)
 
     def __call__(self, mirror: ObservedMirror) -> None:
-        """Sync configs and groups of a mirror.
-
-        Raises:
-            NotAuthorizedError: The link may not read the source.
-            SourceChangedError: The source was recreated.
-            RetryableError: A cluster does not answer.
-        """
+        """Sync configs and groups of a mirror; errors keep the transition open."""
         links = links_by_jobs(provider_named(self.providers, mirror.cluster))
         source = provider_named(self.providers, mirror.source_cluster)
         teach_names(self.providers, [mirror])

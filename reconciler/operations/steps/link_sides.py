@@ -169,13 +169,10 @@ class LinkOutcome:
     done: Mapping[str, int] = field(default_factory=dict)
     """Number of changes by due task: mirrors, groups, or places with changed ACLs."""
     failed: tuple[str, ...] = ()
-    """Newly FAILED mirrors."""
     drove: tuple[str, ...] = ()
-    """Mirrors whose transition ended."""
     errors: Mapping[str, ReconcilerError] = field(default_factory=dict)
     """By task, `link`, or full name of a mirror in transition."""
     are_groups_due: bool = False
-    """Whether to sync groups after the copy."""
     left: str = ""
     """Work left to the owner, or why all of it is."""
     is_left: bool = False
@@ -249,10 +246,7 @@ class LinkSource:
 
 
 def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | ReconcilerError:
-    """Check a link's source, and read its offers if its version `needs` it; or return the error.
-
-    Updates the link's status.
-    """
+    """Check a link's source and record its status; return its offers if its version `needs` them, or the error."""
     try:
         source = _probe_source(sides, needs)
     except ReconcilerError as error:
@@ -265,10 +259,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
 
 
 def explain_left(sides: LinkView) -> str:
-    """Return why a link is left to its owner; empty if its source is the same cluster here.
-
-    Cluster names are local to a workspace.
-    """
+    """Return why a link is left to its owner; empty if its source is the same cluster here."""
     if sides.owner is None:
         return ""
     identity = sides.source_identity
@@ -305,7 +296,7 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
 
 
 def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
-    """Missing sources of mirrors are queried by name: they may be hidden."""
+    """Return the source's offers; query missing sources by name, as they may be hidden."""
     above = links_by_jobs(sides.source).syncs
     offered = above.offered(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - offered.keys())
@@ -322,7 +313,7 @@ def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Tr
 
 
 def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None) -> None:
-    """Unchanged values are not stored: an unreachable source is written once."""
+    """Store only changes, so that an unreachable source is written once."""
     known = sides.link.trouble
     if sides.owner is not None:
         return
@@ -343,7 +334,7 @@ def _comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:
 
 NOT_READABLE: Final = "AUTHORIZATION_ERROR"
 WAITED_FOR: Final = frozenset({SOURCE_TOPIC_MAY_BE_DELETED, NOT_READABLE})
-"""End when the source exists and is readable again."""
+"""These troubles end when the source exists and is readable again."""
 
 
 @dataclass(frozen=True, slots=True)

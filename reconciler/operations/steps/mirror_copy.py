@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _M = MirrorStatus
 
 FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHRONIZE, _M.PENDING_STOPPED})
-"""States in which a mirror copies from its source."""
 
 # Arrow is heavy: commands without data actions must not import it.
 #
@@ -89,7 +88,6 @@ class Copier:
         return list(map_in_parallel(self._delete_starts, list(zip(wanted, outcomes, strict=True)), name="starts"))
 
     def _delete_starts(self, done: tuple[MirrorToCopy, Outcome]) -> Outcome:
-        """Add an error to the outcome."""
         mirror, outcome = done[0].mirror, done[1]
         start_offsets = {number: gained.source_start for number, gained in outcome.copy.partitions.items()}
         if outcome.error is not None or not any(start_offsets.values()):
@@ -134,7 +132,7 @@ class Copier:
         )
 
     def _begin(self, provider: Provider, mirror: ObservedMirror, log: TopicLog) -> None:
-        """A started mirror stays where it is."""
+        """Start a new mirror where its link specifies."""
         link = next((link for link in links_of(provider).links() if link.name == mirror.link), None)
         start = "earliest" if link is None else link.declared.spec.start_offset
         if start != "earliest":
@@ -142,10 +140,7 @@ class Copier:
 
 
 def is_still(provider: Provider, mirror: ObservedMirror) -> bool:
-    """Return whether a mirror was neither paused nor stopped since the copy began.
-
-    A mirror paused earlier is copied for a promotion.
-    """
+    """Return whether a mirror was neither paused nor stopped since the copy began."""
     now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
     same = (now.topic_id, now.link, None if now.operation is None else now.operation.id)

@@ -59,7 +59,6 @@ class CopyTotals:
     records: int = 0
     bytes: int = 0
     offsets: int = 0
-    """With offsets that have no records."""
 
     def copy(self, mirror: ObservedMirror, ends: Mapping[int, int] | None = None) -> None:
         """Copy a mirror up to these ends, or its source's.
@@ -183,8 +182,8 @@ class _MountRun:
 class Unmount(_MountRun):
     """Archives a topic, compares it, and deletes it.
 
-    Most records are archived while producers write; then producers are shut out for the rest. An error lets them in
-    again, unless the lease is lost. Each step is stored on the cluster before it begins, so any process can continue.
+    Most records are archived while producers write; then producers are shut out. An error lets them in again, unless
+    the lease is lost. Each step is stored on the cluster first, so any process can continue.
     """
 
     def run(self) -> JobResult:
@@ -252,7 +251,6 @@ class Unmount(_MountRun):
         return JobResult(records, stored, physical_name=move.location)
 
     def _open_archive(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> MountJob:
-        """Begin the archive once."""
         from reconciler.archives.archive import begin
         from reconciler.archives.storage import create_storage
 
@@ -289,7 +287,7 @@ class Unmount(_MountRun):
         return move, done
 
     def _remove(self, move: MountJob) -> None:
-        """Only a refusal lets producers in again: after other errors the topic may still be deleted."""
+        """Delete the topic. Only a refusal lets producers in again: otherwise it may still be deleted."""
         try:
             self.means.by_jobs.remove(move.topic, str(move.topic_id))
         except UserError as error:
@@ -297,7 +295,7 @@ class Unmount(_MountRun):
             raise
 
     def _let_in(self, move: MountJob, error: Exception) -> None:
-        """New records are not archived, so a later disappearance no longer counts as our deletion."""
+        """Let producers in. Their records are not archived, so a later disappearance is not our deletion."""
         try:
             stored_move = self.means.by_jobs.kept(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
@@ -360,8 +358,8 @@ class Unmount(_MountRun):
 class Mount(_MountRun):
     """Claims a topic, creates it empty, fills and compares it.
 
-    The claim swaps a register shared by all platforms before the first record, so no topic is mounted twice. Nothing
-    expires before the comparison; configs and group offsets follow it.
+    The claim swaps a register of all platforms first, so no topic is mounted twice. Nothing expires before the
+    comparison; configs and group offsets follow it.
     """
 
     def run(self) -> JobResult:
@@ -415,7 +413,7 @@ class Mount(_MountRun):
         return self._begin("inbound", str(mounting.spec.source if self.by_hand else self.action.parameters["source"]))
 
     def _create_topic(self, move: MountJob, manifest: TopicManifest) -> MountJob:
-        """Reject a topic of the same name with another id."""
+        """Create the topic once; reject another of its name."""
         if move.state is _S.PREPARING:
             self.means.may_go_on()
             made = self.means.by_jobs.make(move.topic, manifest)
@@ -455,7 +453,6 @@ class Mount(_MountRun):
         return {key: str(value) for key, value in retention.items()} if isinstance(retention, Mapping) else {}
 
     def _set_group_offsets(self, move: MountJob, manifest: TopicManifest) -> None:
-        """Offsets are translated by the offset map."""
         from reconciler.jobs.archive import map_group_offsets
 
         maps, groups = self.means.by_jobs.maps(move), groups_of(self.means.provider)
@@ -511,8 +508,8 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
 class Relocation:
     """Moves a topic on a cluster without renames, in two jobs: fill and compare, then group offsets.
 
-    The deletion of the old topic is refused if it received records since. If only the deletion remains, the new topic
-    is in use and stays unchanged.
+    The deletion of the old topic is refused if it received records since. Then only the deletion remains, and the new
+    topic stays unchanged.
     """
 
     means: MountPorts
@@ -536,12 +533,9 @@ class Relocation:
         return JobResult(copied.records, copied.bytes)
 
     def switch_groups(self) -> JobResult:
-        """Close the old topic, copy the rest, and set each group's offsets.
+        """Close the old topic, copy the rest, and set each group's offsets. Raises as `fill`.
 
-        An error lets producers in again, unless the lease is lost. Raises as `fill`.
-
-        Raises:
-            RetryableError: A producer cannot be shut out, or a transaction stays open.
+        An error lets producers in again, unless the lease is lost.
         """
         move = self._load_move()
         ends = self.means.by_jobs.left(move)

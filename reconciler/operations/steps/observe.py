@@ -105,7 +105,7 @@ def observe(
     `can_exclude`: the error hints at `--exclude`. `tell` receives the progress.
 
     Raises:
-        RetryableError: Clusters cannot be reached; names all of them.
+        RetryableError: Names all clusters that cannot be reached.
     """
     lost: dict[str, RetryableError | UserError]
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
@@ -137,7 +137,7 @@ def measure(
     """Measure topics and their readers; unmeasurable topics are absent.
 
     `wanted`: topics, with times that split their size by age. `committed`: topics whose group offsets are read.
-    `may_lack`: clusters that may fail. `tell` receives the progress.
+    `may_lack`: clusters that may fail.
     """
     by_cluster: dict[str, dict[Address, Sequence[int]]] = {}
     for address, cuts in wanted.items():
@@ -198,7 +198,7 @@ def measure_on(
 
 
 _OPTIONAL_S: Final = 2.5
-"""A failover queries its sources twice: five seconds at most."""
+"""A failover queries its sources twice, so it takes five seconds at most."""
 
 
 def ask_clusters(
@@ -253,7 +253,6 @@ def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]
 
 
 def _read_groups(provider: Provider) -> Mapping[str, Sequence[str]] | None:
-    """`None` if unknown, which a plan reports."""
     try:
         return groups_of(provider).reading()
     except UserError:
@@ -286,7 +285,6 @@ def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
-    """A `UserError` if any cluster's error is one."""
     named = unreachable(lost, can_exclude=can_exclude)
     for error in lost.values():
         if isinstance(error, UserError):
@@ -327,10 +325,7 @@ def burst() -> Iterator[None]:
 def followed_groups(
     providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
 ) -> Mapping[str, Sequence[str]]:
-    """Return group names of source clusters whose links filter groups.
-
-    Only for warnings, so clusters with errors are left out.
-    """
+    """Return group names of source clusters whose links filter groups, for warnings."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     sources = {link.spec.source for link in links if _follows_by_name(link)}
     sources_read = (name for name in sorted(sources) if seen.identities.get(name) is not None)
@@ -391,11 +386,7 @@ def id_in_storage(provider: Provider, cluster_id: str) -> str:
 def find_mountables(
     providers: Mapping[str, Provider], desired: Desired, record: Record, seen: ObservedClusters
 ) -> tuple[StoredTopics, frozenset[Address]]:
-    """Find topics in object storage that mountings name, and the locations of missing topics.
-
-    Raises:
-        RetryableError: An object storage cannot be reached.
-    """
+    """Find topics in object storage that mountings name, and the locations of missing topics."""
     return _StorageIndex(providers, desired, record, seen).find_all()
 
 
@@ -495,7 +486,7 @@ class _StorageIndex:
         )
 
     def _find_old_address(self, mounting: Mounting) -> Address | None:
-        """By `movedFrom` of the mounting or its namespace."""
+        """Return the address before `movedFrom` of the mounting or its namespace."""
         spec = mounting.spec
         declared_old = (
             address_of("mounting", mounting.cluster, spec.moved_from) if spec.moved_from is not None else None
@@ -513,7 +504,7 @@ class _StorageIndex:
     def _add_recoveries(
         self, mounts: Mapping[Address, MountSource | UserError], mountings: Mapping[Address, Mounting]
     ) -> dict[Address, MountSource | UserError]:
-        """Unless this plan detaches them first."""
+        """Add stored facts to sources, unless this plan detaches them first."""
         filled = dict(mounts)
         wanted: dict[str, dict[Address, str | None]] = {}
         for address, source in mounts.items():
@@ -558,14 +549,14 @@ class _StorageIndex:
                 yield address, lies
 
     def _is_missing(self, address: Address) -> bool:
-        """A replaced topic counts as missing."""
+        """Return whether a recorded topic is missing or replaced."""
         observed, last = self._seen.inventory.get(address), self._record.get(address)
         return observed is None or (last is not None and is_another(last, observed))
 
     def _find_location(
         self, address: Address, cluster_id: str, listed: Sequence[Mountable]
     ) -> str | RemountedTopic | None:
-        """By creation or last detach, under any name."""
+        """Return a topic's location by its creation or last detach, under any name."""
         name = full_name_of(address)
         mine = (register for register in listed if (register.owner, register.name) == (cluster_id, name))
         location = next((register.location for register in mine if register.state == "detached"), None)
@@ -612,7 +603,7 @@ class _StorageIndex:
                 yield address
 
     def _is_lost(self, address: Address, viewer: str) -> bool:
-        """By the storage as `viewer` sees it."""
+        """Return whether another cluster owns a topic, by the storage that `viewer` sees."""
         item, identity = self._seen.inventory[address], self._seen.identities.get(cluster_of(address) or "")
         if item.topic.legacy is None or identity is None:
             return False
@@ -685,11 +676,7 @@ class _StorageIndex:
 
 
 def find_recoverables(providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters) -> Recoveries:
-    """Find recoveries for new topics, on clusters that support it.
-
-    Raises:
-        RetryableError: An object storage cannot be reached.
-    """
+    """Find recoveries for new topics, on clusters that support it."""
     wanted: dict[str, dict[Address, str | None]] = {}
     for address, declared in desired.items():
         topic = declared.resource
@@ -722,11 +709,7 @@ def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str,
 
 
 def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
-    """Reject a write to another or missing cluster than the recorded one.
-
-    Raises:
-        RetryableError: It is recorded, but missing.
-    """
+    """Reject a write to another or missing cluster than the recorded one."""
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
@@ -747,11 +730,7 @@ def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, 
 
 
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
-    """Read overviews in parallel; empty for clusters that do not exist yet. `recorded`: expected ids.
-
-    Raises:
-        RetryableError: Clusters cannot be reached, or recorded ones are missing.
-    """
+    """Read overviews in parallel; empty for clusters that do not exist yet. `recorded`: expected ids."""
     with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         futures = {name: threads.submit(_read_overview, site, name, recorded) for name in clusters}
         overviews, lost = settled(futures, RetryableError)
@@ -761,11 +740,7 @@ def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Addres
 
 
 def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
-    """Require that a cluster answers and is the recorded one; `recorded`: expected ids, if known.
-
-    Raises:
-        RetryableError: It cannot be reached, or is recorded but missing.
-    """
+    """Require that a cluster answers and is the recorded one."""
     try:
         check_exists(site, name, recorded_clusters(site) if recorded is None else recorded)
     except RetryableError as error:

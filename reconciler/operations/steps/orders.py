@@ -100,7 +100,7 @@ def plan_orders(
 ) -> Plan:
     """Plan orders over their observed clusters; a refused order is an error of the plan.
 
-    `snapshot` is `None` without a state. `allow` lifts guards, as `VERB:ADDR`.
+    `allow` lifts guards, as `VERB:ADDR`.
     """
     observed = read.inventory
     clusters = sorted({cluster for address in observed if (cluster := cluster_of(address)) is not None})
@@ -129,12 +129,10 @@ def plan_orders(
 
 
 def _is_for_links(orders: Sequence[Order]) -> bool:
-    """Creating links requires the ids of both clusters."""
     return any(isinstance(order, CreateLinkOrder) for order in orders)
 
 
 def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[str]) -> tuple[Draft, Measures]:
-    """A source that does not answer in time counts as lost."""
     situation, cut = draft.situation, find_truncated_topics(draft.actions)
     by_cluster: dict[str, list[Address]] = {}
     for address in cuts:
@@ -220,10 +218,9 @@ _GUARD_HINTS: Final[Mapping[str, str]] = {
     "nested": "Delete those first, or all of it: --recursive",
     "mirroring": "Stop them first: reconciler mirror failover --link {}. --force does, and what they lack is lost.",
 }
-"""No `--allow` lifts these guards; `{}`: the address."""
+"""Hints for guards that no `--allow` lifts; `{}` is the address."""
 
 _WITH_STATES: Final = frozenset({"mirror", "link"})
-"""Kinds whose later state is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,13 +231,10 @@ class OrderResult:
     noun: str
     plan: Plan
     addresses: tuple[Address, ...]
-    """In the order of the arguments."""
     failed: Mapping[Address, ReconcilerError]
-    """Why orders were refused or failed."""
     states: Mapping[Address, str] = field(default_factory=dict)
     """Final states of mirrors and links, or locations of topics, if known."""
     is_dry_run: bool = False
-    """Nothing was changed."""
     is_shown: bool = False
     """Whether the plan was shown first."""
 
@@ -288,7 +282,6 @@ class OrderRun:
     """Plural noun of the resources."""
     orders: Mapping[Address, Order]
     refused: Mapping[Address, ReconcilerError] = field(default_factory=dict)
-    """Resources refused without a plan."""
     allow: Sequence[str] = ()
     """Guards to lift, as `VERB:ADDR`."""
     confirm: Callable[[Plan], bool] | None = None
@@ -392,7 +385,7 @@ class OrderRun:
         *,
         is_again: bool = False,
     ) -> Plan:
-        """Add refused orders to `failed`, and unreadable clusters to `unread`, which are not queried again."""
+        """Plan the orders; add refused ones to `failed`, and unreadable clusters to `unread`."""
         orders = {address: order for address, order in self.orders.items() if address not in failed}
         read = observe_orders(self.site, orders, unread, has_costs=not is_again)
         unread.update(read.unread)
@@ -441,7 +434,6 @@ def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> 
 
 
 def _changed_by(named: Address, order: Order) -> tuple[Address, ...]:
-    """A new link changes both halves."""
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
         return (named, half_at(order.resource))
     return (named,)
@@ -461,8 +453,6 @@ def _mirrors_over(site: Site, links: AbstractSet[Address]) -> Iterator[Address]:
 
 
 def _read_live_mirrors(site: Site, optional: Collection[str]) -> Inventory:
-    """Clusters in `optional` have a short time-out."""
-
     def read(cluster: str) -> Sequence[ObservedMirror]:
         try:
             provider = site.providers[cluster]
@@ -491,7 +481,6 @@ class ReadClusters:
 
     inventory: Inventory
     unread: Mapping[str, ReconcilerError]
-    """Errors of unreadable clusters."""
     optional: frozenset[str]
     """No order requires these; short time-out."""
     detached: Mapping[Address, str] = field(default_factory=dict)
@@ -540,13 +529,11 @@ def observe_orders(
 
 
 def _removes_topics(order: Order) -> bool:
-    """Mirrors may follow removed or renamed topics."""
     is_taking = isinstance(order, DeleteTopicOrder | DeleteNamespaceOrder | MoveTopicsOrder)
     return is_taking or (isinstance(order, MountOrder) and order.needs_mirrors)
 
 
 def _find_detached(site: Site, orders: Iterable[Order]) -> Mapping[Address, str]:
-    """Only storages that answer count."""
     names: dict[str, list[str]] = {}
     for order in orders:
         if isinstance(order, CreateTopicOrder | CreateMirrorOrder):
@@ -583,7 +570,6 @@ def _required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
 
 
 def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
-    """Depends on earlier observations."""
     match order:
         case CreateTopicOrder() | AlterTopicOrder() | DeleteTopicOrder() | MountOrder():
             cluster = cluster_of(order.topic) or ""
@@ -642,7 +628,6 @@ def _links_on(cluster: str) -> Address:
 def _find_replaced_sources(
     site: Site, orders: Sequence[Order], observed: Inventory
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """The source is another cluster than at the link's creation."""
     mirrors = (order.mirror for order in orders if isinstance(order, RoleOrder))
     for cluster in sorted({cluster_of(address) or "" for address in mirrors}):
         if cluster_address(cluster) not in observed:
@@ -724,7 +709,6 @@ def _hint_for(guard: str, address: Address) -> str:
 
 
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
-    """For a whole order, the hint lifts all blocks at once."""
     allows = at_once([action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow])
     for action in plan.blocked:
         if action.blocked is not None:

@@ -73,7 +73,6 @@ def _describe_parting(unfinished: UnfinishedRun) -> str:
 
 
 def _describe_next(unfinished: UnfinishedRun) -> str:
-    """Only a plan of files can be resumed."""
     if unfinished.file.options is None:
         return f"`reconciler apply` settles it; then `{unfinished.file.command}` can be given again"
     return "`reconciler apply` settles it and continues from the files, `reconciler apply --resume` finishes its plan"
@@ -137,7 +136,6 @@ class RecordedState:
     in_doubt: tuple[Action, ...] = field(default=())
     """Actions begun without a recorded result."""
     unreadable: UserError | None = None
-    """Why the run's files cannot be read."""
 
     @property
     def has_open_run(self) -> bool:
@@ -196,7 +194,6 @@ class LocalSpool:
     """Spool in a folder of this machine."""
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        """Creates no folder before the first entry. `warn` receives a line per unusable file."""
         self._folder = folder / ".reconciler" / "spool"
         self._warn = warn
 
@@ -258,7 +255,6 @@ class LocalSpool:
 
 
 def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
-    """The `ValueError` describes the problem for users."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:

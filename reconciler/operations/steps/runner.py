@@ -55,10 +55,10 @@ def run_under_lease(
     stop: Stop,
     keeps_state: bool = True,
 ) -> RunOutcome:
-    """Run what `decide` returns for the state under the lease; `result` is `None` if there was nothing to do.
+    """Run what `decide` returns for the state under the lease; `result` is `None` without work.
 
     If `decide` raises, nothing was done and the lease is released. Without `keeps_state` the run uses an empty state in
-    memory: it waits for no store, recovers nothing and writes no owner marks.
+    memory, and writes no owner marks.
 
     Raises:
         IncompleteError: Doubtful actions of an earlier run cannot be settled, or the state cannot be written.
@@ -98,7 +98,7 @@ class OwnerMarks:
 
         Raises:
             StalePlanError: Another workspace took a resource after the plan.
-            RetryableError: A cluster does not answer. Nothing was done, and taken keys are released.
+            RetryableError: A cluster does not answer. Taken keys are released.
         """
 
         def decide_and_take(basis: DecisionBasis) -> RunWork:
@@ -186,7 +186,6 @@ def _owned_keys(record: Record, cluster: str) -> frozenset[str]:
 
 
 def _keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | None]]:
-    """By cluster, with the owner from whom each key may be taken."""
     taken: dict[str, dict[str, ResourceOwner | None]] = {cluster: {} for cluster in todo.unowned}
     for action in todo.actions:
         match action:
@@ -202,7 +201,7 @@ def _keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | None]]:
 
 
 def _run_to_end(run: Coroutine[object, object, RunOutcome]) -> RunOutcome:
-    """The task returns `None`: asyncio would log a large result twice."""
+    """Run a task that returns `None`: asyncio would log a large result twice."""
     results: list[RunOutcome] = []
 
     async def drive() -> None:
@@ -345,19 +344,11 @@ class SiteOptions:
         return {} if self.no_state else recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
-        """Require that a cluster answers and is the recorded one.
-
-        Raises:
-            RetryableError: It cannot be reached, or its recorded root is empty.
-        """
+        """Require that a cluster answers and is the recorded one."""
         check_answers(site, cluster, self.recorded(site))
 
     def check_writable(self, site: Site, cluster: str) -> None:
-        """Require that a cluster may be written to.
-
-        Raises:
-            RetryableError: Its recorded root is empty.
-        """
+        """Require that a cluster may be written to."""
         refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
 
     @staticmethod
@@ -441,10 +432,7 @@ def require_confirmation(is_confirmed: bool) -> None:  # noqa: FBT001 - the answ
 def verdict_on_each(
     verb: str, errors: Sequence[ReconcilerError | None], what: str, *, is_rehearsal: bool
 ) -> ReconcilerError | None:
-    """Return the final error if some orders failed; `errors` has an entry per order.
-
-    `what` is the plural noun.
-    """
+    """Return the final error if some orders failed; `errors` has an entry per order."""
     failed = [error for error in errors if error is not None]
     if not failed or len(errors) == 1:
         return failed[0] if failed else None

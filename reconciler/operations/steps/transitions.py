@@ -67,7 +67,6 @@ class StoppedMirrors:
     full_name: str
     mirrors: tuple[ObservedMirror, ...]
     unanswered: tuple[ReconcilerError, ...] = ()
-    """Errors of clusters that may have further ones."""
     links: tuple[str, ...] = ()
     """Links named by the caller; empty: any."""
 
@@ -193,7 +192,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
 
 
 def _never_followed(provider: Provider, own: ObservedMirror) -> bool:
-    """A failover ended the restore before anything was copied."""
+    """Return whether a failover ended the restore before a copy."""
     positions = links_of(provider).positions(own.name).values()
     return own.is_untouched or all(at.is_renumbered and at.fetched == NEVER_FETCHED for at in positions)
 
@@ -224,10 +223,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
 
 
 def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], measures: Measures) -> Measures:
-    """Add records that only restored topics have to the measures, if offsets do not show them.
-
-    Incomparable topics become unmeasured.
-    """
+    """Add records that only restored topics have to the measures; incomparable topics become unmeasured."""
     targets = [action.after for action in actions if isinstance(action, Transition) and action.verb == RESTORE]
     restored = [mirror for mirror in targets if isinstance(mirror, MirrorTopic)]
 
@@ -269,12 +265,7 @@ def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
 
 
 def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
-    """Reject a missing or recreated source.
-
-    Raises:
-        SourceChangedError: It was recreated.
-        RetryableError: Its cluster does not answer.
-    """
+    """Reject a missing or recreated source."""
     topic = provider_named(providers, mirror.source_cluster).source_topic(source_of(mirror))
     if mirror.source_topic_id not in {None, topic.incarnation}:
         message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
@@ -338,7 +329,6 @@ class TakenBackError(UserError):
 UNDER_WAY: Final = frozenset(
     {_M.PENDING_STOPPED, _M.PENDING_SYNCHRONIZE, _M.PENDING_MIRROR, _M.PENDING_SETUP_FOR_RESTORE, _M.PENDING_RESTORE}
 )
-"""Transitions in progress."""
 
 
 @dataclass(frozen=True)
@@ -370,11 +360,7 @@ class Driver:
         return check_outcome(self.drive(cluster, full_name), {PROMOTE})
 
     def reverse(self, cluster: str, full_name: str, *, is_paused: bool = False) -> ObservedMirror:
-        """Swap the roles of a mirror and its source without loss; return the new mirror.
-
-        Raises:
-            RetryableError: A cluster does not answer.
-        """
+        """Swap the roles of a mirror and its source without loss; return the new mirror."""
         verb = "reverse-and-pause" if is_paused else "reverse-and-start"
         links = self._links(cluster)
         mirror = links.mirror(full_name)
@@ -406,12 +392,11 @@ class Driver:
     ) -> tuple[ObservedMirror, Mapping[int, TruncatedPartition]]:
         """Turn the original source of a stopped mirror into its mirror, cutting records written since.
 
-        Return the mirror and each partition's cut. `diverged`: what to do with records that only this topic has, if the
-        platform does not cut them. `wanted`: the declared mirror, which selects the link. `approved`: limit of the cut.
+        Return the mirror and each partition's cut. `diverged`: what to do with records that only this topic has.
+        `wanted`: the declared mirror. `approved`: limit of the cut.
 
         Raises:
             StalePlanError: More would be cut than approved.
-            RetryableError: The other cluster does not answer.
         """
         current = mirror_at(self._links(cluster), full_name)
         begun = None if current is None or current.operation is None else current.operation
@@ -449,7 +434,6 @@ class Driver:
     def _check_approved(
         self, cluster: str, full_name: str, peer: ObservedMirror, approved: Sequence[Stretch] | None
     ) -> dict[int, int]:
-        """Reject a cut that exceeds the approval."""
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
         if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
@@ -549,7 +533,7 @@ class Driver:
         source_links.ask(mirror.source, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
 
     def _recheck(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> None:
-        """Reject the swap if a side received records since the copy; a closed mirror cannot copy them."""
+        """Reject the swap if a side received records since: a closed mirror cannot copy them."""
         self._shut_source(mirror, operation)
         self._copy_all(links, mirror, self._source_ends(mirror))  # transactions may have ended since
         links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
@@ -586,7 +570,6 @@ class Driver:
         links.advance(mirror.name, _M.ACTIVE, operation=operation, is_given_up=is_given_up, may_go_on=self.may_go_on)
 
     def _become_mirror(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
-        """Drive the old mirror until it has stopped."""
         peer = self._source_mirror_of(mirror)
         if peer.operation is not None and peer.operation.id == operation.id:
             if peer.status not in UNDER_WAY:
@@ -744,7 +727,7 @@ def drive(driver: Driver, action: Transition) -> ObservedMirror:
 
 
 def _is_over(driver: Driver, cluster: str, name: str, verb: str) -> bool:
-    """After a lost answer, or if another run was faster."""
+    """Return whether it is done, after a lost answer or by another run."""
     mirror = links_of(driver.providers[cluster]).mirror(name)
     return mirror.status is MirrorStatus.STOPPED and mirror.stopped_by == verb
 
@@ -823,9 +806,9 @@ def explain_all_halted(
 
 _NAMED: Final = 5
 _PAUSE_S: Final = 1.0
-"""While the source grows or has an open transaction."""
+"""Pause while the source grows or has an open transaction."""
 SAME_AGAIN: Final = "Run the same command again; an apply: --resume"
-"""Only an apply can be resumed."""
+"""Hint to continue; only an apply can be resumed."""
 _SLICE_S: Final = 0.1
 """Signal handlers cannot set events, so pauses are sliced to notice a stop."""
 

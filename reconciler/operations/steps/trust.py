@@ -46,9 +46,8 @@ class _TrustedFacts:
     allow: tuple[str, ...]
     clusters: Mapping[str, Cluster]
     endpoints: frozenset[str] = frozenset()
-    """Endpoints of object storage."""
     places: frozenset[str] = frozenset()
-    """Of object storage and state, as written."""
+    """URLs of object storage and state, as written."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Trust:
         )
 
     def _base_version(self, file: Path) -> Path:
-        """A pull request cannot change files outside the repository."""
+        """Return the base's version; a pull request cannot change files outside the repository."""
         if self._base is None:
             return file
         for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):  # noqa: PTH100 - links stay
@@ -177,7 +176,6 @@ class Trust:
             raise BlockedError(message, hint=hint)
 
     def _refusal(self, sent: SentSecret) -> tuple[str, str]:
-        """Return why a reference is not allowed, and the line that allows all that the workspace needs."""
         whose = "the base of this pull request" if self._is_pull_request else "reconciler.yaml"
         clusters = (item.resource for item in self.loaded.desired.values() if isinstance(item.resource, Cluster))
         missing = {other.reference for cluster in clusters for other in self._not_allowed(cluster)} | {sent.reference}
@@ -189,7 +187,6 @@ class Trust:
         return f"{sent.field}: {whose} does not allow the reference {sent.reference}", hint
 
     def _check_files(self, about: str, cluster: Cluster) -> None:
-        """Files outside the workspace must not only be named by a pull request."""
         named = tuple(_files_of(cluster))
         if not named or not self._is_pull_request:
             return
@@ -202,7 +199,6 @@ class Trust:
                 raise UserError(message, hint="Nothing was read. A pull request may only name files of the workspace.")
 
     def _check_location(self, about: str, address: str, location: LocationSpec) -> None:
-        """Endpoints and folders outside must not only be named by a pull request."""
         if self._base is None:
             return
         scheme, _, name = location.url.partition("://")
@@ -215,7 +211,7 @@ class Trust:
             raise BlockedError(message, hint=hint)
 
     def _check_place(self, root: Path, about: str, name: str, url: str) -> None:
-        """Also reject folders that link out of the repository."""
+        """Reject unknown folders outside the repository, also through links."""
         place = self.loaded.folder.resolve() / name
         if not Path(os.path.normpath(place)).is_relative_to(root):
             if url in self._trusted_facts.places:
@@ -277,7 +273,7 @@ def _files_of(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def _find_link(folder: Path) -> Path | None:
-    """A symbolic link may lead anywhere."""
+    """Return a symbolic link below a folder: it may lead anywhere."""
     for inside, folders, files in os.walk(folder):
         link = next((name for name in (*folders, *files) if (Path(inside) / name).is_symlink()), None)
         if link is not None:
@@ -286,7 +282,6 @@ def _find_link(folder: Path) -> Path | None:
 
 
 def _allows(pattern: str, reference: str) -> bool:
-    """Links and `..` are resolved first."""
     kind, _, wanted = pattern.partition(":")
     source, _, name = reference[2:-1].partition(":")
     if kind != source:

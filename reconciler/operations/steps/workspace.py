@@ -98,7 +98,6 @@ class Providers(Mapping[str, Provider]):
     def __init__(
         self, clusters: Mapping[str, Cluster], edge: Edge, check: Callable[[Cluster], None] = lambda _cluster: None
     ) -> None:
-        """`check` may reject a cluster first."""
         self._clusters = clusters
         self._check = check
         self._edge = edge
@@ -232,7 +231,6 @@ class Work(Site):
         self.trust.check_state()
 
     def _recorded(self) -> Mapping[str, Cluster]:
-        """Empty if the state cannot be read."""
         try:
             snapshot = read_snapshot(self.state, owner=self.owner)
         except ReconcilerError:
@@ -397,7 +395,7 @@ def edge_of(
 
 
 def _mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Address]:
-    """A platform with flat names must know the sources' full names."""
+    """Yield sources whose full names a platform with flat names must know."""
     for item in items:
         match item.resource:
             case MirrorLink(spec=spec):
