@@ -33,7 +33,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of resources; topic rules for everything in a namespace cover the namespace."""
+    """Topic rules for everything in a namespace cover the namespace."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -57,7 +57,7 @@ _IMPLIED_BY: Final[Mapping[str, frozenset[str]]] = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Operations that imply this one if allowed; a denial implies nothing."""
+"""Operations that imply this one if allowed."""
 
 _KAFKA_ERRORS: Final[Mapping[Kind, str]] = {
     Kind.TOPIC: "TopicAuthorizationException",
@@ -87,7 +87,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A decision and its reason: rule number `position` (from 1) of `level`.
+    """A decision by rule number `position` (from 1) of `level`.
 
     Without a rule: `level` has rules but none matches, or (`None`) there are no rules.
     """
@@ -97,15 +97,15 @@ class Verdict:
     rule: AclEntry | None = None
     position: int = 0
     nearest: Level | None = None
-    """Where a rule for this resource belongs: the topic, else the nearest existing tier."""
+    """Where a rule for this resource belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
     """Permissions of one principal from one host; without a principal, the super user.
 
-    Rules of tiers apply first, outermost first, then the topic's. A matching denial ends the check; allow rules add up.
-    Without any rule on these levels everyone may; otherwise only allowed principals (KIP-37).
+    Rules of tiers apply outermost first, then the topic's. A matching denial ends the check; allow rules add up.
+    Without any rule everyone may; otherwise only allowed principals (KIP-37).
     """
 
     principal: str | None = None
@@ -140,7 +140,7 @@ class Permissions:
         """Reject an operation that is not allowed, without revealing whether the resource exists.
 
         Raises:
-            NotAuthorizedError: Names principal, operation, resource, and the denying rule.
+            NotAuthorizedError: Names principal, operation, resource, and rule.
         """
         if self.principal is None:
             return
@@ -152,7 +152,7 @@ class Permissions:
         raise refused(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
-        """Reject operations on the whole cluster for principals; `what` completes "may not"."""
+        """Reject a principal that operates on the cluster; `what` completes "may not"."""
         if self.principal is not None:
             raise super_user_error(self, what)
 
@@ -195,7 +195,7 @@ SUPER_USER: Final = Permissions()
 
 
 def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
-    """Reject the deletion of a namespace if anything in it may not be deleted; names the first, outermost first."""
+    """Reject the deletion of a namespace if anything in it may not be deleted."""
     if who.is_super_user:
         return
     below = f"{namespace}:"
@@ -207,7 +207,7 @@ def check_deletion(who: Permissions, draft: Draft, namespace: str) -> None:
 
 
 def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
-    """Reject a principal that may not append to a topic; only its link, as super user, writes to a mirror."""
+    """Reject a principal that may not append to a topic; a mirror's link is super user."""
     who.check(catalog, Operation.WRITE, Kind.TOPIC, full_name)
     topic = catalog.topics.get(full_name)
     if topic is not None:
@@ -219,8 +219,8 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
 
 
 def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
-    """Yield the levels with rules: existing tiers, outermost first, then the topic."""
-    # A namespace's contents are named below `<namespace>:`, so a rule that matches that covers all.
+    """Yield the levels with rules: tiers, outermost first, then the topic."""
+    # Everything in a namespace is named below `<namespace>:`.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
     for tier in tiers_of(name if kind is Kind.NAMESPACE else split_name(name)[0]):
         entry = catalog.namespaces.get(tier)
@@ -275,7 +275,7 @@ def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
 
 
 def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
-    """Return the error for an operation on all topics of a group; it names none, since some are hidden."""
+    """Return the error for an operation on a group's topics; names none, since some are hidden."""
     return NotAuthorizedError(
         f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
         hint="Name one topic that may be read (--topic), or use a principal that may read all of them.",
@@ -302,7 +302,7 @@ _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 
 def entries_of(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
-    """Return rules in catalog form, sorted by path; those that differ only in operations are merged."""
+    """Return rules in catalog form, merged by operation and sorted."""
     return _to_entries(to_rule_fields(rules))
 
 
@@ -319,7 +319,7 @@ def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
 
 
 def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
-    """Return rules with some set and some (`None`) removed, by path."""
+    """Return rules with some set and some (`None`) removed."""
     merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(namespace_rules(entries)), **changes}
     return _to_entries({path: operations for path, operations in merged.items() if operations is not None})
 
@@ -370,7 +370,7 @@ def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
 
 
 def topic_shown(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
-    """Return a topic after its permission checks; errors name no hidden topics."""
+    """Return a topic after its permission checks."""
     if full_name in catalog.topics or who.is_super_user:
         return topic_named(catalog, full_name)
     known = [name for name in catalog.topics if who.may(catalog, Operation.DESCRIBE, Kind.TOPIC, name)]

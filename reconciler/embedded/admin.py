@@ -105,7 +105,7 @@ class Admin:
         return self._new_id()
 
     def alter_cluster(self, properties: Mapping[str, str | None]) -> None:
-        """Set cluster properties (`None`: default), and bind the cluster to its object storage."""
+        """Set cluster properties (`None`: default), and bind the object storage."""
         self.permissions.check_super_user("change the cluster")
         storage_id = None if self.storage is None else create_storage(self.storage, self._new_id)
 
@@ -124,7 +124,7 @@ class Admin:
         quotas: QuotaEntry | None = None,
         kms_key_id: str | None = None,
     ) -> None:
-        """Create a namespace with missing tiers; everything below inherits `configs` and the KMS key."""
+        """Create a namespace with missing tiers; everything below inherits from it."""
         self._check_key(kms_key_id)
         entry = NamespaceEntry(configs or {}, quotas=quotas, kms_key_id=kms_key_id)
         self._commit(lambda draft: create_namespace(draft, name, entry), (Operation.CREATE, Kind.NAMESPACE, name))
@@ -136,7 +136,7 @@ class Admin:
         )
 
     def limit_namespace(self, name: str, quotas: QuotaEntry | None) -> None:
-        """Set or (`None`) remove a namespace's quotas, which every commit enforces."""
+        """Set or (`None`) remove a namespace's quotas."""
         self._commit(lambda draft: limit_namespace(draft, name, quotas), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def encrypt_namespace(self, name: str, kms_key_id: str | None) -> None:
@@ -150,10 +150,10 @@ class Admin:
         self._commit(lambda draft: set_namespace_acls(draft, name, rules), (Operation.ALTER, Kind.NAMESPACE, name))
 
     def delete_namespace(self, name: str, *, recursive: bool = False) -> bool:
-        """Mark and delete a namespace with its topics; return whether it existed.
+        """Delete a namespace with its topics; return whether it existed.
 
         Raises:
-            BlockedError: It holds namespaces and `recursive` is not set; nothing is deleted.
+            BlockedError: It holds namespaces and `recursive` is not set.
         """
 
         def decide(draft: Draft) -> bool:
@@ -205,7 +205,7 @@ class Admin:
         )
 
     def delete_topic(self, full_name: str) -> bool:
-        """Mark and delete a topic with its records; return whether it existed."""
+        """Delete a topic with its records; return whether it existed."""
         return self._commit_and_delete(
             lambda draft: delete_topic(draft, full_name, cluster_id=self.cluster_id),
             (Operation.DELETE, Kind.TOPIC, full_name),
@@ -227,7 +227,7 @@ class Admin:
         return self.context.topic(full_name)
 
     def effective_configs(self, full_name: str) -> dict[str, EffectiveConfig]:
-        """Return every config of a topic with its source: the topic, a namespace, or the default."""
+        """Return every config of a topic with its source."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
         topic_shown(self.permissions, catalog, full_name)
@@ -250,7 +250,7 @@ class Admin:
         self.catalog.commit(lambda draft: create_mirror(draft, full_name, shape, of, topic_id=topic_id))
 
     def follow_source(self, full_name: str, source: SourceTopic) -> None:
-        """Update a mirror's partitions and synced configs from its source, if they changed."""
+        """Update a mirror's partitions and synced configs from its source."""
         self.permissions.check_super_user(f"write to mirror {full_name}")
         self.catalog.commit(lambda draft: follow_source(draft, full_name, source))
 

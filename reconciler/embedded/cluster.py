@@ -43,12 +43,9 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open an existing cluster. `now_ms` is the clock of records, `new_id` creates topic ids.
+        """Open an existing cluster.
 
-        `storage` is the object storage of its remote tier.
-
-        Raises:
-            UserError: It does not exist, the store holds something else, or its format is newer.
+        `now_ms` is the clock of records, `new_id` creates topic ids, `storage` is its object storage.
         """
         cluster_id = read_cluster_id(store)
         if cluster_id is None:
@@ -65,11 +62,7 @@ class EmbeddedCluster(Admin):
         new_id: Callable[[], str],
         storage: ObjectStore | None = None,
     ) -> EmbeddedCluster:
-        """Open the cluster in a store, creating it if the store is empty.
-
-        Raises:
-            UserError: The store holds something else, or another cluster than `cluster_id`.
-        """
+        """Open the cluster in a store, creating it if the store is empty."""
         existing_id = create_cluster(store, cluster_id or new_id())
         if cluster_id is not None and existing_id != cluster_id:
             message = f"{store.url} is cluster {existing_id}, not {cluster_id}"
@@ -77,7 +70,7 @@ class EmbeddedCluster(Admin):
         return cls(store, existing_id, now_ms=now_ms, new_id=new_id, storage=storage)
 
     def acting_as(self, principal: str | None, host: str = "*") -> EmbeddedCluster:
-        """Return the cluster for one principal with its access rules; `None` is the super user.
+        """Return the cluster for one principal; `None` is the super user.
 
         Without a host, only rules for all hosts apply.
         """
@@ -86,7 +79,7 @@ class EmbeddedCluster(Admin):
         return cluster
 
     def finish_rewrites(self, is_stopped: Callable[[], bool] = lambda: False) -> int:
-        """Re-encrypt objects under their namespaces' current KMS keys; return the number of topics done."""
+        """Re-encrypt objects under their namespaces' keys; return the number of topics done."""
         from reconciler.embedded.maintenance.roll import finish_rewrites
 
         return finish_rewrites(self.store, self.catalog, is_stopped)
@@ -97,11 +90,6 @@ class EmbeddedCluster(Admin):
         """Create a topic from a location in object storage; return once it is complete.
 
         Without a location: the only one with that topic name (`remote.recovery`). `configs` override the stored ones.
-        The source stays unchanged.
-
-        Raises:
-            InvalidNamespaceError: Its namespace does not exist.
-            UserError: The location does not exist or is mounted on another cluster, or the name is taken.
         """
         from reconciler.embedded.mounts.recovery import recover_topic
 
@@ -114,7 +102,7 @@ class EmbeddedCluster(Admin):
         may_go_on: Callable[[], None] = lambda: None,
         copied: Callable[[Entry], object] = lambda _segment: None,
     ) -> Mapping[str, ReconcilerError | None]:
-        """Finish the wanted topics in recovery, by full name; return, by topic id, each error, `None` if it is done.
+        """Finish the wanted topics in recovery, by full name; return, by topic id, each error, or `None`.
 
         `may_go_on` is called before each copy, from any thread, and may raise; `copied` after each segment.
         """
@@ -124,12 +112,10 @@ class EmbeddedCluster(Admin):
         return Recoveries(self.store, self.catalog, self.remote, self.now_ms, may_go_on, copied).finish(is_wanted)
 
     def replicate_topic(self, full_name: str, location: str) -> None:
-        """Create a read replica of a location in object storage, with the records uploaded so far.
+        """Create a read replica of a location in object storage.
 
         Raises:
-            InvalidNamespaceError: Its namespace does not exist.
             NotAuthorizedError: The caller is not the super user, who may read any location.
-            UserError: The location does not exist, or the name is taken.
         """
         from reconciler.archives.location import TopicLocation
         from reconciler.embedded.tiered.replicas import locate_replica_source, make_replica
@@ -150,7 +136,7 @@ class EmbeddedCluster(Admin):
         *,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Mapping[str, int | ReconcilerError]:
-        """Refresh the wanted read replicas, by full name, from their sources' uploads.
+        """Refresh the wanted read replicas, by full name.
 
         Return, by topic id, the number of partitions that moved, or the error.
         """
@@ -216,9 +202,6 @@ class EmbeddedCluster(Admin):
         """Return a producer, which retries until the delivery timeout.
 
         With a transactional id, its records are committed or aborted together.
-
-        Raises:
-            UserError: The id is invalid.
         """
         from reconciler.embedded.clients.producer import Producer
         from reconciler.embedded.clients.transactional_producer import TransactionalProducer
@@ -235,21 +218,16 @@ class EmbeddedCluster(Admin):
     def sequenced_producer(
         self, producer_id: str, *, epoch: int = 0, delivery_timeout_ms: int = 120_000
     ) -> SequencedProducer:
-        """Return a producer with the caller's own id and sequence numbers.
-
-        Raises:
-            UserError: The id or epoch is invalid.
-        """
+        """Return a producer with the caller's own id and sequence numbers."""
         from reconciler.embedded.clients.producer import SequencedProducer
 
         return SequencedProducer(self.context, producer_id, epoch=epoch, delivery_timeout_ms=delivery_timeout_ms)
 
     def appends(self, full_name: str) -> EmbeddedAppends:
-        """Return a sink for new records of a topic, staged by many tasks and published together.
+        """Return a sink for records that many tasks stage.
 
         Raises:
             NotAuthorizedError: The caller may not write to it.
-            UserError: It does not exist, is a mirror, or is closed.
         """
         from reconciler.embedded.clients.transactional_producer import EmbeddedAppends
 
@@ -274,12 +252,9 @@ class EmbeddedCluster(Admin):
         partitions: Iterable[int] | None = None,
         on_missing: Callable[[LostOffsets], None] | None = None,
     ) -> Consumer:
-        """Return a consumer of topics, by name or regular expression over full names, from its group's offsets.
+        """Return a consumer of topics, by name or regular expression over full names.
 
         Without group membership, it reads all partitions unless `partitions` are given. `on_missing`: as in `log`.
-
-        Raises:
-            UserError: A topic or isolation does not exist, or the pattern is invalid.
         """
         from reconciler.embedded.clients.consumer import Consumer, Reading, Subscription
 
@@ -301,11 +276,7 @@ class EmbeddedCluster(Admin):
     ) -> EmbeddedLog:
         """Return a topic's log; isolation `read_uncommitted` includes undecided records.
 
-        `on_missing` is called with offsets whose object is missing or damaged, which are then skipped; otherwise they
-        are an error.
-
-        Raises:
-            UserError: It does not exist, or is still being recovered.
+        `on_missing` is called with missing or damaged offsets, which are then skipped; otherwise they are an error.
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
@@ -316,7 +287,7 @@ class EmbeddedCluster(Admin):
         )
 
     def sink(self, full_name: str) -> EmbeddedSink:
-        """Return the sink for ranges of another log: as the link for a mirror, else as a producer."""
+        """Return the sink for ranges of another log: as link for a mirror, else as producer."""
         from reconciler.embedded.clients.topic_log import EmbeddedSink
         from reconciler.embedded.segments.admission import rules_of
         from reconciler.embedded.segments.gate import Gate, writer_of

@@ -30,7 +30,7 @@ class ClusterContext:
     cache_folder: str | None = None
     """Absolute path of the default cache folder for remote reads."""
     heads: RecentHeads = field(default_factory=RecentHeads)
-    """Shared by its writers, so that concurrent appends to a partition take one swap."""
+    """Concurrent appends of its writers to a partition take one swap."""
 
     @property
     def remote(self) -> RemoteTier | None:

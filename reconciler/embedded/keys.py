@@ -22,16 +22,16 @@ _PIECES_OF_PAGE: Final = 4
 _SHORT_NONCE: Final = 8
 _LONG_NONCE: Final = 16
 _LONGEST_ENCODED: Final = 249
-"""Bytes that fit, with `.json`, into a file name; any name of 249 legal characters does."""
+"""Of a file name, with `.json`; any name of 249 legal characters fits."""
 
 
 def catalog_key(serial: int) -> str:
-    """Return a new key of a snapshot, or of a commit too large for the head."""
+    """Return a new key of a snapshot or large commit."""
     return f"catalog/{serial:012}-{nonce()[:_SHORT_NONCE]}.json.gz"
 
 
 def serial_of_catalog_key(key: str) -> int | None:
-    """Return the serial in the key of a snapshot or commit, or `None`."""
+    """Return the serial in such a key, or `None`."""
     digits = key.removeprefix("catalog/").partition("-")[0]
     return int(digits) if digits.isdecimal() else None
 
@@ -53,7 +53,7 @@ def partition_of_head(key: str) -> tuple[str, int]:
 
 
 def is_head_key(key: str) -> bool:
-    """Whether a key is a head's; people and tools may leave other objects under the prefix."""
+    """Whether a key is a head's; people and tools leave other objects."""
     try:
         return key == head_key(*partition_of_head(key))
     except ValueError:
@@ -78,7 +78,7 @@ def partition_of_page(key: str) -> tuple[str, int] | None:
 
 
 def part_key(full_name: str, partition: int) -> str:
-    """Return a new key of a part; namespace tiers become folders (KIP-37)."""
+    """Return a new key of a part; tiers become folders (KIP-37)."""
     namespace, name = split_name(full_name)
     folders = "".join(f"{tier}/" for tier in namespace.split(":")) if namespace else ""
     return f"{PARTS}{folders}{name}_{partition}/{nonce()[:_LONG_NONCE]}.parquet"
@@ -135,7 +135,7 @@ def runner_key(job: str) -> str:
 
 
 def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | None:
-    """Return the name in a key, or `None` if its encoding is not canonical."""
+    """`None`: the encoding is not canonical."""
     try:
         name = unquote(key.removeprefix(prefix).removesuffix(".json"), errors="strict")
         return name if key_of(name) == key else None
@@ -144,5 +144,5 @@ def _decode_name(key: str, prefix: str, key_of: Callable[[str], str]) -> str | N
 
 
 def fresh_producer_id() -> str:
-    """Return a new producer id; it must never repeat, since appends under one id are deduplicated."""
+    """Return a new producer id; appends under a repeated one would be deduplicated."""
     return nonce()[:_LONG_NONCE]

@@ -1,6 +1,6 @@
 """Group offsets that links copy to mirrors.
 
-They are stored apart in a group's register; offsets that the group commits itself win.
+Offsets that the group commits itself win.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 def group_versions(store: ObjectStore) -> dict[str, str]:
-    """Return a version of each group, which changes with every commit: one listing."""
+    """Return a version of each group, which changes with every commit."""
     versions = ((group_of_key(listed.key), listed.hint) for listed in store.list(GROUPS))
     return {name: hint for name, hint in versions if name is not None}
 
 
 def group_offsets(cluster: Admin, groups: Collection[str]) -> dict[str, GroupOffsets]:
-    """Return groups' next offsets by full topic name; a GET each. Missing groups are absent."""
+    """Return groups' next offsets by full topic name; a GET each."""
 
     def read(name: str) -> Group | None:
         return read_group(cluster.store, name)
@@ -80,7 +80,7 @@ def bring_offsets(
 def release_groups(store: ObjectStore, topic_id: str) -> int:
     """Make a topic's own offsets synced ones when it becomes a mirror; return the number of groups changed.
 
-    Otherwise a group would continue at its old offsets, not at its source's.
+    Otherwise a group would continue at its old offsets.
     """
 
     def released(group: Group) -> Group:
@@ -124,7 +124,7 @@ class _OffsetCopy:
         return result
 
     def _places(self, offsets: GroupOffsets) -> tuple[dict[Place, GroupPosition], dict[str, str], bool]:
-        """Return offsets by topic id, the topics' names, and whether a partition does not exist yet."""
+        """Also returns whether a partition does not exist yet."""
         places: dict[Place, GroupPosition] = {}
         topics: dict[str, str] = {}
         is_early = False

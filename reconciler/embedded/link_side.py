@@ -70,7 +70,7 @@ class ClusterLinks:
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
-    """Called before every write, from any thread; may raise, so that another process continues."""
+    """Called before every write, from any thread; may raise."""
 
     def ask(self, full_name: str, verb: str, *, operation: str = "") -> MirrorEntry:
         """Start a verb on a mirror; a failover completes before returning."""
@@ -85,7 +85,7 @@ class ClusterLinks:
     def join(self, full_name: str, peer: Peer, begun: mirrors.Operation) -> MirrorEntry:
         """Make an ordinary topic the mirror of its own mirror and close it to producers.
 
-        Its group offsets then count as synced, so the source overwrites them.
+        Its source then overwrites its group offsets.
         """
         now_ms = self._request(begun.id).now_ms
         after = self._commit(lambda draft: join_peer(draft, full_name, peer, begun, now_ms), f"mirror over {full_name}")
@@ -103,7 +103,7 @@ class ClusterLinks:
         self._commit(lambda draft: draft.put_link(name, decide(link_named(draft, name))), f"change link {name}")
 
     def advance(self, full_name: str, to: MirrorStatus, *, operation: str, is_given_up: bool = False) -> MirrorEntry:
-        """Advance a mirror's operation to a state; a stopped mirror accepts producers on return."""
+        """Advance a mirror's operation; a stopped mirror accepts producers on return."""
         request = replace(self._request(operation), is_given_up=is_given_up)
         after = self.change(full_name, lambda entry: mirrors.advance_mirror(full_name, entry, to, request))
         if after.is_stopped:
@@ -140,7 +140,7 @@ class ClusterLinks:
         return {number: span.end for number, span in bounds.items()}
 
     def stand(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
-        """Record in every head that it matches its source, with these bounds, up to its own end."""
+        """Record in every head that it matches its source up to its own end."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
 
         def note(number: int) -> None:
@@ -148,7 +148,7 @@ class ClusterLinks:
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
             def standing(head: Head) -> Head | None:
-                # Checked after reading the head: once the operation ends, it may get records that its source lacks.
+                # Once the operation ends, the head may get records that its source lacks.
                 under_way(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
@@ -190,7 +190,7 @@ class ClusterLinks:
         return results[0]  # type: ignore[return-value]  # `None` only from callers that ignore it.
 
     def _seal(self, full_name: str) -> None:
-        """Close every partition, also empty ones, to producers, and abort open transactions."""
+        """Close every partition to producers, and abort open transactions."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
         heads = self._hand_over_all(topic)
         opened = {
@@ -221,7 +221,7 @@ def _begin_at(head: Head, offset: int) -> Head | None:
 def make_mirrors(
     draft: Draft, link_name: str, sources: Mapping[str, SourceTopic], *, new_id: Callable[[], str], now_ms: int
 ) -> dict[str, ReconcilerError | None]:
-    """Create the mirrors that a link's filters match; return `None` or the error for each."""
+    """Create the mirrors that a link's filters match; return errors or `None`."""
     link = link_named(draft, link_name)
     outcomes: dict[str, ReconcilerError | None] = {}
     for name, source in match_auto_created(link, sources).items():
@@ -266,11 +266,11 @@ def record_source_cluster(draft: Draft, link_name: str, source_cluster_id: str) 
         draft.put_link(link_name, replace(link, source_cluster_id=source_cluster_id))
 
 
-# Links act as the other cluster's super user: they may read everything that no rule denies.
+# Links act as the other cluster's super user.
 
 
 def offered_topics_in(catalog: Catalog, principal: str, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
-    """Return topics (all or `only` these) as `principal` sees them, without read replicas."""
+    """Return topics as `principal` sees them, without read replicas."""
     who = Permissions.of(principal) if _denies_anything(catalog) else None
     chosen = catalog.topics if only is None else [name for name in only if name in catalog.topics]
     names = [name for name in chosen if catalog.topics[name].replica is None]
@@ -308,7 +308,7 @@ def rules_in(catalog: Catalog) -> AccessRules:
 
 
 def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
-    """Copy a source's rules to a link's mirrors and existing namespaces; return how many changed."""
+    """Copy a source's rules to a link's mirrors and namespaces; return how many changed."""
     link = link_named(draft, link_name)
     changed = 0
     for name, topic in list(draft.topics.items()):
@@ -335,23 +335,21 @@ def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
 def _merge_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
-    """Return the resulting rules, and those owned by the link, by path and operation."""
+    """Also returns the rules that the link owns, by path."""
     changes, own = plan_rule_changes(to_rule_fields(namespace_rules(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 
 
-# While a link syncs retention, a mirror expires exactly what its source expired; its own retention is off, since
-# clocks, segments and sizes differ.
+# The mirror's own retention is off then, since clocks, segments and sizes differ.
 
 
 def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> None:
-    """Move the starts of a mirror's partitions up to their source's, at most to the stable end.
+    """Move a mirror's starts up to their source's, at most to the stable end.
 
     Does nothing unless the link syncs retention and the mirroring is active.
 
     Raises:
         OwnershipLostError: Another cluster owns the remote partition.
-        LostRaceError: Every attempt lost the race.
     """
     catalog = cluster.catalog.read()
     topic = topic_named(catalog, full_name)

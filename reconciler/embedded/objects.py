@@ -30,13 +30,13 @@ class ClusterFile:
 
 
 def read_cluster_id(store: ObjectStore) -> str | None:
-    """Return the id of a store's cluster, or `None` if the store is empty."""
+    """Return a store's cluster id, or `None` if the store is empty."""
     file = read_cluster_file(store)
     return None if file is None else file.id
 
 
 def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
-    """Return the cluster file with one GET, or `None` if the store is empty."""
+    """Return the cluster file, or `None` if the store is empty; one GET."""
     stored = store.get(CLUSTER)
     if stored is not None and not is_truncated_json(stored.body):
         return _parse(store, stored.body)
@@ -59,7 +59,7 @@ def read_cluster_file(store: ObjectStore) -> ClusterFile | None:
 
 
 def create_cluster(store: ObjectStore, cluster_id: str) -> str:
-    """Create a cluster in an empty root and return its id, or return that of an existing cluster."""
+    """Create a cluster in an empty root; return its id, or the existing cluster's."""
     existing_id = read_cluster_id(store)
     if existing_id is not None:
         return existing_id
@@ -79,7 +79,7 @@ _SHARE: Final = "Put the cluster on storage that every executor sees, or run the
 
 
 def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
-    """Reject a machine that does not see the cluster: an unshared folder would look like an empty log."""
+    """On a machine that does not see the cluster, an unshared folder would look like an empty log."""
     if not is_found:
         message = (
             f"{store.url} is not shared with the executor on {this_host()}: it does not find topic {full_name} there"
@@ -100,7 +100,8 @@ def check_topic_visible(store: ObjectStore, full_name: str, *, is_found: bool) -
 def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) -> None:
     """Reject objects that another process wrote to a copy of the cluster's folder.
 
-    Checks only the first and last of `keys`, in the order of writing: an unshared folder lacks all from some point on.
+    An unshared folder lacks all objects from some point on, so only the first and last of `keys`, in writing order, are
+    checked.
     """
     if by == this_process():
         return

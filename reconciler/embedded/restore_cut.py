@@ -1,12 +1,11 @@
 """Cut the end of a log for `restore`, on both tiers.
 
-The heads belong to the link, so no process appends. A head is cut by one swap under the next epoch, and stores the
-operation, the offset and the number of records removed, so a repetition cuts nothing. Its manifest follows
-(`tiered/remote_retention.py`).
+A head is cut by one swap under the next epoch, and stores operation, offset and number of records removed, so a
+repetition cuts nothing. Its manifest follows (`tiered/remote_retention.py`).
 
-Compaction may have removed a record below the cut because of a later one above it. A log compacted beyond the cut is
-therefore cut at its start, and mirrored again completely. A manifest that does not know the cut yet may still take an
-older compaction, so it is checked again afterwards.
+Compaction may have removed a record below the cut because of a later one above it, so a log compacted beyond the cut is
+cut at its start, and mirrored again. A manifest that does not know the cut may still take an older compaction; it is
+checked again afterwards.
 """
 
 from __future__ import annotations
@@ -55,14 +54,13 @@ class _Split:
     gone_pages: list[PageRef] = field(default_factory=list)
     gone: list[Entry] = field(default_factory=list)
     opened: list[str] = field(default_factory=list)
-    """Pages across the cut, whose remaining entries are named elsewhere; lower levels first."""
+    """Pages across the cut, lower levels first."""
 
 
 class Truncation:
     """Cuts one partition's local tier; later tries reuse written parts.
 
-    A part across the cut is written again. Objects are deleted after the head's swap: a crash leaves them to the sweep,
-    and a reader that misses a part reads the head again.
+    Objects are deleted after the head's swap: a crash leaves them to the sweep.
     """
 
     def __init__(self, store: ObjectStore, partition: Partition) -> None:
@@ -89,7 +87,7 @@ class Truncation:
         )
 
     def clear(self, *, is_done: bool) -> None:
-        """Delete unnamed objects after the swap of the last `cut` succeeded (or, not `is_done`, failed)."""
+        """Delete unnamed objects after the swap of the last `cut` succeeded or failed."""
         split = self._split if is_done else _Split()
         named = {entry.key for entry in split.entries}
         self._store.delete([entry.key for entry in self._written.values() if entry.key not in named])
@@ -128,7 +126,6 @@ class Truncation:
                 split.gone.append(entry)
 
     def _rewrite_below(self, entry: Entry, at: int) -> Entry:
-        """Write a part's records below the cut, at least one, under its KMS key."""
         written = self._written.get((entry.key, at))
         if written is None:
             full_name, number = self._partition.full_name, self._partition.number
@@ -151,10 +148,7 @@ def _limit_fetched(source: dict[str, Any] | None, at: int) -> dict[str, Any] | N
 
 
 def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, Any]:
-    """Return the producers without removed records; the others' sequence numbers are unknown.
-
-    If a removed part or page does not name its producer, all are dropped.
-    """
+    """If a removed part does not name its producer, all are dropped."""
     if split.gone_pages or any(entry.producer is None for entry in split.gone):
         return {}
     cut = {entry.producer["id"] for entry in split.gone if entry.producer is not None}
@@ -162,7 +156,7 @@ def _remaining_producers(producers: dict[str, Any], split: _Split) -> dict[str, 
 
 
 def records_within(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, partition: int) -> int:
-    """Count a range's records exactly, reading only parts that an end cuts."""
+    """Count a range's records, reading only parts that an end cuts."""
     return _count_records(store, (*held.pages, *held.entries), offsets, partition)
 
 
@@ -191,7 +185,7 @@ def _count_records(store: ObjectStore, items: Iterable[PageRef | Entry], offsets
 
 
 _MAX_READS: Final = 3
-"""Reads of a head that names a missing object, before it counts as lost."""
+"""Then a missing object counts as lost."""
 
 
 def truncate_topic(
@@ -202,7 +196,7 @@ def truncate_topic(
     *,
     may_go_on: Callable[[], None] = lambda: None,
 ) -> Mapping[int, TruncatedPartition]:
-    """Cut partitions of a mirror at offsets, in parallel; a repetition returns the same result."""
+    """Cut partitions of a mirror in parallel; a repetition returns the same."""
     catalog = cluster.catalog.read()
     topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
     if topic.follows is None:
@@ -237,7 +231,7 @@ class TopicCut:
         """Cut one partition; return its end and the number of records removed."""
 
         def cut() -> Head:
-            # The head stores only the last cut, so an earlier operation's is completed first.
+            # Completes an earlier operation's cut: the head stores only the last one.
             self._settle(partition)
             head = self._cut(partition, at)
             self._settle(partition)
@@ -255,7 +249,7 @@ class TopicCut:
 
         def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
-            # An unwritten partition gets a head, so that later records are not cut.
+            # An unwritten partition gets a head: later records are not cut.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
             is_again = self._is_cut(head)
             is_done = not is_again or self._is_too_short(partition, head)

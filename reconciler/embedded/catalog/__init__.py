@@ -1,1 +1,1 @@
-"""What a cluster knows of itself: namespaces, topics, links; and how a commit changes it."""
+"""Namespaces, topics and links of a cluster, and their commits."""

@@ -31,7 +31,7 @@ from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.effects import note
 
-# A lost catalog is recognised by objects that a new cluster does not have.
+# A new cluster does not have these objects.
 
 
 _MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
@@ -39,7 +39,7 @@ _MADE_AFTER: Final = (HEADS, GROUPS, PAGES)
 
 
 def lost_catalog_error(store: ObjectStore, trace: str) -> UserError:
-    """Return the error for a lost catalog; `trace` is evidence that it existed."""
+    """Return the error for a lost catalog; `trace`: evidence that it existed."""
     return UserError(f"{store.url}: {lost_catalog_message(trace)}", hint=RESTORE_HINT)
 
 
@@ -54,7 +54,7 @@ def find_catalog_trace(store: ObjectStore) -> str | None:
 
 
 def _is_new(store: ObjectStore) -> bool:
-    """A truncated head was never complete if no commits and no later objects exist."""
+    """A truncated head without commits and later objects was never complete."""
     commits = store.list(CATALOG.rpartition("/")[0] + "/")
     return find_catalog_trace(store) is None and not any(serial_of_catalog_key(listed.key) for listed in commits)
 
@@ -64,7 +64,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
         for listed in store.list(prefix):
             yield f"{listed.key} is"
     for listed in store.list(CATALOG.rpartition("/")[0] + "/"):
-        # Serial 1 may be a large first commit that failed before its swap.
+        # Serial 1 may be a first commit that failed before its swap.
         if (serial_of_catalog_key(listed.key) or 0) > 1:
             yield f"{listed.key} is"
     for listed in store.list(TRANSACTIONS):
@@ -73,7 +73,7 @@ def _find_traces(store: ObjectStore) -> Iterator[str]:
 
 
 def _has_written(store: ObjectStore, key: str) -> bool:
-    """Ignore empty transactions: a producer may claim its id before any topic exists."""
+    """A producer may claim its id before any topic exists."""
     stored = store.get(key)
     try:
         return stored is not None and orjson.loads(stored.body)["state"] != "empty"
@@ -121,7 +121,7 @@ class CatalogRegister:
         return CatalogRegister, (self._store,)
 
     def read(self) -> Catalog:
-        """Return the current catalog: one GET, plus objects not yet cached."""
+        """Return the current catalog: one GET, plus objects not cached."""
         # A newer snapshot may have replaced the objects, and a sweep deleted them.
         return retry_missing(lambda: self._read_catalog(self._register.read()))
 
@@ -130,10 +130,10 @@ class CatalogRegister:
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:
-        """Let `decide` change a draft, commit it in one swap, and return the resulting catalog.
+        """Let `decide` change a draft, commit it in one swap, and return the result.
 
-        `decide` raises to refuse. It runs again, at most 20 times, after a lost race. An unchanged draft commits
-        nothing. `may_go_on` runs right before every swap and may raise.
+        `decide` may raise, and runs again after a lost race, at most 20 times. `may_go_on` runs before every swap and
+        may raise.
 
         Raises:
             LostRaceError: Every attempt lost the race.
@@ -159,7 +159,7 @@ class CatalogRegister:
             return following
 
         held = self._register.update(change, mark=commit_id)
-        # Any attempt may have succeeded: an unanswered one may have arrived late.
+        # An unanswered attempt may have arrived late.
         named = set(keys_named_by(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
         note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
@@ -191,12 +191,12 @@ class CatalogRegister:
         return self._remember(decode_object(self._store, CATALOG, catalog.value, self._fold))
 
     def _read_again(self) -> RegisterSnapshot | None:
-        """Read again if the register is missing; `None`: the cluster is new."""
+        """`None`: the cluster is new."""
         if self._cached.serial:
             trace: str | None = f"commit {self._cached.serial} of it was read before"
         else:
             trace = find_catalog_trace(self._store)
-        # Read after the trace: another process may just have created the first topic.
+        # Another process may just have created the first topic.
         held = None if trace is None else self._register.read()
         if trace is not None and held is None:
             raise lost_catalog_error(self._store, trace)
@@ -229,9 +229,9 @@ class CatalogRegister:
 
 
 class GroupedCatalog(CatalogRegister):
-    """A catalog for threads that commit often: commits that arrive during a swap share the next one.
+    """A catalog for threads that commit often: commits during a swap share the next one.
 
-    Each succeeds or fails independently of the others.
+    Each succeeds or fails on its own.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister) -> None:
@@ -298,11 +298,11 @@ class _Commit:
     after: Catalog | None = None
     error: BaseException | None = None
     is_stopped: bool = False
-    """`may_go_on` failed: the group continues without this commit."""
+    """`may_go_on` failed: the group continues without it."""
 
 
 class _CommitStoppedError(Exception):
-    """A commit stopped after it changed the draft, so the others must decide again."""
+    """A commit stopped after it changed the draft: the others must decide again."""
 
 
 def _decide_all(group: list[_Commit], draft: Draft) -> None:

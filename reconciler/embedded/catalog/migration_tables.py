@@ -1,7 +1,7 @@
 """Migrations in the catalog: mounts and unmounts.
 
-One swap changes a migration and its topics. An outbound topic is closed from `executing` on and removed at the end; an
-inbound topic exists, closed, from `prepared` on and is opened at the end.
+An outbound topic is closed from `executing` on and removed at the end; an inbound topic exists, closed, from `prepared`
+on and is opened at the end.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
 
 
 def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to unmount topics (full name → Mounting that requests it); return the migration's id."""
+    """Plan to unmount topics (full name → requesting Mounting); return the migration's id."""
     if not topics:
         raise _no_topics_error()
     migrants = [leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
@@ -74,7 +74,7 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: Migra
 
 
 def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
-    """Plan to mount topics under free names and new ids; return the migration's id."""
+    """Plan to mount topics; return the migration's id."""
     if not migrants:
         raise _no_topics_error()
     _check_tiered(draft, migrants[0].name)
@@ -84,7 +84,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         for number, migration in draft.migrations.items()
         if migration.direction == INBOUND
         for topic in migration.topics
-        # Last, for speed: a plan may begin thousands of mounts, each of which scans all others.
+        # Last, for speed: a plan may begin thousands of mounts.
         if topic.location in wanted and MigrationState(migration.state) not in _ENDED
     }
     for migrant in migrants:
@@ -109,11 +109,11 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
 
 
 def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
-    """Refuse locations in use: two topics at one would delete each other's objects."""
+    """Two topics at one location would delete each other's objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
         if topic.revision not in revisions:
-            continue  # First, for speed: thousands of mounts may each scan thousands of topics.
+            continue  # First, for speed: there may be thousands of mounts and topics.
         location = str(location_of(full_name, topic, cluster_id))
         if location not in locations:
             continue
@@ -131,7 +131,7 @@ def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: st
 
 
 def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
-    """Apply a verb of the lifecycle; return the migration's new entry."""
+    """Apply a verb of the lifecycle; return the new entry."""
     current = migration_with(draft, migration)
     table = lifecycle_of(current)
     state = MigrationState(current.state)
@@ -144,14 +144,14 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _hold(draft, current, None)  # No other step releases the topics of a migration that never began.
+            _hold(draft, current, None)  # No other step releases them.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
     return _enter(draft, migration, current, after)
 
 
 def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
-    """Enter the next state after a state's work; `False`, without a change, if another process was faster."""
+    """Enter the state after `begun`'s work; `False` if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         return False
@@ -163,12 +163,12 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
 
 
 def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
-    """Remove topics that now belong to another cluster; remote objects stay."""
+    """Remove topics that belong to another cluster; remote objects stay."""
     _remove(draft, replace(migration, topics=tuple(topics)))
 
 
 def check_mountable_as(draft: Catalog | Draft, full_name: str) -> None:
-    """Refuse to mount under a taken name, or on a cluster that cannot read object storage."""
+    """Refuse to mount under a taken name, or without object storage."""
     _check_tiered(draft, full_name)
     if full_name in draft.topics:
         message = f"topic {full_name} exists: The topic has already been created"
@@ -295,7 +295,7 @@ class MountedTopic:
 def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic]) -> None:
     """Create a mount's topics (by location), closed, with their original configs, location and epoch.
 
-    Configs that the new namespace would change are set on the topic, so that mounting changes nothing.
+    Configs that the new namespace would change are set on the topic.
     """
     for migrant in migration_with(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]

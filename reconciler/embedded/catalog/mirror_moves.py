@@ -51,7 +51,7 @@ def start_mirror_verb(draft: Draft, full_name: str, verb: str, request: Transiti
 
 
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
-    """Make an ordinary topic the mirror of its own mirror; idempotent for an operation."""
+    """Make an ordinary topic the mirror of its own mirror; idempotent per operation."""
     topic, link = topic_named(draft, full_name), link_named(draft, peer.link)
     mirror = topic.mirror
     status = MirrorStatus.REGULAR if mirror is None else status_of(mirror, link)
@@ -89,10 +89,10 @@ def _put(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntry:
 
 
 def check_deletable(catalog: Catalog | Draft, full_name: str, topic: TopicEntry) -> None:
-    """Refuse to delete a mirror in transition, or one that its link would create again.
+    """Refuse to delete a mirror in transition.
 
     Raises:
-        BlockedError: The link's auto-create filters match it.
+        BlockedError: The link's auto-create filters would create it again.
     """
     if topic.mirror is not None:
         mirrors.check_deletable(full_name, topic.mirror, link_of(catalog, topic.mirror))

@@ -40,7 +40,7 @@ from reconciler.resources.mirrors import (
 
 
 def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
-    """Create a link; does nothing if an equal one exists."""
+    """Create a link, unless an equal one exists."""
     existing = draft.links.get(name)
     after = create_link_entry(name, existing, entry)
     if after is not existing:
@@ -48,7 +48,7 @@ def create_link(draft: Draft, name: str, entry: LinkEntry) -> None:
 
 
 def alter_link(draft: Draft, name: str, declared: Json) -> None:
-    """Replace a link's declaration; its id, source and mirrors stay."""
+    """Replace a link's declaration."""
     draft.put_link(name, alter_link_entry(name, link_named(draft, name), declared))
 
 
@@ -56,7 +56,7 @@ def delete_link(draft: Draft, name: str) -> bool:
     """Delete a link; its stopped mirrors become ordinary topics. Return whether it existed.
 
     Raises:
-        BlockedError: It has mirrors that are not stopped.
+        BlockedError: Other mirrors use it.
     """
     entry = draft.links.get(name)
     if entry is None:
@@ -89,11 +89,7 @@ class MirrorShape:
 def create_mirror(
     draft: Draft, full_name: str, shape: MirrorShape, of: SourceTopic, *, topic_id: str, now_ms: int = 0
 ) -> None:
-    """Create a mirror with its source's partitions and synced configs.
-
-    Raises:
-        QuotaExceededError: A namespace quota would be exceeded.
-    """
+    """Create a mirror with its source's partitions and synced configs."""
     link = link_named(draft, shape.link)
     check_mirrored(full_name, shape.source, (shape.link, link))
     check_free(draft, full_name)
@@ -119,7 +115,6 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
 
     Raises:
         SourceChangedError: The source was deleted and created again.
-        QuotaExceededError: A namespace quota for partitions would be exceeded.
     """
     entry = topic_named(draft, full_name)
     mirror = entry.follows
@@ -140,14 +135,14 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
 
 
 def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
-    """Return what mirrors copy of a topic's definition, without defaults, which differ by cluster."""
+    """Return what mirrors copy of a topic; defaults differ by cluster."""
     topic = topic_named(catalog, full_name)
     configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
     return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
 
 
 def complete_first_copy(draft: Draft, topic_id: str) -> None:
-    """Record that a mirror has reached its source's end at creation; ignores other topics."""
+    """Record that a mirror has reached its source's end at creation."""
     for name, entry in draft.topics.items():
         if entry.id == topic_id and entry.mirror is not None:
             draft.put_topic(name, replace(entry, mirror=replace(entry.mirror, first_copy_done=True)))

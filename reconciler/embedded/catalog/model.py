@@ -1,6 +1,6 @@
 """Catalog entries.
 
-An absent key has its default. A new key raises the catalog's format, since an older writer would drop it.
+An absent key has its default. A new key raises the catalog's format: an older writer would drop it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEntry:
-    """Properties of the cluster, and the id in its object storage's `storage.json`."""
+    """Cluster properties, and the id of its object storage."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     storage_id: str | None = None
@@ -38,7 +38,7 @@ class ClusterEntry:
 
 @dataclass(frozen=True, slots=True)
 class AclEntry:
-    """An access rule of a topic, or of everything in a namespace.
+    """An access rule of a topic or namespace.
 
     Only namespaces have `resources` (`topics`, `groups`, `transactional-ids`) and `names` (literal or `prefix*`,
     relative to the namespace).
@@ -77,7 +77,7 @@ class AclEntry:
 
 @dataclass(frozen=True, slots=True)
 class QuotaEntry:
-    """Limits of a namespace with everything below; `None`: no limit."""
+    """Limits of a namespace; `None`: no limit."""
 
     topics: int | None = None
     partitions: int | None = None
@@ -101,7 +101,7 @@ class NamespaceEntry:
     acls: tuple[AclEntry, ...] = ()
     quotas: QuotaEntry | None = None
     kms_key_id: str | None = None
-    """Encryption key of objects written below; the nearest tier's wins."""
+    """Encrypts objects written below; the nearest tier's wins."""
 
     def to_json(self) -> Json:
         """Return the JSON document."""
@@ -130,9 +130,9 @@ class NamespaceEntry:
 
 @dataclass(frozen=True, slots=True)
 class TieringEntry:
-    """The tiering state of a topic (`reconciler/lifecycles.py`).
+    """A topic's tiering state (`reconciler/lifecycles.py`).
 
-    Every transition raises `epoch`. `policy`: whether the last disabling retained or deleted remote data.
+    Every transition raises `epoch`. `policy`: whether the last disabling kept remote data.
     """
 
     state: str
@@ -168,7 +168,7 @@ class HoldEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaEntry:
-    """A read replica's source: its location in object storage, and a problem with it."""
+    """A read replica's source, by location, and a problem with it."""
 
     location: str
     trouble: Trouble | None = None
@@ -190,9 +190,8 @@ class TopicEntry:
     """A topic: its id, initial revision and own configs.
 
     `origin`: its first name and cluster id, if changed; the location `<topic>/<cluster uuid>/<revision>` never changes.
-    `initial`: configs from cluster defaults at creation; tiers and own configs override them. `recovering`: the
-    location that the topic is copied from; it is closed until done. `hold`: a mount or unmount in progress. `replica`:
-    a read-only view of another topic's objects.
+    `initial`: configs from cluster defaults at creation, which tiers and own configs override. `recovering`: the
+    location being copied; the topic is closed. `hold`: a mount or unmount in progress.
     """
 
     id: str
@@ -263,9 +262,9 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeletionEntry:
-    """A topic marked for deletion: its name is free, its objects still exist.
+    """A topic marked for deletion: its name is free, its objects exist.
 
-    `location`: remote objects to delete, `<topic>/<cluster uuid>/<revision>`.
+    `location`: its remote objects, `<topic>/<cluster uuid>/<revision>`.
     """
 
     name: str
@@ -283,7 +282,7 @@ class DeletionEntry:
 
 @dataclass(frozen=True, slots=True)
 class RewriteEntry:
-    """A topic whose objects must be rewritten under its namespace's key."""
+    """A topic whose objects must be rewritten under another key."""
 
     name: str
 
@@ -299,7 +298,7 @@ class RewriteEntry:
 
 @dataclass(frozen=True, slots=True)
 class MigrantEntry:
-    """A topic of a migration; `mounting` is the Mounting resource that requested it."""
+    """A topic of a migration, and the Mounting that requested it."""
 
     name: str
     topic_id: str
@@ -321,8 +320,8 @@ class MigrantEntry:
 class MigrationEntry:
     """Topics moving into (`outbound`) or out of (`inbound`) object storage: `reconciler/lifecycles.py`.
 
-    `claim` uniquely marks what the migration writes elsewhere. Unless `is_automatic`, the states planned, prepared and
-    executed each wait for a request.
+    `claim` marks what it writes elsewhere. Unless `is_automatic`, the states planned, prepared and executed wait for a
+    request.
     """
 
     direction: str
@@ -359,7 +358,7 @@ class MigrationEntry:
         )
 
 
-# Shapes of the register; snapshots are verified by sha256 instead.
+# Snapshots are verified by sha256 instead.
 
 
 _CONFIGS: Final = {str: str}
@@ -450,7 +449,7 @@ COMMIT: Final = {
     "key?": str,
     "sha256?": str,
 }
-"""A commit of the tail, inline or with the key of its object."""
+"""A commit of the tail, or a reference to its object."""
 
 HEAD: Final = {
     "serial": int,
@@ -459,4 +458,4 @@ HEAD: Final = {
     "snapshot": (None, {"id": str, "key": str, "sha256": str}),
     "tail": list,
 }
-"""The register; commits of its tail are checked when they are read."""
+"""The register; its commits are checked when read."""

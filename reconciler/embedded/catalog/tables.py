@@ -1,6 +1,6 @@
 """The catalog as a value.
 
-A commit stores the new entry of each changed key (`null`: removed), so applying commits is assignment.
+Commits store the new entry of each changed key (`null`: removed), so applying them is assignment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.resources.mirrors import LinkEntry
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.runtime.text import did_you_mean, nearest
 
-# Quotas count topics and partitions, in the commit that adds them; planning measures bytes.
+# Commits check topics and partitions; planning measures bytes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TopicCounts:
 
 
 class CountsByNamespace:
-    """Topics and partitions per namespace of a draft; counted on first use, updated with each change."""
+    """Counts per namespace of a draft, made on first use."""
 
     def __init__(self) -> None:
         self._below: dict[str, TopicCounts] = {}
@@ -80,7 +80,7 @@ def check_quotas(
 ) -> None:
     """Refuse a change that would exceed a quota of the topic's namespaces.
 
-    `usage_below` returns the usage before the commit. Namespaces that contain `leaving` already count the topic.
+    Namespaces that contain `leaving` already count the topic.
 
     Raises:
         QuotaExceededError: Names the quota, the current and the new usage.
@@ -107,7 +107,7 @@ def _quota_usages(
 
 
 class OwnerEntry(str):
-    """Lineage of the state that owns a resource; a plain JSON string saves space."""
+    """Lineage of the owning state; a plain string saves space."""
 
     __slots__ = ()
 
@@ -151,12 +151,12 @@ _THE_CLUSTER: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The cluster's contents after `serial` commits; `id` names the last one."""
+    """The cluster's contents after `serial` commits; `id` is the last one's."""
 
     serial: int = 0
     id: str = ""
     revision: int = 0
-    """Last initial revision or migration id assigned; never decreases."""
+    """Last revision or migration id assigned."""
     namespaces: Mapping[str, NamespaceEntry] = field(default_factory=dict)
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
     links: Mapping[str, LinkEntry] = field(default_factory=dict)
@@ -169,9 +169,9 @@ class Catalog:
     migrations: Mapping[str, MigrationEntry] = field(default_factory=dict)
     """By id, in decimal digits."""
     owners: Mapping[str, OwnerEntry] = field(default_factory=dict)
-    """By resource: `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
+    """By `topic/shop:orders`, `namespace/shop`, `link/east-west`."""
     workspaces: Mapping[str, ResourceOwner] = field(default_factory=dict)
-    """Owners, by the lineage of their state."""
+    """By the lineage of their state."""
 
     @property
     def owned(self) -> Owners:
@@ -267,7 +267,7 @@ class Draft:
         return self._usages.below(namespace, self.topics)
 
     def next_revision(self) -> int:
-        """Return a new unique number: an initial revision or a migration's id."""
+        """Return a new revision or migration id."""
         self.revision += 1
         return self.revision
 
@@ -286,7 +286,7 @@ class Draft:
         self._put("topics", self.topics, name, entry)
 
     def put_link(self, name: str, entry: LinkEntry | None) -> None:
-        """Set or remove a link."""
+        """Set or (`None`) remove a link."""
         self._put("links", self.links, name, entry)
 
     def put_deletion(self, topic_id: str, entry: DeletionEntry | None) -> None:
@@ -368,7 +368,7 @@ class Draft:
 
 
 def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[str] | None = None) -> TopicEntry:
-    """Return a topic; the error suggests similar names of all topics or of `known`."""
+    """Return a topic; the error suggests similar names of `known` topics."""
     entry = catalog.topics.get(full_name)
     if entry is not None:
         return entry
@@ -378,7 +378,7 @@ def topic_named(catalog: Catalog | Draft, full_name: str, *, known: Collection[s
 
 
 def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry | None:
-    """Return a topic by id, even if it was renamed from `full_name`; `None` if deleted."""
+    """Return a topic by id, even if renamed; `None` if deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return entry
@@ -386,7 +386,7 @@ def topic_with_id(catalog: Catalog, topic_id: str, full_name: str) -> TopicEntry
 
 
 def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
-    """Return a topic's current name; `full_name`, its last, if deleted."""
+    """Return a topic's current name; `full_name` if deleted."""
     entry = catalog.topics.get(full_name)
     if entry is not None and entry.id == topic_id:
         return full_name
@@ -394,7 +394,7 @@ def name_with_id(catalog: Catalog, topic_id: str, full_name: str) -> str:
 
 
 def names_by_id(catalog: Catalog | Draft, topic_ids: Collection[str]) -> dict[str, str]:
-    """Return topic names by id; deleted topics are absent."""
+    """Return topic names by id, without deleted topics."""
     return {entry.id: name for name, entry in catalog.topics.items() if entry.id in topic_ids}
 
 
@@ -431,13 +431,13 @@ def unknown_namespace(name: str) -> InvalidNamespaceError:
     )
 
 
-# A migration freezes a topic's shape and configs, and closes it from the cut on. Kafka has no error for this: records
-# are refused with INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION (Redpanda: "resource is being migrated").
+# A migration freezes a topic, and closes it from the cut on. Kafka has no error for this: records are refused with
+# INVALID_TOPIC_EXCEPTION, changes with POLICY_VIOLATION.
 
 
 _NOT_THERE_YET: Final = frozenset({"planned", "preparing"})
 _SEE: Final = "See its owner, its progress and what may be done: reconciler mount status"
-"""Names no id: ids are per cluster, and how a migration is stopped depends on its state."""
+"""Names no id: what stops a migration depends on its state."""
 SEAL: Final = "migration:"
 """Prefix of a sealed head's writer; the migration's id follows."""
 
@@ -458,7 +458,7 @@ def is_served(topic: TopicEntry) -> bool:
 
 
 def check_served(full_name: str, topic: TopicEntry) -> None:
-    """Refuse reads and writes of a topic that is being recovered, mounted or unmounted."""
+    """Refuse reads and writes of a topic in recovery or migration."""
     if topic.recovering is not None:
         message = (
             f"topic {full_name} is being recovered from {topic.recovering}: its records cannot be written or read yet"
@@ -473,14 +473,14 @@ def check_served(full_name: str, topic: TopicEntry) -> None:
 
 
 def check_no_replica(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse the operation `what` on a read replica, whose contents belong to its source."""
+    """Refuse the operation `what` on a read replica."""
     if topic.replica is not None:
         message = f"topic {full_name} is a read replica of {topic.replica.location}: {what} is not possible"
         raise UserError(f"{message} (INVALID_TOPIC_EXCEPTION)", hint="Do it at its source, on the cluster that has it.")
 
 
 def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
-    """Refuse the operation `what` on a topic that is being mounted or unmounted."""
+    """Refuse the operation `what` on a migrating topic."""
     if topic.hold is not None:
         message = (
             f"topic {full_name}: {what} is not possible: the resource is undergoing data migration "
@@ -490,10 +490,10 @@ def check_unheld(full_name: str, topic: TopicEntry, what: str) -> None:
 
 
 def check_unreserved(catalog: Catalog | Draft, full_name: str, topic_id: str | None = None) -> None:
-    """Refuse a name reserved by a planned mount, except for the topic with this id."""
+    """Refuse a name that a planned mount reserved, except for the topic with this id."""
     for number, migration in catalog.migrations.items():
         for topic in migration.topics:
-            # Name first, for speed: a plan may create thousands of topics, each of which scans all mounts.
+            # Name first, for speed: a plan may create thousands of topics.
             if topic.name != full_name or topic.topic_id == topic_id:
                 continue
             if migration.direction == "inbound" and migration.state in _NOT_THERE_YET:

@@ -58,7 +58,7 @@ def tiering_of(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> Top
 
 
 def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
-    """Whether records below the topic's local start cannot be read, so that it begins there (F-R-040)."""
+    """Whether records below the local start are hidden, so that the log begins there (F-R-040)."""
     topic = catalog.topics.get(full_name)
     if topic is not None and topic.replica is not None:
         return read_property(catalog.cluster.properties, ENABLED) != _TRUE
@@ -69,7 +69,7 @@ def hides_remote(catalog: Catalog | Draft, full_name: str) -> bool:
 
 
 def location_of(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location of a topic's remote objects, existing or not."""
+    """Return the location of a topic's remote objects."""
     name, made_by = topic.origin or (full_name, cluster_id)
     return TopicLocation(name, made_by, topic.revision)
 
@@ -92,17 +92,17 @@ def topic_manifest_of(catalog: Catalog, full_name: str, cluster_id: str) -> Topi
 
 
 def read_location(full_name: str, topic: TopicEntry, cluster_id: str) -> TopicLocation:
-    """Return the location that a topic is read from; a read replica's is its source's."""
+    """Return the location that a topic, or its source, is read from."""
     if topic.replica is not None:
         return TopicLocation.parse(topic.replica.location)
     return location_of(full_name, topic, cluster_id)
 
 
 def location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str) -> str | None:
-    """Return the remote location to delete with a topic; `None`: its objects stay and can be recovered.
+    """Return the remote location to delete with a topic; `None`: its objects stay.
 
-    They are deleted if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling its
-    tiering was to delete them, or if a recovery has copied them only in part.
+    They go if the topic deletes, writes and reads remotely (F-R-008, F-R-009, F-R-010), if disabling was to delete
+    them, or if a recovery is incomplete.
     """
     topic = catalog.topics[full_name]
     if topic.tiering is None:
@@ -119,10 +119,9 @@ def location_to_delete(catalog: Catalog | Draft, full_name: str, cluster_id: str
 
 
 def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable[[], object]) -> None:
-    """Move topics' tiering states to what their configs require; each transition raises the epoch (F-K-056).
+    """Move topics' tiering states to what their configs require; transitions raise the epoch (F-K-056).
 
-    If one is refused, none moves, and `or_else` undoes the caller's changes, since others of the commit stay. Skips
-    read replicas.
+    If one is refused, none moves, and `or_else` undoes the caller's changes.
     """
     full_names = [name for name in full_names if draft.topics[name].replica is None]
     try:
@@ -141,7 +140,7 @@ def update_tiering(draft: Draft, full_names: Iterable[str], *, or_else: Callable
 
 
 def check_not_disabling(full_name: str, topic: TopicEntry, changes: Iterable[str]) -> None:
-    """Refuse changes of tiering configs during a recovery or while tiering is disabled (F-K-054)."""
+    """Refuse changes of tiering configs during a recovery or disabling (F-K-054)."""
     state = None if topic.tiering is None else topic.tiering.state
     changed = sorted(SWITCHES.intersection(changes))
     if topic.recovering is not None and changed:
@@ -161,9 +160,9 @@ def disabling_topics(catalog: Catalog | Draft) -> list[str]:
 
 
 def disabled(draft: Draft, topic_id: str, epoch: int) -> None:
-    """Finish the disabling of `epoch` after all manifests were processed (F-K-062); ignored after a later transition.
+    """Finish the disabling of `epoch` after all manifests (F-K-062), unless a later transition came.
 
-    Of two concurrent callers only one raises the epoch (F-K-056).
+    Of two concurrent callers one raises the epoch (F-K-056).
     """
     for full_name in disabling_topics(draft):
         topic = draft.topics[full_name]
@@ -222,7 +221,7 @@ def bind_storage(draft: Draft, storage_id: str) -> None:
 
 
 def tiered_topics(catalog: Catalog | Draft) -> list[str]:
-    """Return topics with remote objects, sorted: tiered ones, read replicas, and deleted ones with objects left."""
+    """Return topics with remote objects, sorted, also deleted ones."""
     topics = catalog.topics.items()
     existing = (name for name, topic in topics if topic.tiering is not None or topic.replica is not None)
     going = (entry.name for entry in catalog.deletions.values() if entry.location is not None)

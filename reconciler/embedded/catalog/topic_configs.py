@@ -1,4 +1,4 @@
-"""Topic configs: known keys, inheritance, synced configs, encryption keys."""
+"""Topic configs: keys, inheritance, synced configs, encryption keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EffectiveConfig:
 
 
 def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
-    """Return all configs of a topic, sorted by key: its own, the nearest tier's, or the default."""
+    """Return all configs of a topic, sorted, with inherited values and defaults."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
     for key, (value, origin) in set_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
@@ -64,7 +64,7 @@ def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str
 
 
 def validate_configs(where: str, configs: Mapping[str, str]) -> dict[str, str]:
-    """Return configs in canonical form, sorted, without values `default`."""
+    """Return configs in canonical form, sorted, without `default`."""
     checked = ((key, validate_config_value(where, key, configs[key])) for key in sorted(configs))
     return {key: value for key, value in checked if value is not None}
 
@@ -94,7 +94,7 @@ _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def synced_configs_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, ...]:
-    """Return the configs that a mirror copies, sorted; empty if its link was deleted."""
+    """Return the configs that a mirror copies; none if its link was deleted."""
     synced = (synced_configs(link) for link in catalog.links.values() if link.id == mirror.link_id)
     return next(synced, ())
 
@@ -102,7 +102,7 @@ def synced_configs_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[st
 def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
     """Whether a mirror's start follows its source's (F-C-054).
 
-    It does if its link syncs both retention limits; otherwise the mirror expires records itself (F-C-055).
+    It does if its link syncs both retention limits; otherwise it expires records itself (F-C-055).
     """
     mirror = topic.follows
     return mirror is not None and {*synced_configs_of(catalog, mirror)} >= _RETENTION
@@ -111,9 +111,9 @@ def follows_starts(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
 def configs_to_sync(
     catalog: Catalog | Draft, full_name: str, source: SourceTopic, link: LinkEntry
 ) -> Mapping[str, str | None]:
-    """Return the configs that a mirror must set to match its source; `None` removes one.
+    """Return the known configs that a mirror must set; `None` removes one.
 
-    A default of the source that the mirror would not inherit is set explicitly (F-C-050). Skips unknown configs.
+    A source's default that the mirror would not inherit is set (F-C-050).
     """
     inherited = _inherited(catalog, full_name)
     taken: dict[str, str | None] = {}
@@ -140,7 +140,7 @@ def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], c
     check_own(full_name, synced_configs_of(catalog, mirror), keys)
 
 
-# The nearest tier's encryption key wins (SSE-KMS; foreseen by KIP-37).
+# The nearest tier's key wins (SSE-KMS; foreseen by KIP-37).
 
 
 def key_of(catalog: Catalog | Draft, full_name: str) -> str | None:
@@ -163,7 +163,7 @@ def keys_of(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, st
 
 
 def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
-    """Mark topics whose key differs from `before`; call in the commit that changes it."""
+    """Mark topics whose key differs from `before`, in the commit that changes it."""
     for name in full_names:
         topic_id = draft.topics[name].id
         if key_of(draft, name) != before[topic_id]:

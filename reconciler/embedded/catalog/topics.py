@@ -78,7 +78,7 @@ def create_topic(draft: Draft, full_name: str, shape: TopicShape, *, topic_id: s
 
 
 def initial_configs(draft: Draft) -> dict[str, str]:
-    """Return the configs that cluster defaults give a new topic; they stay when defaults change (F-R-004)."""
+    """Return the configs that cluster defaults give a new topic; they keep them (F-R-004)."""
     properties = draft.cluster.properties
     return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
@@ -119,7 +119,7 @@ def alter_topic(
 def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     """Rename a topic; records, offsets, id and location stay (F-K-014).
 
-    If its namespace's encryption key differs, its objects are marked for a rewrite.
+    Under another encryption key, its objects are marked for a rewrite.
     """
     entry = topic_named(draft, old)
     if old == new:
@@ -145,7 +145,7 @@ def delete_topic(draft: Draft, full_name: str, *, cluster_id: str, topic_id: str
 
     Raises:
         StalePlanError: The name now belongs to another topic than `topic_id`.
-        BlockedError: It is a mirror that its link would create again.
+        BlockedError: Its link would create the mirror again.
     """
     entry = draft.topics.get(full_name)
     if entry is None:
@@ -177,9 +177,6 @@ def _check_partitions(full_name: str, partitions: int) -> None:
         raise UserError(message, hint=f"A topic has 1 to {MAX_PARTITIONS:,} partitions.")
 
 
-# Recovered topics stay closed until all is copied.
-
-
 _ONLY_AT_CREATION: Final = "remote.recovery"
 
 
@@ -188,8 +185,7 @@ def recover_topic(
 ) -> None:
     """Create a topic to be filled from a location, where it had the configs `original`.
 
-    Declared and inherited configs win over `original`. Without remote reads and writes, tiering is disabled and remote
-    data retained.
+    Declared and inherited configs win. Without remote reads and writes, tiering is disabled and remote data kept.
     """
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
@@ -226,12 +222,12 @@ def create_replica(
 
 
 def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Trouble | None) -> None:
-    """Record the source's partitions and problem of a read replica; ignores a missing one.
+    """Record the source's partitions and problem of a read replica.
 
     Partitions never decrease. A persisting problem keeps its start time.
 
     Raises:
-        QuotaExceededError: A namespace quota for partitions would be exceeded.
+        QuotaExceededError: A namespace quota would be exceeded.
     """
     full_name = next((name for name, topic in draft.topics.items() if topic.id == topic_id), None)
     if full_name is None:
@@ -250,11 +246,8 @@ def follow_replica(draft: Draft, topic_id: str, partitions: int, trouble: Troubl
         draft.put_topic(full_name, after)
 
 
-# Namespaces are hierarchical and never created implicitly (KIP-37).
-
-
 def create_namespace(draft: Draft, name: str, wanted: NamespaceEntry) -> None:
-    """Create a namespace with missing parents; does nothing if an equal one exists."""
+    """Create a namespace with missing parents, unless an equal one exists."""
     try:
         tiers = tiers_of(check_namespace(name))
     except ValueError as error:
@@ -289,7 +282,7 @@ def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
 
 
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
-    """Set or (`None`) remove a namespace's key, and mark topics whose key changes for a rewrite."""
+    """Set or (`None`) remove a namespace's key, and mark its topics for a rewrite."""
     entry, topics = _namespace_named(draft, name), topics_under(draft, name)
     before = keys_of(draft, topics)
     draft.put_namespace(name, replace(entry, kms_key_id=kms_key_id))
@@ -300,7 +293,7 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
     """Delete a namespace and mark its topics for deletion; return whether it existed.
 
     Raises:
-        BlockedError: It contains namespaces and the deletion is not recursive; nothing is deleted.
+        BlockedError: It contains namespaces and the deletion is not recursive.
     """
     if name not in draft.namespaces:
         return False
@@ -316,7 +309,7 @@ def delete_namespace(draft: Draft, name: str, *, cluster_id: str, recursive: boo
 
 
 def namespaces_under(catalog: Catalog | Draft, name: str) -> list[str]:
-    """Return the namespaces below one, sorted; for the default namespace, all."""
+    """Return the namespaces below one, or all, sorted."""
     prefix = f"{name}:" if name else ""
     return sorted(namespace for namespace in catalog.namespaces if namespace.startswith(prefix))
 

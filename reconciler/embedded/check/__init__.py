@@ -1,1 +1,1 @@
-"""Every register and object of a cluster: checked, mended where that is safe, swept where nothing names it."""
+"""Checks of a cluster, safe repairs, and the sweep."""

@@ -1,6 +1,6 @@
 """`cluster check`: one listing, then catalog, partitions, groups and transactions.
 
-Memory holds sixteen bytes per object and one partition per thread; findings beyond ten thousand are only counted.
+Memory holds sixteen bytes per object and one partition per thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class CurrentTopics:
-    """The current topics, which may be newer than the checked ones; indexed once per catalog. Thread-safe."""
+    """The current topics, which may be newer than the checked ones. Thread-safe."""
 
     def __init__(self, store: ObjectStore, serial: int | None) -> None:
         self._catalog = CatalogRegister(store)
@@ -53,7 +53,7 @@ class CurrentTopics:
         self._turned: tuple[str, Topics] | None = None
 
     def topics(self) -> Topics | None:
-        """Return the topics; `None` if the catalog is unreadable, or outdated and thus no proof of a deletion."""
+        """Return the topics; `None` if the catalog is unreadable or outdated: that proves no deletion."""
         with self._lock:
             catalog = self._read()
             if catalog is None:
@@ -78,14 +78,13 @@ class CurrentTopics:
 _LOOKS: Final = 3
 _AT_ONCE: Final = 16
 _AT_ONCE_DEEP: Final = 4
-"""A part is read whole: up to 64 MiB, several times over in memory."""
+"""A part of 64 MiB is several times in memory."""
 
 
 def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStore | None = None) -> CheckResult:
     """Check every register and object of a cluster without changes; `deep` also reads every record.
 
-    With `storage`, compare manifests with heads and stored segments. Writers may be active, so a problem is read again
-    before it is reported.
+    Writers may be active, so a problem is read again before it is reported.
 
     Raises:
         MendFirstError: A store refuses the credentials, which is not damage.
@@ -131,7 +130,6 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
 def _remote(
     storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None, *, deep: bool
 ) -> RemoteCheck | None:
-    """`None`: the cluster has no object storage, or it is not given."""
     bound = None if catalog is None else catalog.cluster.storage_id
     if storage is None or bound is None or cluster_id is None:
         return None
@@ -156,7 +154,6 @@ class _Cluster:
     remote: RemoteCheck | None = None
 
     def partitions(self, checked: CheckResult, *, deep: bool) -> dict[tuple[str, int], int]:
-        """Check every partition that was ever written; return end offsets."""
         known = None if self.read.catalog is None else Topics.of(self.read.catalog)
         reader = None
         if deep:
@@ -183,17 +180,14 @@ class _Cluster:
             checked.add(findings)
 
     def headless(self, committed: set[tuple[str, int]]) -> HeadlessObjects | None:
-        """Index partitions without a head; `None` if the catalog is unreadable now.
-
-        HeadlessObjects are listed again: some were created after the first listing.
-        """
+        """`None`: the catalog is unreadable. Heads are listed again: some are new."""
         catalog = self.present.catalog()
         if catalog is None or self.stored.is_all_named:
             return None
         return HeadlessObjects(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
 
     def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
-        """Check every group; return partitions without a head that a group has read."""
+        """Return the partitions without a head that a group has read."""
         look = GroupCheck(self.store, self.present.topics, ends)
         for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
             checked.groups += 1
@@ -226,7 +220,7 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
 
 
 def _catalog(store: ObjectStore) -> ReadCatalog:
-    """A newer snapshot may have replaced what was read, so errors are retried."""
+    """A newer snapshot may have replaced what was read."""
     register = catalog_register(store)
     read = _read_once(register)
     for _ in range(_LOOKS - 1):

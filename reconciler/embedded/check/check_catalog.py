@@ -59,7 +59,7 @@ class _Fold:
 
 
 def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatalog:
-    """Build the catalog from all objects that its head names, verifying each sha256."""
+    """Build the catalog from all its objects, verifying each sha256."""
     if held is None:
         return ReadCatalog(Catalog())
     fold = _Fold(store)
@@ -175,7 +175,7 @@ class GroupCheck:
             return [CheckFinding(Kind.GROUP_DAMAGED, error.message, FindingPlace(key))]
         if group is not None:
             self.headless.update(place for place, at in group.own.items() if at.offset > 0 and place not in self.ends)
-        # Read after the register, so that topics of new offsets are known.
+        # After the register, so that topics of new offsets are known.
         known = self.topics() if group is not None and group.topic_ids else None
         return (
             []
@@ -184,10 +184,7 @@ class GroupCheck:
         )
 
     def _read_end(self, place: PartitionId, offset: int) -> int:
-        """Return a log's end, read again if `offset` is beyond it, since logs grow.
-
-        An unreadable head is reported elsewhere: return `offset`.
-        """
+        """Read again if `offset` is beyond the end, since logs grow; an unreadable head is reported elsewhere."""
         seen = self.ends.get(place, 0)
         try:
             return seen if offset <= seen else bounds_at(self.store, place).end
@@ -198,7 +195,7 @@ class GroupCheck:
 def judge_group(
     name: str, group: Group, place: FindingPlace, topics: Topics, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
-    """Yield a group's offsets of deleted topics, or beyond a log's end."""
+    """Yield a group's offsets of deleted topics, or beyond an end."""
     gone = sorted(group.topic_ids - topics.by_id.keys())
     if gone:
         what = f"group {name} has offsets of {len(gone)} topics that were deleted, the first of id {gone[0]}"
@@ -259,7 +256,7 @@ class TransactionCheck:
         return []
 
     def check_open_transaction(self, opened: OpenTransaction) -> list[CheckFinding]:
-        """Check that a transaction that a partition holds open is open in its register; it may have ended since."""
+        """Check that a transaction open in a partition is open in its register."""
         try:
             stored = read_transaction(self.store, opened.transactional_id)
             if _is_known(stored, opened.epoch):
@@ -276,7 +273,7 @@ class TransactionCheck:
 
 
 def _is_known(stored: tuple[Transaction, int] | None, epoch: int) -> bool:
-    """Whether the register has it ongoing, or decided but not completed."""
+    """Ongoing there, or decided but not completed."""
     if stored is None:
         return False
     transaction, now = stored

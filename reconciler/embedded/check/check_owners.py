@@ -1,7 +1,6 @@
 """Check owners, migrations and mirrors.
 
-Registers of all clusters are read, since a topic may have been released or a claim lost. They are read before the
-catalog, and problems again, since migrations may be running.
+Registers of all clusters are read, before the catalog, and problems again, since migrations may be running.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-# A topic in an active migration is a note; state that no migration will finish is damage.
+# An active migration is a note; state that none will finish is damage.
 
 
 _S = MigrationState
@@ -109,7 +108,7 @@ def _check_topics(
 
 
 def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
-    """Yield a difference between a head's writer and the catalog's, unless a migration is about to resolve it."""
+    """Yield a difference between a head's writer and the catalog's, unless a migration resolves it."""
     writer = writer_of(topic)
     if head.writer == writer:
         return
@@ -122,7 +121,7 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Finding
         return
     migration = migration_of(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
-        return  # It waits for a seal or a mount, or is closed in the catalog; a stale hold is reported elsewhere.
+        return  # It waits for a seal or a mount; a stale hold is reported elsewhere.
     kind = Kind.HANDOVER_UNFINISHED if begins_or_ends_mirroring(head.writer, writer) else Kind.HEAD_WRITER
     yield CheckFinding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
 
@@ -139,14 +138,14 @@ _OVER: Final = frozenset({MigrationState.FINISHED, MigrationState.CANCELLED, Mig
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCheck:
-    """Findings on ownership; `lost`: topics released, or owned by other clusters."""
+    """`lost`: topics released, or owned by other clusters."""
 
     findings: tuple[CheckFinding, ...] = ()
     lost: frozenset[str] = frozenset()
 
 
 def check_ownership(storage: ObjectStore, cluster_id: str, catalog: Callable[[], Catalog | None]) -> OwnershipCheck:
-    """Check every ownership register: one listing, a GET each; repeated if there are findings.
+    """Check every ownership register: one listing, a GET each.
 
     If `catalog` returns `None`, only the registers are checked.
     """
@@ -192,7 +191,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
 def lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
-    """Yield topics that belong to this cluster no longer, by object storage."""
+    """Yield topics that object storage gives to no or another cluster."""
     for name, topic in catalog.topics.items():
         key = _register_key(name, topic, cluster_id)
         ownership = registers.get(key)
@@ -241,7 +240,7 @@ def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Own
 def left_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
-    """Yield this cluster's claims, by key, without an active migration."""
+    """Yield this cluster's claims without an active migration."""
     going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
     own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
@@ -277,7 +276,7 @@ def _register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
     return mountable_key(location.topic, location.cluster_id, location.revision)
 
 
-# An unfinished transition is no damage: any process that reaches both clusters continues it.
+# Any process that reaches both clusters continues an unfinished transition.
 
 
 def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
@@ -298,7 +297,7 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
 def judge_source(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield a partition copied from another topic than its mirror follows.
 
-    Not during a transition or after mirroring: then the head still describes an earlier copy.
+    During a transition and after mirroring the head describes an earlier copy.
     """
     source, mirror = head.source, topic.follows
     if source is None:
@@ -317,7 +316,7 @@ def judge_source(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator
 
 
 def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> int:
-    """Give partitions to the catalog's writer, as the next append would; return how many.
+    """Give partitions to the catalog's writer; return how many.
 
     Groups are clamped to the mirrored end first: producers would write below their offsets.
     """
@@ -340,7 +339,7 @@ def hand_over_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) 
 
 
 def forget_mirrors(cluster: EmbeddedCluster) -> list[str]:
-    """Make stopped mirrors without a link ordinary topics; return their names."""
+    """Make stopped mirrors without a link ordinary topics."""
     gone: list[str] = []
 
     def decide(draft: Draft) -> None:

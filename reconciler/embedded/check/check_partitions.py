@@ -84,7 +84,7 @@ class SegmentReader:
     storage: ObjectStore
 
     def __call__(self, entry: Entry, place: FindingPlace) -> Iterator[CheckFinding]:
-        """Yield differences between a segment or index and the manifest; the index may be missing."""
+        """Yield differences from the manifest; the index may be missing."""
         yield from PartReader(self.storage, Kind.SEGMENT_MISSING, Kind.SEGMENT_DIFFERS)(entry, place)
         key = index_key(entry.key)
         stored = self.storage.get(key)
@@ -100,7 +100,7 @@ class SegmentReader:
             yield CheckFinding(Kind.INDEX_DIFFERS, what, replace(place, key=key))
 
 
-# Writers may be active: a problem is read again, and reported only if the head is unchanged or every reading has one.
+# Writers may be active: a problem is reported only if the head is unchanged or every reading has one.
 
 
 _LOOKS: Final = 3
@@ -251,7 +251,7 @@ class _HeadCheck:
         yield from self._check_parts(self.head.entries, self.place)
 
     def _check_page(self, page: PageRef) -> Iterator[CheckFinding]:
-        """Check a page and everything below it; an unreadable page loses its offsets."""
+        """An unreadable page loses its offsets."""
         place, offsets = replace(self.place, key=page.key), OffsetRange(page.base, page.last + 1)
         self.looked.pages += 1
         self.looked.named.append(page.key)
@@ -270,7 +270,7 @@ class _HeadCheck:
         for item in below:
             if isinstance(item, PageRef):
                 yield from self._check_page(item)
-        # Below the log's start retention has deleted parts that a page still names.
+        # Below the log's start retention has deleted parts.
         live = [item for item in below if isinstance(item, Entry) and item.last >= self.head.start]
         yield from self._check_parts(live, self.place)
 
@@ -340,9 +340,9 @@ class _Folder:
 
 
 def unnamed_findings(store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None) -> Iterator[CheckFinding]:
-    """Yield one finding per folder with unnamed objects; lists again only if there are any.
+    """Yield one finding per folder with unnamed objects.
 
-    Objects of partitions without a head are reported separately if topics are known.
+    Those of partitions without a head are reported separately if topics are known.
     """
     if stored.is_all_named:
         return

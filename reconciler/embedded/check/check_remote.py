@@ -57,7 +57,7 @@ def judge_page(
 
 
 def is_whole(head: Head) -> bool:
-    """Whether a head's numbers are integers; it may have been edited by hand."""
+    """Whether a head's numbers are integers: it may have been edited."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
@@ -104,7 +104,7 @@ def _check_epochs(head: Head, epoch: int) -> Iterator[str]:
 
 
 def _check_order(stretches: Sequence[PageRef | Entry], end: int) -> Iterator[str]:
-    """Yield overlapping parts; gaps are valid, after aborted transactions or compaction."""
+    """Gaps are valid, after aborted transactions or compaction."""
     before: PageRef | Entry | None = None
     for stretch in stretches:
         if stretch.last < stretch.base:
@@ -141,7 +141,7 @@ def _check_transactions(head: Head) -> Iterator[str]:
             yield f"{entry.key} belongs to transaction {entry.txn}, which is not open in this partition"
 
 
-# A missing index loses nothing; scrubbing uploads a segment again that is also local.
+# Scrubbing uploads a segment again that is also local.
 
 
 Deep = Callable[[Entry, FindingPlace], Iterator[CheckFinding]]
@@ -231,7 +231,7 @@ class SegmentCheck:
     def _lost_finding(
         self, entry: Entry, kind: Kind, what: str, place: FindingPlace, *, then: str = ""
     ) -> CheckFinding:
-        """Return a finding with the offsets that only the segment has."""
+        """Only offsets that the segment alone has are lost."""
         stop = min(entry.last + 1, self.local_start)
         if entry.base < stop:
             return CheckFinding(kind, what, place, (OffsetRange(entry.base, stop),), bytes=entry.bytes)
@@ -247,8 +247,8 @@ def _is_adjacent(one: Suspect, other: Suspect) -> bool:
     return is_like and other.entry.base == one.entry.last + 1
 
 
-# The head is read before the manifest, so changes by uploads or retention may seem to contradict it: it is read again.
-# Objects that it no longer names then were replaced.
+# The head is read first, so uploads or retention may seem to contradict it: the manifest is read again, and objects
+# that it no longer names were replaced.
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class RemoteCheck:
     ) -> Iterator[CheckFinding]:
         """Yield problems of a partition's remote tier; `place` and `epoch` are the head's.
 
-        `count` receives the manifest if the cluster owns it.
+        `count` receives an owned manifest.
         """
         if place.topic is None or place.partition is None or place.topic in self.lost:
             return
@@ -309,7 +309,6 @@ class RemoteCheck:
         manifest_place: FindingPlace,
         epoch: int,
     ) -> Iterator[CheckFinding]:
-        """Yield problems of pages and segments that the manifest still names."""
         findings: list[CheckFinding] = []
         suspects: list[Suspect] = []
         for page in manifest.pages:
@@ -323,7 +322,7 @@ class RemoteCheck:
             yield from segments.runs(suspect for suspect in suspects if named is None or suspect.entry.key in named)
 
     def _read_named_keys(self, partition: RemotePartition, before: Manifest) -> set[str] | None:
-        """Return the keys that the manifest names now; `None` if unchanged or unreadable."""
+        """`None`: unchanged or unreadable."""
         try:
             manifest = read_manifest(self.storage, partition)
         except UserError:
@@ -341,7 +340,7 @@ class RemoteCheck:
     def _check_page(
         self, page: PageRef, place: FindingPlace, epoch: int, entries: list[Entry]
     ) -> Iterator[CheckFinding]:
-        """Yield a page's problems, and append its segments to `entries`."""
+        """Appends the page's segments to `entries`."""
         offsets = (OffsetRange(page.base, page.last + 1),)
         try:
             below = read_page(self.storage, page)
@@ -387,7 +386,7 @@ def _cut_offset(head: Head) -> int:
 
 
 def _live_entries(entries: Iterable[Entry], manifest: Manifest) -> list[Entry]:
-    """Below the start retention has deleted segments that a page still names."""
+    """Below the start retention has deleted segments."""
     return [entry for entry in entries if entry.last >= manifest.start]
 
 

@@ -83,7 +83,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KindRule:
-    """Severity, impact and advice of a kind. `is_mended`: `--repair` fixes it without losing data."""
+    """Of a kind of finding. `is_mended`: `--repair` fixes it without losing data."""
 
     severity: Severity
     matters: str
@@ -387,7 +387,7 @@ NAMING: Final = frozenset(
         Kind.PAGE_DAMAGED,
     }
 )
-"""With one of these, seemingly unreferenced objects may be the last copy of something."""
+"""With one of these, unreferenced objects may be a last copy."""
 FINDINGS: Final = 10_000
 """Findings kept in memory; more are only counted."""
 
@@ -420,7 +420,7 @@ class CheckResult:
     serial: int | None = None
     """Of the catalog; `None` if it is unreadable."""
     is_sure: bool = True
-    """Every object that names others was readable and consistent, so unnamed objects are known."""
+    """Everything that names objects was readable and consistent."""
 
     def add(self, findings: Iterable[CheckFinding]) -> None:
         """Count findings, and store them up to the limit."""

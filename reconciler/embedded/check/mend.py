@@ -48,7 +48,7 @@ def release_stale_holds(cluster: EmbeddedCluster) -> list[str]:
 
 
 def release_left_claims(cluster: EmbeddedCluster) -> list[str]:
-    """Release claims of deleted migrations; return the locations, which are detached then."""
+    """Release claims of deleted migrations; return the locations."""
     remote = cluster.remote
     if remote is None:
         return []
@@ -86,10 +86,7 @@ def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
 def restore_truncated_registers(
     store: ObjectStore, storage: ObjectStore | None, checked: CheckResult
 ) -> list[RepairResult]:
-    """Restore registers that a killed write truncated, from the bucket's versions.
-
-    That write was never acknowledged, so nothing is lost.
-    """
+    """Restore registers that a killed, unacknowledged write truncated, from the bucket's versions."""
     done: dict[Kind, list[str]] = {}
     for finding in checked.findings:
         lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None
@@ -103,7 +100,7 @@ def restore_truncated_registers(
 
 
 def mend(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
-    """Repair what is safe, and report it; repeatable. Does nothing if the catalog is damaged."""
+    """Repair what is safe, and report it; repeatable."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
     catalog = cluster.catalog.read()
@@ -199,7 +196,7 @@ def _delete_heads(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) ->
 
 def _forget_offsets(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     def only_live(group: Group) -> Group:
-        # Read after the register: an older catalog may lack topics of new offsets.
+        # After the register: an older catalog may lack topics of new offsets.
         return group.only(entry.id for entry in cluster.catalog.read().topics.values())
 
     names = [name for finding in findings if (name := group_of_key(finding.place.key)) is not None]

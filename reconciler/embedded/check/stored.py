@@ -146,7 +146,7 @@ def list_below(store: ObjectStore, prefix: str) -> ObjectIndex:
 
 
 def _hash(key: str) -> bytes:
-    # Case-insensitive, since some file systems list a folder by its first spelling; random digits keep keys distinct.
+    # Some file systems list a folder by its first spelling; random digits keep keys distinct.
     return blake2b(key.lower().encode(), digest_size=8).digest()
 
 
@@ -158,7 +158,7 @@ _APART_MS: Final = 10 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class Headless:
-    """Finds an object's partitions without a head; `heads` are the existing head keys.
+    """Finds an object's partitions without a head.
 
     A topic's parts are stored under its current or original name.
     """
@@ -190,7 +190,7 @@ class Headless:
         return [place for place in places if head_key(*place) not in self.heads]
 
     def is_shared(self, key: str) -> bool:
-        """Whether a part may belong to another topic that has or had the name, too."""
+        """Whether the part may belong to another topic of the name."""
         part = partition_of_part(key)
         return part is not None and len(self.ids.get(part[0], ())) > 1
 
@@ -215,7 +215,7 @@ class HeadlessObjects:
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 
     def take(self, listed: ListedObject) -> bool:
-        """Count an unnamed object; return whether it belongs to a partition without a head."""
+        """Count an unnamed object; return whether it has such a partition."""
         places = self.headless.partitions(listed.key)
         for place in places:
             left = self.left.setdefault(place, _Leftovers(listed.key, listed.modified_ms, listed.modified_ms))

@@ -1,8 +1,7 @@
 """Delete objects that nothing names.
 
-Objects are listed before all names are read, so later ones are safe. An unreadable name stops the sweep: unnamed
-objects may be the last copy of something. Objects of existing partitions without a head stay. Only parts, pages,
-catalog objects and heads of deleted topics are deleted.
+Objects are listed before names are read, so later ones are safe. An unreadable name stops the sweep: unnamed objects
+may be a last copy. Objects of existing partitions without a head stay.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's clock. Writers publish an object within half a day, or write it again."""
+"""By the store's clock. Writers publish an object within half a day."""
 RECENT_MS: Final = 6 * 60 * 60 * 1000
 _JOB: Final = "sweep"
 _FORMAT: Final = "reconciler.runner/1"
@@ -76,8 +75,7 @@ def sweep(
     """Delete unnamed objects older than a day. Safe next to any writer, and repeatable.
 
     `unless_recent`: skip within six hours of the last sweep, since it reads every head. The cluster's object `storage`
-    is swept last. An unreadable head, page or catalog stops it before anything is deleted; an unreadable manifest,
-    before anything remote is.
+    is swept last.
     """
     now_ms = store.clock_ms()
     if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
@@ -177,15 +175,15 @@ def _names_in_head(store: ObjectStore, head: Head) -> list[str]:
     for page in all_pages(store, head):
         named.append(page.key)
         if page.level == 0:
-            # Below the log's start a page may name parts that retention has deleted.
+            # Below the log's start retention has deleted parts.
             named += [entry.key for entry in read_page(store, page) if entry.last >= head.start]
     return named
 
 
 def _remove_leftovers(store: ObjectStore, catalog: CatalogRegister, heads: Iterable[ListedObject]) -> SweepResult:
-    """Remove partitions of unknown topics, whose first append failed before its catalog commit.
+    """Remove partitions of unknown topics, whose first append failed.
 
-    Acknowledged records stay: an older catalog may have been restored, which `cluster check` reports.
+    Acknowledged records stay: an older catalog may have been restored.
     """
     read = catalog.read()
     known = {entry.id for entry in read.topics.values()} | set(read.deletions)

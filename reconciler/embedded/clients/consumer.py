@@ -70,7 +70,7 @@ class Stream:
     def _next(self) -> pa.RecordBatch | None:
         if self._batches is None:
             bounds = self.bounds()
-            # After a cut of the log below the position, records there are new (KIP-320).
+            # Below a cut of the log, records are new (KIP-320).
             same_to = MAX_OFFSET if self.epoch is None else bounds.same_to(self.epoch)
             if self._is_strict:
                 self._check_within(bounds.start, min(bounds.end, same_to))
@@ -86,7 +86,7 @@ class Stream:
             self._batches = None  # Otherwise the range would count as read.
             raise
         if batch is None:
-            # Skip a gap at the end: aborted or compacted records never come.
+            # Aborted or compacted records never come.
             self.position, self._batches = self._until, None
         return batch
 
@@ -120,7 +120,7 @@ class Record:
 
 
 def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record]:
-    """Yield the records readable now, partition by partition, from the start or a time."""
+    """Yield the records readable now, partition by partition."""
     for partition, bounds in log.bounds().items():
         start: int | None = bounds.start
         if start_ms is not None:
@@ -138,7 +138,7 @@ def _record(row: dict[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class FetchedRecords:
-    """Records of one partition in offset order: an Arrow batch of `RECORD_SCHEMA`, or iterated."""
+    """Records of one partition: an Arrow batch of `RECORD_SCHEMA`, or iterated."""
 
     topic: str
     partition: int
@@ -155,14 +155,14 @@ class FetchedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Options of a consumer. `beginning` is Kafka's `auto.offset.reset`, for partitions without a commit."""
+    """Options of a consumer. `beginning`: Kafka's `auto.offset.reset`."""
 
     group: str | None = None
     isolation: Isolation = "read_committed"
     beginning: Beginning = "earliest"
     partitions: tuple[int, ...] | None = None
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with offsets whose object is missing or damaged, which are then skipped; `None`: they are an error."""
+    """Called with missing or damaged offsets, which are then skipped; `None`: they are an error."""
 
     def __post_init__(self) -> None:
         """Reject an unknown `beginning`."""
@@ -175,7 +175,7 @@ class Consumer:
     """Reads topics from its group's committed offsets. Not thread-safe.
 
     Without a server there is no group membership: two consumers of one group both read everything, unless each has its
-    own `partitions`. Each `poll` also finds new topics.
+    own `partitions`.
     """
 
     def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: Reading) -> None:
@@ -188,14 +188,9 @@ class Consumer:
         self._assign()
 
     def poll(self, max_records: int = 10_000) -> list[FetchedRecords]:
-        """Return at most `max_records` next records, possibly none. Partitions take turns.
+        """Return at most `max_records` next records. Partitions take turns.
 
         If a partition cannot be read, records of others are returned first, and the next poll raises.
-
-        Raises:
-            UserError: A subscribed topic is gone; or, with `beginning` `none`, a partition has no commit or no longer
-                its
-                position.
         """
         self._assign()
         fetched: list[FetchedRecords] = []
@@ -209,7 +204,7 @@ class Consumer:
             except ReconcilerError:
                 if not fetched:
                     raise
-                # The taken records would be lost; this partition is first in the next poll.
+                # Otherwise the taken records would be lost.
                 waiting.appendleft(place)
                 break
             if records is None:
@@ -226,41 +221,25 @@ class Consumer:
         return sorted(self._by_name(self._streams))
 
     def position(self, topic: str, partition: int) -> int:
-        """Return the next offset that `poll` returns.
-
-        Raises:
-            UserError: It does not read that partition.
-        """
+        """Return the next offset that `poll` returns."""
         return self._stream(topic, partition).position
 
     def positions(self) -> dict[tuple[str, int], CommittedOffset]:
-        """Return all positions by (topic, partition), for a transaction's `send_offsets`."""
+        """Return all positions by (topic, partition), for `send_offsets`."""
         return self._by_name(self._reached())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset; the group's commits stay until `commit`.
-
-        Raises:
-            UserError: It does not read that partition, or the offset is negative.
-        """
+        """Continue at another offset; the group's commits stay."""
         if offset < 0:
             raise UserError(f"{offset} is not an offset", hint="Offsets count from 0.")
         self._stream(topic, partition).seek(offset)
 
     def commit(self) -> None:
-        """Commit the position of every partition.
-
-        Raises:
-            UserError: It has no group.
-        """
+        """Commit the position of every partition."""
         Groups.of(self._cluster).commit_places(self._group(), self._reached())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
-        """Return its group's committed offset per partition; `None`: never committed.
-
-        Raises:
-            UserError: It has no group.
-        """
+        """Return its group's committed offset per partition; `None`: never."""
         fetched = Groups.of(self._cluster).fetch_places(self._group(), self._streams)
         offsets = {place: fetched[place].offset if place in fetched else None for place in self._streams}
         return self._by_name(offsets)
@@ -374,11 +353,7 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str] | None, pattern: str | None) -> Subscription:
-        """Return a subscription.
-
-        Raises:
-            UserError: Both or neither are given, or the pattern is invalid.
-        """
+        """Return a subscription to topics or to a pattern."""
         if isinstance(topics, str):
             raise UserError(f"{topics!r} is one topic, not several", hint=f"Write it as topics=[{topics!r}].")
         names = tuple(dict.fromkeys(topics or ()))
@@ -391,12 +366,7 @@ class Subscription:
         return cls(names, pattern)
 
     def topics(self, catalog: Catalog) -> dict[str, TopicEntry]:
-        """Return the current topics by full name, sorted.
-
-        Raises:
-            InvalidNamespaceError: A topic's namespace does not exist.
-            UserError: A named topic does not exist.
-        """
+        """Return the current topics by full name, sorted."""
         if self.pattern is None:
             return {name: topic_named(catalog, name) for name in sorted(self.names)}
         return {name: catalog.topics[name] for name in match_names(self.pattern, sorted(catalog.topics))}

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 MANY: Final = 1_000
-"""Groups to check for readers of a topic: each costs a request."""
+"""Each group costs a request."""
 
 _CLOCKS_APART_MS: Final = 2 * 60 * 60 * 1000
-"""Assumed maximum difference between the clocks of committers and of the store."""
+"""Between the clocks of committers and of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TopicBounds:
     names: Mapping[str, tuple[str, int]]
     bounds: dict[str, Mapping[int, Bounds]]
     hiding: frozenset[str] = frozenset()
-    """Topics whose remote records are hidden: they begin at their local start."""
+    """Topics that begin at their local start."""
 
     @classmethod
     def of(cls, store: ObjectStore, catalog: Catalog) -> TopicBounds:
@@ -92,7 +92,7 @@ def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: 
 
 
 def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: int) -> list[ConsumerGroup] | None:
-    """Return the groups with offsets of one topic, only for that topic; `None`: too many groups."""
+    """Return a topic's groups, limited to it; `None`: too many groups."""
     names, read, matching = list_groups(store), TopicBounds.of(store, catalog), []
     if len(names) > MANY:
         return None
@@ -108,7 +108,7 @@ def groups_of(store: ObjectStore, catalog: Catalog, topic_id: str, *, now_ms: in
 def reading_groups(store: ObjectStore, *, now_ms: int) -> dict[str, tuple[str, ...]] | None:
     """Return the groups that read each topic, by topic id; `None`: too many groups.
 
-    One listing shows which groups changed recently; only those are read.
+    Only groups that changed recently are read.
     """
     young = store.clock_ms() - READING_MS - _CLOCKS_APART_MS
     names = [group_of_key(listed.key) for listed in store.list(GROUPS) if listed.modified_ms >= young]
@@ -164,11 +164,7 @@ class Groups:
         return group
 
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
-        """Return the groups with offsets of a topic, only for that topic; `None`: too many groups.
-
-        Raises:
-            UserError: The topic does not exist.
-        """
+        """Return a topic's groups, limited to it; `None`: too many groups."""
         catalog = self._checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = topic_shown(self.permissions, catalog, full_name).id
         groups = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
@@ -190,12 +186,7 @@ class Groups:
     def commit(
         self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit a group's next offsets, once per `mark`.
-
-        Raises:
-            InvalidNamespaceError: The group's namespace does not exist.
-            UserError: A topic or partition does not exist, or an offset is invalid.
-        """
+        """Commit a group's next offsets, once per `mark`."""
         catalog = self._checked(Operation.READ, group, *{topic for topic, _ in offsets})
         places = {
             (topic_shown(self.permissions, catalog, topic).id, partition): offset
@@ -206,12 +197,12 @@ class Groups:
     def commit_places(
         self, group: str, offsets: Mapping[Place, int | CommittedOffset], *, mark: str | None = None
     ) -> None:
-        """Commit by topic id: follows renamed topics, and never hits a new topic of the same name."""
+        """Commit by topic id, which a renamed topic keeps."""
         self._checked(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
-        """Return the next offsets to read, clamped to the logs; partitions without a commit are absent."""
+        """Return the next offsets to read, clamped to the logs."""
         catalog = self._checked(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
@@ -241,10 +232,9 @@ class Groups:
     def moves(
         self, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
     ) -> tuple[OffsetMove, ...]:
-        """Return what a reset would set, by default for all topics of the group; changes nothing.
+        """Return what a reset would set, by default for all topics of the group.
 
         Raises:
-            UserError: The group, topic or partition does not exist.
             NotAuthorizedError: The caller may not reset it.
         """
         if topic is None:
@@ -319,9 +309,9 @@ class Logs:
 def moves_of(
     logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
-    """Return what a reset would set, clamped to each log; unchanged partitions are omitted.
+    """Return what a reset would set, clamped to each log, without unchanged partitions.
 
-    Without `topic`: all topics of the group. With one, the group need not exist.
+    With a `topic`, the group need not exist.
     """
     store, catalog = logs.store, logs.catalog.read()
     existing, read = read_group(store, group), TopicBounds.of(store, catalog)
@@ -351,7 +341,7 @@ def move_offsets(
     now_ms: int,
     force: bool = False,
 ) -> None:
-    """Set a group's offsets in one swap; its last commit time stays, so it does not count as reading.
+    """Set a group's offsets in one swap; it does not count as reading.
 
     Raises:
         BlockedError: The group is reading one of the topics, and `force` is not set.

@@ -46,7 +46,7 @@ class _StaleError(Exception):
 
 @dataclass(slots=True)
 class Append:
-    """Stored parts of one partition that no head names yet, with offsets from 0; `put_ms`: when they were stored."""
+    """Stored parts of one partition, not yet named, with offsets from 0; stored at `put_ms`."""
 
     gate: Gate
     partition: int
@@ -69,11 +69,9 @@ def publish(
 ) -> OffsetRange | None:
     """Publish an append in one swap; return its offsets, `None` if they are unknown.
 
-    Idempotent: a stored batch is recognised. A lost race repeats only the swap. `still_wanted` raises if the writer was
-    fenced while it slept.
+    Idempotent: a stored batch is recognised. `still_wanted` raises if the writer was fenced while it slept.
 
     Raises:
-        UserError: The topic is gone, or the partition belongs to another writer.
         ProducerFencedError: The partition knows a later epoch of the producer.
         OutOfOrderSequenceError: The batch is neither the next nor completely stored.
         RetryableError: It did not succeed in time; says whether it may be stored.
@@ -161,7 +159,7 @@ class RoutedRecords:
 
 
 def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
-    """Write the records as parts, lowest partition first; return once all are durable."""
+    """Write the records as parts; return once all are durable."""
     jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
     if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _WORTH_A_THREAD:
         ((one, partition, records),) = jobs
@@ -187,12 +185,10 @@ class RoundRobinState:
 def route(
     cluster: ClusterContext, full_name: str, batches: Sequence[pa.RecordBatch], course: RoundRobinState
 ) -> RoutedRecords:
-    """Assign batches of `INPUT_SCHEMA` to partitions; nothing is written.
+    """Assign batches of `INPUT_SCHEMA` to partitions.
 
     Raises:
-        InvalidNamespaceError: The topic's namespace does not exist.
-        NotAuthorizedError: The principal may not write to it.
-        UserError: The topic does not exist, is a mirror, or rejects a record.
+        NotAuthorizedError: The principal may not write to the topic.
     """
     catalog = cluster.catalog.read()
     check_writing(cluster.permissions, catalog, full_name)
@@ -230,8 +226,8 @@ Gained = dict[int, OffsetRange]
 class Producer:
     """Appends records to topics of one cluster, each exactly once. Not thread-safe.
 
-    Records are buffered and written when there are enough, at `flush`, and after a `with` block without error. After a
-    failed flush they may be stored or not.
+    Records are buffered until there are enough, `flush`, or the end of a `with` block. After a failed flush they may be
+    stored or not.
     """
 
     def __init__(self, cluster: ClusterContext, *, delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS) -> None:
@@ -256,11 +252,7 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Append one record; its partition defaults to one by key, its timestamp to now.
-
-        Raises:
-            UserError: A field has the wrong type; earlier records stay buffered.
-        """
+        """Append one record; the partition defaults to one by key, the timestamp to now."""
         self._check_open()
         row = row_of(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
@@ -273,11 +265,8 @@ class Producer:
     def append(self, topic: str, records: pa.RecordBatch) -> None:
         """Append a batch with any of the columns `value, key, headers, timestamp_ms, partition`.
 
-        Missing columns are null; text becomes UTF-8. The columns `offset`, `timestamp_type` and `topic` are ignored.
-        Rows keep their order within a partition.
-
-        Raises:
-            UserError: A column is unknown or has the wrong type; earlier records stay buffered.
+        Missing columns are null; text becomes UTF-8; `offset`, `timestamp_type` and `topic` are ignored. Rows keep
+        their order within a partition.
         """
         self._check_open()
         batch = conform_batch(topic, records)
@@ -296,9 +285,7 @@ class Producer:
         If a topic rejects a record, all its buffered records are dropped, and nothing is written.
 
         Raises:
-            InvalidNamespaceError: A topic's namespace does not exist.
             NotAuthorizedError: The principal may not write to a topic.
-            UserError: A topic does not exist, is a mirror (only its link writes to it), or rejects a record.
             RetryableError: It did not succeed in time; says whether records may be stored.
         """
         for topic in list(self._single):
@@ -334,7 +321,7 @@ class Producer:
             try:
                 routed.append(route(self._cluster, topic, self._waiting[topic], self._courses[topic]))
             except Exception:
-                # Otherwise every flush would be rejected, and block other topics.
+                # Otherwise it would block other topics in every flush.
                 self._forget(topic)
                 raise
         for topic in topics:
@@ -364,7 +351,7 @@ class Producer:
         self._bytes.pop(topic, None)
 
     def _handle_failure(self) -> None:
-        """Begin a new epoch: it is unknown whether the last numbers were used."""
+        """It is unknown whether the last numbers were used."""
         self._identity = replace(self._identity, epoch=self._identity.epoch + 1)
         self._next.clear()
 
@@ -386,8 +373,8 @@ def _bytes_in(row: dict[str, Any]) -> int:
 class SequencedProducer:
     """Appends batches under the user's producer id and numbers, each exactly once. Not thread-safe.
 
-    Numbers count a partition's records, from 0 in each epoch, wrapping after 2^31 - 1. A partition that has not seen
-    the id for 24 hours accepts any number.
+    Numbers count a partition's records, from 0 in each epoch, wrapping after 2^31 - 1. After 24 hours a partition has
+    forgotten the id, and accepts any number.
     """
 
     def __init__(
@@ -410,14 +397,12 @@ class SequencedProducer:
     def append(self, topic: str, partition: int, records: pa.RecordBatch, *, sequence: int) -> OffsetRange | None:
         """Append a batch whose first record is numbered `sequence`; return its offsets.
 
-        A stored batch is not appended again: its offsets are returned, or `None` if they are unknown. An empty batch
-        returns `None`.
+        A stored batch is not appended again: its offsets are returned, or `None` if they are unknown.
 
         Raises:
             OutOfOrderSequenceError: It does not follow the last number, and is not completely stored.
             ProducerFencedError: The partition knows a later epoch of the producer.
             NotAuthorizedError: The principal may not write to the topic.
-            UserError: The topic does not exist, is a mirror, or rejects a record.
             RetryableError: It did not succeed in time. Append the same again: it is stored once.
         """
         check_sequence(whole_of(f"{topic}: sequence", sequence, bits=64))
@@ -429,7 +414,7 @@ class SequencedProducer:
         return None
 
     def last_sequences(self, topic: str) -> dict[int, int]:
-        """Return this producer's and epoch's last number per partition; partitions without one are absent."""
+        """Return the last number per partition, of this producer and epoch."""
         heads = read_heads(self._cluster.store, self._cluster.topic(topic).id)
         known = {number: head.producers.get(self._identity.producer_id) for number, head in heads.items()}
         return {

@@ -1,7 +1,7 @@
 """Producer sequences, and retries until the delivery timeout.
 
-A producer's records are numbered per partition, from 0 in each epoch, wrapping after 2^31 - 1. Heads store its epoch
-and last number for 24 hours, and accept any number from an unknown producer, as Kafka does.
+Heads store each producer's epoch and last number for 24 hours, and accept any number from an unknown producer, as Kafka
+does.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool
     if ahead == 0:
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
-    # A number above the last one would predate a wrap; only its stored position proves that.
+    # A number above the last one would predate a wrap.
     if is_behind and (batch.first <= batch.last <= known["last"] or offsets_of(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
@@ -113,7 +113,7 @@ def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool
 
 
 def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
-    """Return a stored batch's offsets, or `None` if the head no longer has them."""
+    """Return a stored batch's offsets; `None` if unknown."""
     first = last = None
     for entry in head.entries:
         who = entry.producer
@@ -127,7 +127,7 @@ def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
 
 
 def remember_producer(head: Head, identity: Identity, last: int, now_ms: int) -> Json:
-    """Return a head's producers after a record numbered `last`, without expired ones."""
+    """Return a head's producers after a record numbered `last`."""
     known = {
         producer_id: state
         for producer_id, state in head.producers.items()

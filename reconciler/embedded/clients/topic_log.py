@@ -78,7 +78,7 @@ class EmbeddedLog:
     remote: RemoteTier | None = None
     """Remote tier of records that are not local."""
     on_missing: Callable[[LostOffsets], None] | None = None
-    """Called with offsets whose object is missing or damaged, which are then skipped; `None`: they are an error."""
+    """Called with missing or damaged offsets, which are then skipped; `None`: they are an error."""
 
     def check_shared(self) -> None:
         """Reject a topic or cluster that this machine does not see."""
@@ -90,9 +90,7 @@ class EmbeddedLog:
             check_storage_shared(self.remote.storage, catalog.cluster.storage_id)
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return the bounds of every partition: the catalog, one listing, one GET per written partition.
-
-        With `only`, just those partitions, without the listing.
+        """Return the bounds of every partition: the catalog, one listing, one GET each; `only` needs no listing.
 
         Raises:
             NotAuthorizedError: The caller may not describe it.
@@ -145,7 +143,7 @@ class EmbeddedLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`: stored ones of whole parts, computed ones at the ends."""
+        """Yield digests that cover `offsets`; only those at the ends are computed."""
         self._check(Operation.READ)
         for piece in self.stretches(partition, offsets):
             if piece.entry.is_within(piece.offsets):
@@ -155,7 +153,7 @@ class EmbeddedLog:
                     yield digest_of(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None` if all records are older."""
+        """Return the first offset at or after a time; `None`: all are older."""
         self._check(Operation.DESCRIBE)
         looks = _Attempts(self, partition, OffsetRange(0, MAX_OFFSET))
         while looks.again():
@@ -175,7 +173,7 @@ class EmbeddedLog:
     def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
         """Yield the parts of both tiers with readable records of a range, oldest first.
 
-        No offset occurs twice, even if maintenance replaces or moves parts.
+        No offset occurs twice, even if maintenance replaces parts.
         """
         looks = _Attempts(self, partition, offsets)
         while looks.again():
@@ -196,10 +194,7 @@ class EmbeddedLog:
         return Tiers.of(self.store, self.catalog.known(), topic, self.remote, self._check_open)
 
     def _check_open(self, head: Head | None) -> None:
-        """Reject a topic that a migration sealed, or that is gone: it would look like the end of the log.
-
-        A leftover seal is ignored.
-        """
+        """A sealed or deleted topic would look like the end of the log; a leftover seal is ignored."""
         if head is not None and not head.writer.startswith(SEAL):
             return
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
@@ -215,9 +210,9 @@ class EmbeddedLog:
 
 
 class _Attempts:
-    """Reads of head and manifest until a range is complete; a `with` block is one read.
+    """Repeats reads of head and manifest until a range is complete; a `with` block is one read.
 
-    Another read finds an object that maintenance replaced; one that stays missing is lost.
+    Another read finds an object that maintenance replaced.
     """
 
     def __init__(self, log: EmbeddedLog, partition: int, offsets: OffsetRange) -> None:
@@ -326,12 +321,12 @@ class EmbeddedSink:
         }
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
-        """Write batches of `RECORD_SCHEMA` under fresh keys; `at=None`: offsets are assigned later."""
+        """Write batches of `RECORD_SCHEMA`; `at=None`: offsets are assigned later."""
         fitting = _number_from_zero(batches) if at is None else (within(batch, at) for batch in batches)
         return staged_parts(partition, at, list(self._writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
-        """Stage a range of another log at the same offsets; whole parts of an embedded log are copied."""
+        """Stage a range of another log at the same offsets."""
         if not isinstance(source, EmbeddedLog):
             return self.stage(partition, source.read(partition, offsets), at=offsets)
         head = source.head(partition)
@@ -352,8 +347,8 @@ class EmbeddedSink:
         """Publish staged ranges, one swap per partition; return the offsets that each gained.
 
         A range is published only if `at.start` is the partition's end, which becomes `at.stop`. Repeating it returns
-        the same offsets while the head names the newest parts itself. Later, ranges with offsets gain nothing, but
-        ranges without are appended again: repeat those at once or not at all.
+        the same offsets while the head names its parts; later, ranges without offsets are appended again: repeat those
+        at once or not at all.
 
         Raises:
             SourceChangedError: The mirror is no copy of what was staged; other partitions are published.

@@ -1,4 +1,4 @@
-"""The transactional producer, and appends that many tasks stage for one transaction."""
+"""The transactional producer, and appends that many tasks stage."""
 
 from __future__ import annotations
 
@@ -115,12 +115,10 @@ class TransactionalProducer(Producer):
         self._mark = ""
 
     def init_transactions(self) -> None:
-        """Become the only producer of the transactional id; an open transaction is aborted, a decided one finished.
+        """Become the only producer of the transactional id; abort an open transaction, finish a decided one.
 
         Raises:
-            InvalidNamespaceError: The transactional id's namespace does not exist.
             NotAuthorizedError: The principal may not use it.
-            UserError: The timeout is invalid.
         """
         catalog = self._cluster.catalog.read()
         check_namespace_of(catalog, self._transactional_id)
@@ -136,7 +134,7 @@ class TransactionalProducer(Producer):
         self._start(_Phase.READY)
 
     def last_batch(self) -> Batch | None:
-        """Return the last numbered batch committed under the transactional id, or `None`.
+        """Return the last numbered batch committed under the transactional id.
 
         Raises:
             ProducerFencedError: Another producer took over.
@@ -159,7 +157,6 @@ class TransactionalProducer(Producer):
 
         Raises:
             ProducerFencedError: Another producer took over.
-            UserError: The topic is gone, or is a mirror (only its link writes to it).
             RetryableError: It did not succeed in time.
         """
         self._check_phase(_Phase.OPEN)
@@ -173,9 +170,7 @@ class TransactionalProducer(Producer):
         """Commit a group's next offsets, by (topic, partition), with the transaction.
 
         Raises:
-            InvalidNamespaceError: The group's namespace does not exist.
             NotAuthorizedError: The principal may not read as that group, or not that topic.
-            UserError: A topic or partition does not exist, or an offset is invalid.
         """
         self._check_phase(_Phase.OPEN)
         catalog = self._cluster.catalog.read()
@@ -198,8 +193,8 @@ class TransactionalProducer(Producer):
 
         Raises:
             ProducerFencedError: Another producer took over, or the timeout has passed: nothing is committed.
-            UserError: It has offsets of a topic that is being mounted or unmounted, or was unmounted: abort it.
-            RetryableError: It did not finish in time. Call it again: it continues, and commits once.
+            UserError: It has offsets of a topic that migrates or is gone: abort it.
+            RetryableError: It did not finish in time. Call it again: it commits once.
         """
         gained: dict[str, Gained] = {}
         if self._phase is not _Phase.COMMITTING:
@@ -213,7 +208,7 @@ class TransactionalProducer(Producer):
         return gained
 
     def abort(self) -> None:
-        """Abort the transaction: its records are never read, and their offsets stay a gap.
+        """Abort the transaction: its records are never read.
 
         Raises:
             ProducerFencedError: Another producer took over, and aborted it.
@@ -293,11 +288,11 @@ class TransactionalProducer(Producer):
             raise
 
     def _before(self, appends: Sequence[Append]) -> None:
-        """Add new partitions to the register in one swap, before the first append to them."""
+        """Register new partitions in one swap, before the first append to them."""
         written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
         new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
         if not new:
-            # Heads remember fenced producers for a day, so a recent check of the register is enough.
+            # Heads remember fenced producers for a day.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
                 self._check_wanted()
             return
@@ -383,7 +378,6 @@ class EmbeddedAppends:
 
         Raises:
             NotAuthorizedError: The caller may not write to it.
-            UserError: It does not exist, is a mirror, or is closed.
         """
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
@@ -405,7 +399,7 @@ class EmbeddedAppends:
         check_topic_visible(self.store, self.full_name, is_found=topic is not None)
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
-        """Write one task's records as unnamed parts, one per partition and 128 MiB."""
+        """Write one task's records as unnamed parts."""
         put_ms, course, digest = self.now_ms(), RoundRobinState(Spread(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for batches in _group_batches(conform_batch(self.full_name, batch) for batch in records):
@@ -417,7 +411,7 @@ class EmbeddedAppends:
         return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
-        """Append everything in one transaction, which stores batch number and checksum; `False`: it was published."""
+        """Append everything in one transaction; `False`: the batch was published before."""
         name = appends_transactional_id(self.topic_id, None if batch is None else batch.stream)
         rows = _rows_fingerprint(staged)
         if batch is not None and self._is_published(name, batch, rows):
@@ -462,11 +456,6 @@ class EmbeddedAppends:
 
 
 def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
-    """Whether the last batch of a stream is this one.
-
-    Raises:
-        UserError: It is later, or has other rows.
-    """
     if last is None or batch.number > last.number:
         return False
     if batch.number < last.number:

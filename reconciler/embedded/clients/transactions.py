@@ -1,4 +1,4 @@
-"""Transactions: registers of transactional ids, decisions, and their completion."""
+"""Transactions: registers, decisions, and their completion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 
 class State(StrEnum):
-    """State of a transaction; `committing` and `aborting` are decided and only need completion."""
+    """`committing` and `aborting` are decided and only need completion."""
 
     EMPTY = "empty"
     ONGOING = "ongoing"
@@ -69,7 +69,7 @@ class Written(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The user's number of a committed batch, and a fingerprint of its rows, `None` from earlier versions."""
+    """The user's number of a committed batch, and its rows' fingerprint, `None` from earlier versions."""
 
     number: int
     rows: str | None = None
@@ -152,14 +152,14 @@ def _offsets_from_rows(rows: list[list[Any]]) -> dict[Place, CommittedOffset]:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDecision:
-    """A committed or aborted transaction. `epoch` is the producer's since then; the transaction's is lower."""
+    """A committed or aborted transaction; `epoch` is the producer's since then."""
 
     transactional_id: str
     transaction: Transaction
     epoch: int
 
     def settled(self, head: Head, now_ms: int) -> Head | None:
-        """Return a head without the transaction, fenced against earlier epochs; `None` if it is already."""
+        """Return a head without the transaction, fenced against earlier epochs; `None`: no change."""
         name = self._open_in(head)
         known = head.producers.get(self.transaction.producer_id)
         if name is None and known is not None and known["epoch"] >= self.epoch:
@@ -246,10 +246,7 @@ def finish_offsets(
     *,
     may_go_on: Callable[[], None],
 ) -> None:
-    """Complete decided transactions with offsets of these topics: a GET per transactional id.
-
-    `may_go_on` is called before each.
-    """
+    """Complete decided transactions with offsets of these topics: a GET per transactional id."""
     names = [name for listed in store.list(TRANSACTIONS) if (name := transactional_id_of_key(listed.key)) is not None]
     states = map_in_parallel(lambda name: read_transaction(store, name), names, name="transactions")
     for name, state in zip(names, states, strict=True):
@@ -263,11 +260,11 @@ _APPENDS: Final = "topic-log-"
 _ONCE: Final = "once-"
 _TOPIC_ID: Final = 36
 _LEFT_MS: Final = 24 * 60 * 60 * 1000
-"""By the store's clock. No producer waits that long between claiming and using a register."""
+"""By the store's clock. No producer waits that long before it uses a register."""
 
 
 def appends_transactional_id(topic_id: str, stream: str | None) -> str:
-    """Return the transactional id of a stream into a topic, or a fresh one for a single write."""
+    """Return the transactional id of a stream into a topic, or of a single write."""
     return f"{_APPENDS}{topic_id}-{_ONCE}{fresh_mark()}" if stream is None else f"{_APPENDS}{topic_id}-{stream}"
 
 
@@ -283,14 +280,14 @@ def stream_batches(store: ObjectStore, topic_id: str) -> dict[str, Batch]:
 
 
 def continue_stream(store: ObjectStore, topic_id: str, stream: str, batch: Batch, *, mark: str) -> None:
-    """Continue a stream after its last batch from elsewhere, unless it has a register."""
+    """Continue a stream after its last batch from elsewhere."""
     fresh = Transaction(fresh_producer_id(), MAX_TIMEOUT_MS, batch=batch).to_json()
     register = transaction_register(store, appends_transactional_id(topic_id, stream))
     register.update(lambda held: fresh if held is None else None, mark=mark)
 
 
 def _delete_unused(store: ObjectStore, catalog: CatalogRegister, idle: Sequence[ListedObject]) -> None:
-    """Delete registers of appends whose topic is gone, and of single writes that failed."""
+    """Their topic is gone, or a single write failed."""
     old_ms = store.clock_ms() - _LEFT_MS
     ids = {listed.key: transactional_id_of_key(listed.key) or "" for listed in idle if listed.modified_ms < old_ms}
     appends = {key: name.removeprefix(_APPENDS) for key, name in ids.items() if name.startswith(_APPENDS)}
@@ -336,7 +333,7 @@ def decision_in(register: Register, held: RegisterSnapshot) -> TransactionDecisi
 
 
 def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: TransactionDecision, *, now_ms: int) -> None:
-    """Complete a decision: update every partition, commit the offsets, empty the register. Repeatable.
+    """Complete a decision. Repeatable.
 
     Commit removes the marks in each head; abort removes entries and objects, and leaves a gap. Both write the new epoch
     into every head, which rejects late appends of the old one.
@@ -378,7 +375,7 @@ class _Partition:
         self.store.delete(dropped)
 
     def _fence(self) -> None:
-        """Create the head of an unwritten partition before a late append does, unless the topic is gone."""
+        """A late append must not create the head."""
         topic = self._topic()
         if topic is None:
             return
@@ -421,7 +418,7 @@ def claim(
 ) -> Identity:
     """Become the only producer of a transactional id: abort an open transaction, complete a decided one.
 
-    Claiming, beginning and deciding raise the register's epoch, which fences earlier producers.
+    Claiming, beginning and deciding raise the epoch, which fences earlier producers.
 
     Raises:
         ProducerFencedError: Another producer claimed it at the same time.
@@ -473,7 +470,7 @@ def widen_transaction(store: ObjectStore, who: Identity, partitions: Sequence[Wr
     """Add partitions to an open transaction, before anything is appended to them.
 
     Raises:
-        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
+        ProducerFencedError: Another producer took over, or it was aborted after its timeout.
     """
     register = _register_of(store, who)
 
@@ -493,13 +490,12 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
     batch: Batch | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> TransactionDecision | None:
-    """Decide to commit or abort a transaction; return what to complete, `None` if another process did.
+    """Decide to commit or abort; return what to complete, `None` if another process did.
 
-    `batch` becomes the last committed batch. `check` is called before each swap and may raise. Repeating with the same
-    mark is safe.
+    `check` is called before each swap and may raise. Repeating with the same mark is safe.
 
     Raises:
-        ProducerFencedError: Another producer took over, or the transaction was aborted after its timeout.
+        ProducerFencedError: Another producer took over, or it was aborted after its timeout.
     """
     register = _register_of(store, who)
 
@@ -549,7 +545,7 @@ def _owned_transaction(
 
 
 def _check_mine(transactional_id: str | None, epoch: int, held: RegisterSnapshot | None) -> None:
-    # The mark shows an unanswered swap; another producer may have taken over since.
+    # Another producer may have taken over since.
     if held is None or held.epoch != epoch:
         raise _fenced(transactional_id)
 

@@ -38,7 +38,7 @@ _COST: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """A partition to process, with the approximate stored bytes to read."""
+    """A partition to process, and the approximate bytes to read."""
 
     partition: Partition
     bytes: int
@@ -49,7 +49,7 @@ class Chore:
 
     @property
     def cost(self) -> int:
-        """Bytes of a round: its own plus a few requests and a swap."""
+        """Its bytes, plus a few requests and a swap."""
         return self.bytes + _COST
 
 
@@ -71,7 +71,7 @@ class FailedChore:
 
 
 _THREADS: Final = 4
-"""Arrow works outside the interpreter lock; more threads only use memory."""
+"""Arrow works outside the interpreter lock."""
 _ROUND_BYTES: Final = 256 * 1024 * 1024
 _TOGETHER: Final = 16
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def select_segments_to_clean(
     segments: Iterable[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int
 ) -> tuple[Segment, ...]:
-    """Return the segments to clean, oldest first; empty if it is not worthwhile yet.
+    """Return the segments to clean, oldest first; empty if that is not worthwhile yet.
 
     It is if the dirty part exceeds `min.cleanable.dirty.ratio`, a dirty record is older than `max.compaction.lag.ms`,
     or tombstones are due.
@@ -59,7 +59,7 @@ def select_segments_to_clean(
 
 
 def next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPolicy, *, now_ms: int) -> int | None:
-    """Return when cleaning may become due without new records; `None`: never."""
+    """Return when cleaning may be due without new records; `None`: never."""
     end = _cleaning_end(head, policy)
     settled = [segment for segment in segments if segment.is_closed and segment.last < end]
     times = [segment.max_ts + policy.min_lag_ms for segment in settled]
@@ -69,7 +69,7 @@ def next_cleaning_ms(segments: Sequence[Segment], head: Head, policy: CleanupPol
 
 
 def _cleaning_end(head: Head, policy: CleanupPolicy) -> int:
-    """Return the first offset that is undecided or, while uploading, not uploaded (F-R-020)."""
+    """The first undecided offset or, while uploading, not uploaded one (F-R-020)."""
     return min(head.bounds.stable, head.uploaded_to) if policy.waits else head.bounds.stable
 
 
@@ -97,7 +97,7 @@ class Survivors(Protocol):
 class NewestOffsets:
     """Newest offset by 128-bit hash of the key, in sorted arrays of 24 bytes per key.
 
-    Keys with the same hash would be merged: 2^-64 for each pair of four thousand million.
+    Two of four thousand million keys have the same hash, and would be merged, with a probability of 2^-64 each.
     """
 
     def __init__(self) -> None:
@@ -170,9 +170,9 @@ class NewestOffsets:
 
 
 class SurvivingOffsets:
-    """Offsets of the surviving records in one file, for tasks that need no more.
+    """Offsets of the surviving records in one file.
 
-    Records from `through` on survive, like those without a key: their keys were not learned.
+    Records without a key and from `through` on survive: nothing was learned of them.
     """
 
     def __init__(self, offsets: Offsets, through: int) -> None:
@@ -226,8 +226,7 @@ def mask(column: pa.Array) -> npt.NDArray[np.bool_]:
 def is_log_reachable(head: Head, policy: CleanupPolicy, remote: RemoteTier | None) -> bool:
     """Whether a partition's whole log can be read and rewritten now.
 
-    Not if remote records are unreachable or tiering is being disabled: a tombstone must outlive older records of its
-    key.
+    A tombstone must outlive older records of its key, also in object storage.
     """
     if head.start == head.local_start:
         return True
@@ -260,14 +259,14 @@ def remote_entries(head: Head, place: RemotePartition | None, remote: RemoteTier
 def whole_segments(
     store: ObjectStore, head: Head, remote: tuple[Entry, ...], policy: CleanupPolicy
 ) -> Iterator[Segment]:
-    """Yield the segments of both tiers, oldest first; remote ones are closed."""
+    """Yield the segments of both tiers, oldest first."""
     for entry in remote:
         yield Segment((entry,), is_closed=True)
     yield from segments_of(entries_within(store, head, OffsetRange(head.local_start, head.end)), policy.limits)
 
 
 KEYS: Final = 5_000_000
-"""Keys held in memory, as in the 128 MiB of Kafka's cleaner."""
+"""As in the 128 MiB of Kafka's cleaner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +368,7 @@ class Compaction:
         self._place = place_of(policy, partition)
 
     def compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
-        """Write the surviving records of both tiers; `None` if nothing is to be cleaned."""
+        """Write the surviving records of both tiers; `None`: nothing to clean."""
         cleaning = self.cleaning(head, now_ms=now_ms)
         if cleaning is None:
             return None
@@ -391,7 +390,7 @@ class Compaction:
         return CompactionScope(pieces, head.compacted_to, pieces[-1].stop, now_ms, head.epochs[-1][0], head.start)
 
     def rewritten(self, cleaning: CompactionScope, cleaned: Iterable[GroupRewrite]) -> PartitionRewrite:
-        """Collect the results of all groups; if one fails, the others' objects are deleted."""
+        """Collect the groups' results; if one fails, the others' objects are deleted."""
         storage = None if self._remote is None else self._remote.storage
         with delete_parts_on_error(self._store) as near, delete_segments_on_error(storage) as far:
             for one in cleaned:

@@ -1,7 +1,6 @@
 """Evict uploaded data above the local capacity, and apply local retention.
 
-Checked every `retention_local_trim_interval` if the cluster has tiered topics and a limit. Sizes are remembered with
-the heads' hints, so that only changed heads are read.
+Checked every `retention_local_trim_interval`. Sizes are remembered, so that only changed heads are read.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class LocalTrim:
         return surveyed.policy.evicts and not is_held and self.is_wanted(surveyed.partition.full_name)
 
     def _measure(self, partitions: list[SurveyedPartition], survey: Survey, tended: MaintenanceResult) -> int:
-        """Return the local bytes of all partitions; reads only changed heads."""
+        """Only changed heads are read."""
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 

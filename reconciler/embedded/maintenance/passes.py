@@ -1,6 +1,6 @@
 """Maintenance passes over a cluster's partitions, with scrub and merge jobs.
 
-Heads decide which partitions need a job. Rewrites are handed to a `Spread`, which runs them here or on executors.
+Rewrites are handed to a `Spread`, which runs them here or on executors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 Outcome: TypeAlias = PartitionRewrite | UploadBatch | FailedChore
 Spread: TypeAlias = Callable[[Sequence[Chore], ChoreTask], Iterator[Sequence[Outcome]]]
-"""Runs chores and yields results in rounds, which may be published in between."""
+"""Runs chores and yields results in rounds, published in between."""
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class Upkeep:
         return remote_tier(self.storage, self.cluster_id, self.catalog.known().cluster)
 
     def retain(self) -> MaintenanceResult:
-        """Delete expired records on both tiers, and evict uploaded ones beyond the local limits."""
+        """Delete expired records, and evict uploaded ones beyond the local limits."""
         tended = MaintenanceResult(lost=self.lost)
         retaining = RetentionJob(self.store, self.storage, self.cluster_id, self.catalog, self.now_ms)
         for _, result in self._check_due("retention", tended, lambda policy: policy.is_bounded, retaining.look):
@@ -103,7 +103,7 @@ class Upkeep:
         return tended
 
     def roll(self, spread: Spread | None = None) -> MaintenanceResult:
-        """Merge every closed segment into one file; `spread` runs larger work elsewhere."""
+        """Merge closed segments into one file each; `spread` runs larger work elsewhere."""
         return self._run_rewrites("roll", spread, lambda _policy: True, self._to_roll)
 
     def upload(self, spread: Spread | None = None) -> MaintenanceResult:
@@ -181,7 +181,7 @@ class Upkeep:
     def keep_metadata(self, *, is_named: bool = False) -> MetadataUpdate:
         """Store the cluster's metadata in object storage, if due or named.
 
-        Not for a cluster of only read replicas, which may have read-only access.
+        Not for a cluster of only read replicas: its access may be read-only.
         """
         catalog, remote = self.catalog.read(), self.remote
         properties, topics = catalog.cluster.properties, catalog.topics.values()
@@ -313,7 +313,7 @@ class Upkeep:
         def published(of_one: list[PartitionRewrite]) -> list[Gain]:
             gains: list[Gain | None] = []
             for one in of_one:
-                try:  # Never the newer without the older: no record may outlive a tombstone.
+                try:  # No record may outlive a tombstone of its key.
                     do = drop if tended.has_failed(one.partition) else publish
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
@@ -370,14 +370,13 @@ def _side_by_side(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
 
 
 EVERY_MS: Final = 24 * 60 * 60 * 1000
-"""Object storage loses next to nothing; more frequent listings cost more than they find."""
+"""Object storage loses next to nothing, and listings cost."""
 
 
 def scrub(upkeep: Upkeep, *, is_named: bool = False) -> MaintenanceResult:
     """Scrub due manifests, or all with `is_named`, and check their topics' descriptions.
 
-    Partitions are due once a day, spread over the day. Unrepaired faults are errors of their partition; `records` and
-    `bytes` count what was uploaded again.
+    Partitions are due once a day. Unrepaired faults are errors; `records` and `bytes` count what was uploaded again.
     """
     tended, catalog = MaintenanceResult(lost=upkeep.lost), upkeep.catalog.read()
     remote = upkeep.remote
@@ -482,14 +481,14 @@ _ANY_SEGMENT: Final = 1 << 30
 class Merges:
     """Decides merges in one pass. Thread-safe.
 
-    Remembers the first mergeable run per limits, so that only the end of a long history is read.
+    Remembers the first mergeable run per limits: only the end of a long history is read.
     """
 
     def __init__(self, remote: RemoteTier) -> None:
         self._remote = remote
         self._before: dict[str, list[int]] = {}
         self._settled: dict[str, list[int]] = {}
-        """By head key: high, low, and the offset before which nothing can be merged under them."""
+        """By head key: high, low, and the offset before which they merge nothing."""
 
     def begin(self, survey: Survey) -> None:
         """Load the last pass's results, unless the limits changed."""
@@ -526,7 +525,7 @@ class Merges:
         limits = merge_limits(self._remote.properties, surveyed.policy.limits.bytes)
         high, low, settled = self._before.get(surveyed.key, [0, 0, 0])
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
-        # Compacted segments leave the local tier only if their copies are equal, entry by entry.
+        # Compacted segments leave the local tier only if their copies are equal.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
         found_there = entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)

@@ -1,7 +1,6 @@
 """Merge segments, re-encrypt objects under another KMS key, and publish rewrites.
 
-A commit that changes a topic's key marks the topic. Every part stores its key, so the next process finds the remaining
-work.
+Every part stores its key, so the next process finds the remaining work.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _MAX_ATTEMPTS: Final = 10
 def finish_rewrites(
     store: ObjectStore, catalog: CatalogRegister, is_stopped: Callable[[], bool] = lambda: False
 ) -> int:
-    """Re-encrypt marked topics, then remove the marks; return the number of topics done."""
+    """Re-encrypt marked topics, then remove the marks; return the number done."""
     now = catalog.read()
     closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Only their migration touches them.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
@@ -86,7 +85,7 @@ def finish_rewrites(
 
 
 def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]) -> bool:
-    """Return whether the partition is complete and its head stores the key."""
+    """Return whether the partition is complete."""
     for look in range(_MAX_ATTEMPTS):
         head = read_head(store, partition.topic_id, partition.number)
         if head is None:
@@ -151,8 +150,8 @@ def publish(
 ) -> Gain | None:
     """Publish a rewrite, first in object storage, then locally; then delete replaced objects.
 
-    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms`: earliest time of
-    those, by `now_ms`. `None`: nothing was published.
+    If the remote rewrite fails, nothing is published, and the written objects are deleted. `put_ms`: their earliest
+    time, by `now_ms`. `None`: nothing was published.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -203,14 +202,14 @@ _LOWERED_PERCENT: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Stored bytes: maximum of a merged segment, and size up to which runs wait for more."""
+    """Stored bytes: maximum of a merged segment, and size up to which runs wait."""
 
     high: int
     low: int
 
 
 def merge_limits(properties: Mapping[str, str], segment_bytes: int) -> MergeLimits:
-    """Return a topic's limits: cluster properties, else `segment.bytes` and half of it (F-R-064)."""
+    """Return cluster properties, else `segment.bytes` and half of it (F-R-064)."""
     target = read_property(properties, "cloud_storage_segment_size_target")
     least = read_property(properties, "cloud_storage_segment_size_min")
     high = segment_bytes if target is None else int(target)
@@ -239,8 +238,8 @@ class Run:
     def is_worth(self, limits: MergeLimits) -> bool:
         """Whether to merge it now.
 
-        A run in the middle of the log is; the last one if it is larger than `low` and its first segment at most half:
-        otherwise that would be written again with each new one.
+        The last run only if it is larger than `low` and its first segment at most half: otherwise that would be written
+        again with each new one.
         """
         if len(self.entries) == 1 or not self.is_last:
             return len(self.entries) > 1
@@ -253,10 +252,9 @@ def runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tup
 
 
 def runs_of(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
-    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any run.
+    """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any.
 
-    A run has one epoch, at most `high` bytes, and no gaps: the manifest does not show whether a gap was aborted or not
-    uploaded.
+    A run has one epoch, at most `high` bytes, and no gaps: the manifest does not show whether a gap was aborted.
     """
     run: list[Entry] = []
     size = 0
@@ -281,7 +279,7 @@ _MERGES: Final = "cloud_storage_enable_segment_merging"
 def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
-    Not while uploads are off; compacted topics merge when they are compacted.
+    Not while uploads are off; compacted topics merge when compacted.
     """
     is_on = read_property(remote.properties, _MERGES) == "true"
     return is_on and not policy.compacts and policy.tiering is not None and policy.tiering.uploads
@@ -297,9 +295,9 @@ class Merge:
     rules: Rules
 
     def written(self, offsets: OffsetRange) -> PartitionRewrite | None:
-        """Write one object per run that begins in a range; `None` if there are none.
+        """Write one object per run that begins in a range; `None`: none do.
 
-        `offsets` starts at a run. Memory is bounded by a row group.
+        `offsets` starts at a run.
         """
         tiering = self.policy.tiering
         if tiering is None or not merges(self.policy, self.remote):

@@ -1,7 +1,7 @@
 """Find the partitions that need a job, and remember the results of a pass.
 
-All jobs of a pass share one listing of heads. `runner/<job>.json.gz` stores the head's hint, a fingerprint of the
-topic's configs, and when to check again without changes. Losing it costs one read of every head.
+`runner/<job>.json.gz` stores the head's hint, a fingerprint of the topic's configs, and when to check again without
+changes. Losing it costs one read of every head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORMAT: Final = "reconciler.runner/1"
 
 
 def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Return the rows and notes of a job; empty if lost, damaged, or of another format."""
+    """Return the rows and notes of a job; empty if lost or damaged."""
     stored = store.get(runner_key(job))
     if stored is None:
         return {}, {}
@@ -94,7 +94,7 @@ class HeadCache:
             yield key, f"{hint}+{changes}" if changes else hint, changes > 0
 
     def changed(self, partition: Partition) -> None:
-        """Record that this pass changes a head: later jobs read it again."""
+        """Record that this pass changes a head."""
         key = head_key(partition.topic_id, partition.number)
         self._changes[key] = self._changes.get(key, 0) + 1
 
@@ -180,7 +180,7 @@ _NAMED: Final = 100
 
 @dataclass(slots=True)
 class MaintenanceResult:
-    """Result of one job; `records` and `bytes` count what it removed, or what a roll or upload wrote."""
+    """Result of one job; `records` and `bytes`: removed, rolled or uploaded."""
 
     partitions: int = 0
     records: int = 0
@@ -189,11 +189,11 @@ class MaintenanceResult:
     errors: list[ReconcilerError] = field(default_factory=list)
     """At most a hundred."""
     counts: Counter[str] = field(default_factory=Counter, compare=False)
-    """Operations on object storage, by the names of `resources.vitals.COUNTER_HELP`."""
+    """By the names of `resources.vitals.COUNTER_HELP`."""
     levels: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """After the job, by the names of `resources.vitals.LEVELS`."""
+    """By the names of `resources.vitals.LEVELS`."""
     lost: set[str] = field(default_factory=set, repr=False, compare=False)
-    """Reported topics of another cluster, shared by the jobs of a pass."""
+    """Reported topics of another cluster, for all jobs of a pass."""
     _counted: set[Partition] = field(default_factory=set, repr=False, compare=False)
     _failed: set[Partition | str] = field(default_factory=set, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -209,7 +209,7 @@ class MaintenanceResult:
     def fail(self, tended: Partition | str, error: ReconcilerError) -> None:
         """Count a failed partition or other item. Thread-safe.
 
-        A topic of another cluster is reported once, for all partitions and jobs.
+        A topic of another cluster is reported once.
         """
         is_lost = isinstance(error, OwnershipLostError)
         where = tended if isinstance(tended, str) else tended.full_name if is_lost else str(tended)

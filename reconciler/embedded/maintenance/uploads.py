@@ -1,8 +1,7 @@
-"""The upload job of a pass, and current topic descriptions (`topic.json`).
+"""The upload job of a pass, and topic descriptions (`topic.json`).
 
 A manifest exists before the first segment is stored, so a missing one means a deletion. The manifest decides;
-`Head.uploaded_to` follows it, also after a crash. If the manifest is missing, older, or has other records than the
-head, nothing is uploaded and an error is reported.
+`Head.uploaded_to` follows it. If it is missing, older, or has other records than the head, nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Uploads:
     """Upload stable records of the open segment regardless of the interval."""
 
     def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what to upload of a partition, or when to check again without changes.
+        """Return what to upload of a partition, or when to check again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -93,7 +92,7 @@ class Uploads:
         return reuploads(policy, self.remote)
 
     def outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
-        """Return what was compacted since its upload; `None`: nothing until the head changes."""
+        """Return what was compacted since its upload; `None`: nothing."""
         tiering = surveyed.policy.tiering
         if tiering is None or head.compacted_to <= head.local_start:
             return None, None
@@ -108,7 +107,7 @@ class Uploads:
         return list(_chores(surveyed.partition, runs, head.local_start)) or None, None
 
     def share(self, notes: dict[str, Any], backlog_bytes: int) -> dict[str, float]:
-        """Update the uploads' share of connections once per interval; return its levels."""
+        """Update the uploads' share of connections once per interval."""
         controller = Controller.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
@@ -124,13 +123,13 @@ class Uploads:
     def publish(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
         """Publish one partition's uploads in one swap, oldest first; delete the others.
 
-        `put_ms`: earliest time of their objects. `None`: nothing was published.
+        `put_ms`: their earliest time. `None`: nothing was published.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
         """
         newest = max(uploads, key=lambda one: one.epochs[-1][0])
-        # Uploads read before a cut may have another log's records above it.
+        # Uploads read before a cut may have another log's records.
         current = [one for one in uploads if one.epochs[-1][0] == newest.epochs[-1][0] and one.offsets.length]
         for one in uploads:
             check_writes_visible(self.remote.storage, one.keys, by=one.by)
@@ -145,7 +144,7 @@ class Uploads:
             if newest.epochs[-1][0] < known or any(
                 epoch > known and first < manifest.end for epoch, first in newest.epochs
             ):
-                return None  # The log was cut since: its end may differ, or the manifest is not cut yet.
+                return None  # The log was cut since.
             named.extend(_contiguous(current, manifest.end))
             if not named:
                 return None
@@ -183,7 +182,7 @@ class Uploads:
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
 
     def _manifest(self, partition: Partition, tiering: TopicTiering, head: Head) -> Manifest | None:
-        """Create the manifest if it never existed; `None`: a newer tiering acts."""
+        """`None`: a newer tiering acts."""
         remote = remote_partition(tiering.location, partition.number)
         manifest = read_manifest(self.remote.storage, remote)
         if manifest is None:
@@ -201,10 +200,7 @@ class Uploads:
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest
 
     def _follow(self, partition: Partition, head: Head | None, manifest: Manifest, tiering: TopicTiering) -> None:
-        """Raise the head's `uploaded_to` to the manifest's end, unless a disabling lowered it.
-
-        If the log was cut since, the manifest may name records that are gone.
-        """
+        """A disabling may have lowered `uploaded_to`. After a cut, the manifest may name records that are gone."""
 
         def follow(current: Head) -> Head | None:
             if is_uncut(manifest, current):
@@ -248,7 +244,7 @@ def iter_changed_topics(
 ) -> Iterator[tuple[TopicManifest, bool]]:
     """Yield topic descriptions that may have changed, and whether to create a missing one.
 
-    `known`: topic id → `described` at the last write, so that unchanged topics cost no request.
+    `known`: topic id → `described` at the last write.
     """
     for full_name, topic in catalog.topics.items():
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
@@ -268,7 +264,7 @@ def described(manifest: TopicManifest, *, creates: bool) -> str:
 def describe(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
-    """Write changed topic descriptions; yield the topics that failed. Updates `known`."""
+    """Write changed topic descriptions; yield failed topics. Updates `known`."""
     names = {entry.id: name for name, entry in catalog.topics.items()}
     for gone in [topic_id for topic_id in known if topic_id not in names]:
         del known[gone]
@@ -284,9 +280,9 @@ def describe(
 
 
 def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:
-    """Write one topic's description if missing, damaged or outdated; return whether it was written.
+    """Write one topic's description if needed; return whether it was written.
 
-    Also created for a topic without uploads if remote records stay.
+    Also created without uploads if remote records stay.
     """
     tiering = tiering_of(catalog, full_name, remote.cluster_id)
     if tiering is None or not is_served(catalog.topics[full_name]):

@@ -56,7 +56,7 @@ class ArchiveLog:
         self.archive.check_shared()
 
     def bounds(self, only: Collection[int] | None = None) -> Mapping[int, Bounds]:
-        """Return every partition's bounds: a GET for the topic, and one each."""
+        """Return every partition's bounds; one GET for the topic, one each."""
         place = self.archive.location
         topic = read_topic_manifest(self.archive.storage, place.cluster_id, place.revision)
         if topic is None:
@@ -75,7 +75,7 @@ class ArchiveLog:
             yield from read_part(self.archive.storage, entry, partition, cut)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset at or after a time; `None` if all records are older."""
+        """Return the first offset at or after a time; `None`: all are older."""
         manifest = self._manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
         for entry, cut in self._pieces(partition, whole, since_ms=timestamp_ms):
@@ -91,7 +91,7 @@ class ArchiveLog:
             yield Extent(cut, entry.digest.records * cut.length // length, entry.bytes * cut.length // length)
 
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
-        """Yield digests that cover `offsets`: stored ones of whole segments, computed ones at the ends."""
+        """Yield digests that cover `offsets`; only those at the ends are computed."""
         for entry, cut in self._pieces(partition, offsets):
             if entry.is_within(cut):
                 yield entry.digest.shifted(entry.base)
@@ -182,10 +182,10 @@ class ArchiveSink:
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Publish staged segments, one swap per partition; return the offsets that each gained.
 
-        A range is published only if `at.start` is the partition's end; repeating it is safe.
+        A range is published only at the partition's end; repeating it is safe.
 
         Raises:
-            OwnershipLostError: The topic was detached or taken over: nothing is written.
+            OwnershipLostError: The topic was detached or taken over.
         """
         by_partition: dict[int, list[StagedRecords]] = {}
         for one in sorted(staged, key=lambda one: (one.partition, one.at or OffsetRange(0, 0))):

@@ -29,11 +29,11 @@ class MigrationContext:
     upkeep: Upkeep
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None] = lambda: None
-    """Called before every write, from any thread; may raise, so that the next process continues."""
+    """Called before every write, from any thread; may raise."""
     spread: Spread | None = None
     """Runs large uploads elsewhere."""
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored bytes of each upload, from any thread."""
+    """Called with the stored bytes of each upload."""
 
     @property
     def storage(self) -> ObjectStore:
@@ -42,11 +42,11 @@ class MigrationContext:
 
 
 class OvertakenError(Exception):
-    """Another process has advanced the migration. Never leaves this package."""
+    """Another process has advanced the migration. Stays within this package."""
 
 
 def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
-    """Raise `OvertakenError` unless a migration is in the state in which it was read; it never returns to one."""
+    """Raise `OvertakenError` unless a migration is still in the state of `begun`; it never returns to one."""
     current = catalog.migrations.get(str(number))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
         raise OvertakenError
@@ -54,7 +54,7 @@ def check_current(catalog: Catalog, number: int, begun: MigrationEntry) -> None:
 
 @contextmanager
 def until_overtaken(catalog: CatalogRegister, number: int, begun: MigrationEntry) -> Iterator[None]:
-    """Do the work of a state; errors are suppressed once another process has done it."""
+    """Suppress errors of a state's work that another process has done."""
     with suppress(OvertakenError):
         try:
             yield

@@ -1,8 +1,8 @@
 """Mount: the steps of an inbound migration.
 
-`preparing` creates the topics, closed, from their descriptions in object storage. `executing` claims each by one swap,
-and checks that all named objects exist. `cut_over` settles the claims, takes over the manifests and creates heads that
-begin where those end. No record is copied, so the size does not matter.
+`preparing` creates the topics, closed, from their descriptions. `executing` claims each by one swap, and checks that
+all named objects exist. `cut_over` settles the claims, takes over the manifests and creates heads that begin where
+those end. No record is copied.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Inbound:
         with until_overtaken(self.means.catalog, self.number, self.migration):
             lost = self._work(state)
         if lost is not None:
-            raise lost  # Outside the block: our own commit ended the migration, but the loss is still an error.
+            raise lost  # Our own commit ended the migration, but the loss is still an error.
 
     def _work(self, state: MigrationState) -> OwnershipLostError | None:
         match state:
@@ -88,10 +88,7 @@ class Inbound:
         return None
 
     def _cut_over(self) -> OwnershipLostError | None:
-        """Take over the topics; drop those released since, and return the error about them.
-
-        `None` if another process was faster: it reports them.
-        """
+        """Take over the topics; drop those released since, and return the error about them."""
         lost = [pair for pair in self._each(self._take_over_or_lose) if pair is not None]
         gone = [topic for topic, _ in lost]
 
@@ -135,7 +132,7 @@ class Inbound:
         decide: Callable[[Draft], None] = lambda _draft: None,
         then: Callable[[Draft], None] = lambda _draft: None,
     ) -> bool:
-        """Commit the end of a state, with changes before and after it; return whether this process was first."""
+        """Commit the end of a state; return whether this process was first."""
         means, is_ours = self.means, False
 
         def done(draft: Draft) -> None:
@@ -193,7 +190,7 @@ class Inbound:
         catalog = means.catalog.read()
         name = names_by_id(catalog, [topic.topic_id]).get(topic.topic_id)
         if name is None:
-            return  # Another process was faster, and the topic has been removed since.
+            return  # The topic has been mounted and removed since.
         entry = catalog.topics[name]
         tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
         source, key = self._read_source(topic), key_of(catalog, name)
@@ -243,7 +240,7 @@ class Inbound:
         return catalog
 
     def _check_exists(self, topic_id: str, partitions: int) -> None:
-        """Remove heads of a topic deleted since; the deletion may have run before they existed."""
+        """The deletion may have run before the heads existed."""
         if topic_id not in {topic.id for topic in self.means.catalog.read().topics.values()}:
             for number in range(partitions):
                 remove_partition(self.means.store, topic_id, number)
@@ -254,7 +251,7 @@ class Inbound:
             make_head(self.means.store, of, manifest, kms_key_id)
 
     def _restore_groups(self, topic_id: str, source: TopicManifest) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """Restore committed offsets; return those of groups that this cluster cannot have."""
+        """Also returns the groups that this cluster cannot have."""
         means = self.means
         catalog = means.catalog.read()
         mark = f"mount-{self.migration.claim}-{topic_id}"

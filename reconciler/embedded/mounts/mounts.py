@@ -1,8 +1,8 @@
 """Mountable topics of a cluster: begin, drive, cancel and list migrations.
 
-A migration is a record in the catalog. Each state is committed before its work, which can be repeated, so any process
-that calls `finish` continues after a crash. A migration that fails or takes too long is undone; if a store does not
-answer, or a lease is lost, it keeps its state.
+Each state of a migration is committed before its work, which can be repeated, so any process that calls `finish`
+continues after a crash. A migration that fails or takes too long is undone; if a store does not answer, or a lease is
+lost, it keeps its state.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class OverdueError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A topic to mount: its location, its full name here, and the Mounting that requests it."""
+    """A topic to mount; `mounting` is the Mounting that requests it."""
 
     location: str
     name: str
@@ -86,11 +86,11 @@ class Mounts:
 
     cluster: Admin
     may_go_on: Callable[[], None] = lambda: None
-    """Called before every write, from any thread; may raise, so that the next process continues."""
+    """Called before every write, from any thread; may raise."""
     spread: Spread | None = field(default=None, repr=False)
     """Runs large uploads elsewhere; `None`: in threads of this process."""
     flushed: Callable[[int], object] = lambda _stored: None
-    """Called with the stored bytes that unmounting uploads, from any thread."""
+    """Called with the stored bytes of each upload."""
 
     def unmount(self, *full_names: str, mounting: str | None = None, is_automatic: bool = True) -> int:
         """Plan to detach topics; return the migration's id. `finish` does it."""
@@ -135,7 +135,7 @@ class Mounts:
         """Return a detached topic to mount under a new id.
 
         Raises:
-            OwnershipLostError: It is not detached; names its owner.
+            OwnershipLostError: Names its owner.
         """
         storage = self._storage()
         location = find_topic_at(storage, TopicLocation.parse(mount.location)).location
@@ -143,7 +143,7 @@ class Mounts:
         return MigrantEntry(mount.name, self.cluster.fresh_id(), str(location), mount.mounting)
 
     def unfit(self, direction: str, full_names: Iterable[str]) -> dict[str, ReconcilerError]:
-        """Return why topics cannot be mounted or unmounted under these names now."""
+        """Return why topics cannot be mounted or unmounted now."""
         catalog = self.cluster.catalog.read()
         errors: dict[str, ReconcilerError] = {}
         for name in full_names:
@@ -169,7 +169,7 @@ class Mounts:
             raise
 
     def conclude(self, migration: int) -> None:
-        """Drive a migration to its end, requesting each step; delete its record."""
+        """Drive a migration to its end, requesting each step."""
         while (current := self.drive(migration)) is not None:
             verb = _AUTO_VERBS.get(MigrationState(current.state))
             if verb is None:
@@ -196,12 +196,12 @@ class Mounts:
         return answers[0]
 
     def cancel(self, migration: int) -> None:
-        """Cancel and undo a migration: an unmounted topic is open again, a mounted one gone."""
+        """Cancel and undo a migration."""
         self.ask(migration, "cancel")
         self.drive(migration)
 
     def drive(self, migration: int) -> MigrationEntry | None:
-        """Drive a migration until it waits; `None`: it is done and its record deleted."""
+        """Drive a migration until it waits; `None`: it is done."""
         from reconciler.embedded.mounts.inbound import Inbound  # noqa: PLC0415 - brings Arrow
         from reconciler.embedded.mounts.outbound import Outbound  # noqa: PLC0415 - as above
 
@@ -229,7 +229,7 @@ class Mounts:
     def finish(
         self, is_wanted: Callable[[str], bool] = lambda _full_name: True
     ) -> Mapping[int, ReconcilerError | None]:
-        """Drive every migration of wanted topics in parallel; return errors or `None`, by id."""
+        """Drive the migrations of wanted topics in parallel; return errors or `None`, by id."""
         wanted = [
             number
             for number, migration in self.under_way().items()
@@ -239,7 +239,7 @@ class Mounts:
         return map_in_parallel(self, wanted, partial(error_of, lambda mounts, number: mounts.drive(number)))
 
     def mountable(self) -> list[Ownership]:
-        """Return every topic ever detached in this object storage, sorted by location."""
+        """Return every topic ever detached in this object storage, by location."""
         storage = self._storage()
         check_storage(storage, self.cluster.catalog.known().cluster.storage_id)
         return list_sound_ownerships(storage)
@@ -293,7 +293,7 @@ def migrations_in(catalog: Catalog) -> dict[int, MigrationEntry]:
 def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[Mounts, int], R]) -> dict[int, R]:
     """Return the result of `drive` per migration; their commits share few swaps.
 
-    Large uploads run one topic at a time: each uses all threads or executors.
+    Large uploads run one topic at a time.
     """
     if len(migrations) < 2:  # noqa: PLR2004 - a single one needs no threads
         return {number: drive(mounts, number) for number in migrations}
@@ -308,7 +308,7 @@ def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[
 def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None) -> None:
     """Drive a migration to its end; undo it if it fails, or takes longer than `timeout_ms`.
 
-    Undoing cancels it and deletes its record. From `cut_over` on that is impossible, and an executed one is finished.
+    From `cut_over` on that is impossible, and an executed one is finished.
     """
     begun = mounts.cluster.catalog.read().migrations.get(str(migration))
     if begun is None:
@@ -335,7 +335,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
 
 @dataclass(frozen=True)
 class _Bound:
-    """A `may_go_on` that also checks the timeout while the migration can be stopped."""
+    """Also checks the timeout while the migration can be stopped."""
 
     mounts: Mounts
     migration: int
@@ -389,7 +389,7 @@ def _undone_error(why: UserError, migration: int, begun: MigrationEntry) -> User
 
 
 def _check_done(catalog: Catalog, migration: int, begun: MigrationEntry) -> None:
-    """Another process may have cancelled it and deleted its record."""
+    """Another process may have cancelled it."""
     existing = names_by_id(catalog, {topic.topic_id for topic in begun.topics})
     left, is_inbound = catalog.migrations.get(str(migration)), begun.direction == INBOUND
     if left is None and len(existing) == (len(begun.topics) if is_inbound else 0):

@@ -1,9 +1,9 @@
 """Unmount: flush, then the steps of an outbound migration.
 
-`preparing` uploads while clients continue. `executing` seals every head, so that no append or read passes, aborts open
-transactions, and uploads the rest. Both check that all named objects exist, and upload lost ones again. `cut_over`
-writes the topic's description, releases the manifests, marks the topic as detached, and only then removes it here: if
-the cluster is lost in between, the topic can be mounted.
+`preparing` uploads while clients continue. `executing` seals every head, aborts open transactions, and uploads the
+rest. Both check that all named objects exist, and upload lost ones again. `cut_over` writes the topic's description,
+releases the manifests, marks the topic as detached, and then removes it here: if the cluster is lost in between, the
+topic can be mounted.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 class Flush:
     """Uploads what object storage lacks of one topic, including the open segment.
 
-    Segments that were compacted since are uploaded again: otherwise removed records would return.
+    Outdated compacted segments, too: otherwise removed records would return.
     """
 
     upkeep: Upkeep
-    """Its `may_go_on` is called between rounds; may raise, so that the next process continues."""
+    """Its `may_go_on` is called between rounds."""
     remote: RemoteTier
     full_name: str
     topic_id: str
@@ -74,7 +74,7 @@ class Flush:
     def upload(self, rounds: int | None = None) -> int:
         """Upload the stable records of every partition; return the stored bytes.
 
-        Ends after `rounds`, since clients may write more; `None`: when nothing is left.
+        Ends after `rounds`, since clients may write more; `None`: never.
         """
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 
@@ -102,14 +102,14 @@ class Flush:
         return stored
 
     def finished(self) -> Mapping[int, Manifest]:
-        """Make every manifest end where its sealed, uploaded log ends; return the manifests."""
+        """Make every manifest end where its sealed log ends."""
         partitions = list(self._iter_partitions())
 
         manifests = map_in_parallel(lambda one: self._finish(*one), partitions, name="flush")
         return {one.partition.number: manifest for (one, _), manifest in zip(partitions, manifests, strict=True)}
 
     def upload_lost_objects(self) -> int:
-        """Upload again what object storage lost and the local tier has; return the stored bytes."""
+        """Upload again what only the local tier has; return the stored bytes."""
         from reconciler.embedded.tiered.scrub import Scrub  # noqa: PLC0415 - brings Arrow
 
         partitions = {one.partition.number: (one, head) for one, head in self._iter_partitions()}
@@ -162,7 +162,7 @@ class Flush:
 
         manifest = swap(place, ended) or read_manifest(self.remote.storage, place)
         if manifest is None or manifest.end != head.end:
-            # Under a newer tiered epoch than the catalog's a swap does nothing: this is not the log's end.
+            # Under a newer tiered epoch a swap does nothing.
             problem = (
                 "is not there" if manifest is None else f"ends at {manifest.end}, under a tiered epoch we do not know"
             )
@@ -186,7 +186,7 @@ class Flush:
 
 
 def pending_bytes(store: ObjectStore, topic_id: str) -> int:
-    """Return an upper bound of the stored bytes that object storage lacks; pages are not read."""
+    """Return an upper bound of the stored bytes that object storage lacks."""
     return sum(map(_pending_of_head, read_heads(store, topic_id).values()))
 
 
@@ -298,10 +298,7 @@ class Outbound:
         )
 
     def _seal(self, topic: MigrantEntry) -> OpenTransactions:
-        """Seal every partition; return the transactions open under the seals.
-
-        The catalog already rejects new heads.
-        """
+        """Return the transactions open under the seals; the catalog already rejects new heads."""
         store, writer = self.means.store, seal_writer(self.number)
 
         def seal(number: int) -> OpenTransactions:
@@ -330,12 +327,12 @@ class Outbound:
             finish(means.store, means.catalog, transactional_id, now_ms=means.now_ms())
 
     def _finish_offsets(self) -> None:
-        """Commit the offsets of decided transactions, even those with only records of other topics."""
+        """Also of transactions with only records of other topics."""
         means, ids = self.means, {topic.topic_id for topic in self._existing_topics()}
         finish_offsets(means.store, means.catalog, ids, means.now_ms(), may_go_on=means.may_go_on)
 
     def _detach_or_see(self, topic: MigrantEntry) -> None:
-        """Detach a topic, unless another cluster has taken it since it was uploaded."""
+        """Another cluster may have taken the topic since it was uploaded."""
         try:
             self._detach(topic)
         except OwnershipLostError:
@@ -402,14 +399,14 @@ class Outbound:
         check_current(self.means.catalog.read(), self.number, self.migration)
 
     def _is_taken(self, location: TopicLocation) -> bool:
-        """Another process detached or took the topic: only its local removal remains."""
+        """If so, only the local removal remains."""
         ownership = read_ownership(self.means.storage, location)
         if ownership is None or ownership.claim == self.migration.claim:
             return False
         return ownership.state is OwnershipState.DETACHED or ownership.owner != self.means.cluster_id
 
     def _ends(self, topic: MigrantEntry) -> Mapping[int, int]:
-        """An unsealed head came too late, and its append was rejected."""
+        """The append of an unsealed head was rejected."""
         heads = read_heads(self.means.store, topic.topic_id)
         return {number: head.end for number, head in heads.items() if head.end and head.writer.startswith(SEAL)}
 

@@ -51,7 +51,7 @@ def make_head(
 ) -> None:
     """Create the head of a partition (topic id, number), with all records remote, unless it exists.
 
-    `fetched`: newest segments, oldest first, copied to the local tier; deleted if another process was faster.
+    `fetched`: newest segments, already copied to the local tier.
     """
     topic_id, number = of
     epoch, end = manifest.epochs[-1][0] + 1, manifest.end
@@ -71,9 +71,7 @@ def make_head(
         register.swap(None, spill.spilled(head).to_json(), epoch=epoch, mark=mark)
     except LostRaceError:
         current = register.read()
-        if (
-            current is None or mark not in current.marks
-        ):  # Otherwise the swap succeeded without an answer, and others built on it.
+        if current is None or mark not in current.marks:  # Otherwise the swap succeeded without an answer.
             store.delete([*(entry.key for entry in fetched), *spill.keys])
 
 
@@ -84,13 +82,13 @@ _WAITING: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """How much of a partition is copied to the local tier at once; `None`: no limit of that kind."""
+    """How much of a partition is copied to the local tier; `None`: no such limit."""
 
     since_ms: int | None = None
     bytes: int | None = None
 
     def newest(self, entries: list[Entry]) -> list[Entry]:
-        """Return the newest segments within both limits, oldest first; none if neither is set."""
+        """Return the newest segments within both limits; without limits, none."""
         taken: list[Entry] = []
         room = self.bytes
         for entry in reversed(entries if self != Fetch() else []):
@@ -103,10 +101,10 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Creates one topic from object storage: copied objects, a manifest that names them, a head.
+    """Creates one topic from object storage: copied objects, a manifest, a head.
 
     Names of copies are deterministic, and manifest and head are created only if missing: every step can be repeated, by
-    several processes. The source is only read; if an object is gone, its manifest is read again.
+    several processes. If an object of the source is gone, its manifest is read again.
     """
 
     store: ObjectStore
@@ -146,7 +144,7 @@ class Recovery:
             try:
                 entries = list(self._copy_segments(manifest, own, present))
             except MissingObjectError as error:
-                # Retention or merging may have removed it; if the source's manifest still names it, it is lost.
+                # Retention or merging may have removed it.
                 if error.key in missed:
                     raise self._lost(number, error) from error
                 missed.add(error.key)
@@ -203,7 +201,7 @@ class Recovery:
     def _publish_copies(
         self, own: RemotePartition, source_manifest: Manifest, entries: list[Entry], present: set[str]
     ) -> Manifest | None:
-        """Publish the copies unless another process was faster; delete unnamed ones."""
+        """Another process may have been faster; deletes unnamed copies."""
         made = Manifest(
             self.cluster_id,
             start=source_manifest.start,
@@ -257,7 +255,7 @@ class Recoveries:
     remote: RemoteTier | None
     now_ms: Callable[[], int]
     may_go_on: Callable[[], None]
-    """Called before each copy and swap, from any thread; may raise, so that the next process continues."""
+    """Called before each copy and swap, from any thread; may raise."""
     copied: Callable[[Entry], object] = lambda _segment: None
     """Called after each copied segment, from any thread."""
     _stored_groups: Memo = field(default_factory=Memo)
@@ -266,7 +264,7 @@ class Recoveries:
     def finish(self, is_wanted: Callable[[str], bool]) -> Mapping[str, ReconcilerError | None]:
         """Finish the wanted topics in recovery, by full name; one failure stops no other.
 
-        Return, by topic id, each error, `None` if it is done.
+        Return, by topic id, each error, or `None`.
         """
         catalog = self.catalog.read()
         ended: dict[str, ReconcilerError | None] = {}
@@ -315,7 +313,7 @@ class Recoveries:
             self._discard(remote, topic, tiering.location, partitions)
 
     def _bring_groups(self, remote: RemoteTier, full_name: str, topic: TopicEntry, source: TopicLocation) -> None:
-        """Restore committed offsets, clamped to the log; the topic is closed, so no group has read it.
+        """Restore committed offsets, clamped to the log.
 
         A recovery on the source's own cluster is a copy: groups stay with the source.
         """
@@ -355,7 +353,7 @@ class Recoveries:
             LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), first_few(sorted(clamped)))
 
     def _describe(self, remote: RemoteTier, topic: TopicEntry) -> None:
-        """Write the topic's description, so that it can be recovered in turn."""
+        """It can be recovered in turn."""
         now = self.catalog.read()
         name = names_by_id(now, [topic.id]).get(topic.id)
         if name is not None:
@@ -369,7 +367,7 @@ class Recoveries:
         return self.remote
 
     def _discard(self, remote: RemoteTier, topic: TopicEntry, location: TopicLocation, partitions: int) -> None:
-        """Remove what was created of a deleted topic; nothing else names objects below its location."""
+        """Nothing else names objects below a deleted topic's location."""
         for number in range(partitions):
             remove_partition(self.store, topic.id, number)
         prefix = location_prefix(location.cluster_id, location.revision)
@@ -379,7 +377,7 @@ class Recoveries:
 def recover_topic(
     cluster: Admin, full_name: str, location: str | None, configs: Mapping[str, str], *, topic_id: str
 ) -> None:
-    """Create a topic from a location, by default found by its name; see `EmbeddedCluster`."""
+    """Create a topic from a location, by default found by its name."""
     storage = cluster.storage
     if storage is None:
         message = f"topic {full_name} cannot be recovered: its cluster has no object storage"
@@ -400,7 +398,7 @@ def recover_topic(
 
 
 def initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
-    """Return what is copied to the local tier at once: the initial local retention."""
+    """Return what is copied to the local tier: the initial local retention."""
     configs = set_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Check records before they are appended: fields, sizes and timestamps."""
+"""Check records before they are appended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Effective configs that each append is checked against, and the KMS key."""
+    """Effective configs that each append is checked against."""
 
     full_name: str
     max_record_bytes: int
@@ -69,7 +69,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
 
 
 def admit_batch(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBatch:
-    """Check a batch of `INPUT_SCHEMA`, and return it with final timestamps."""
+    """Check a batch of `INPUT_SCHEMA`; return it with final timestamps."""
     _check_sizes(batch, rules)
     _check_keys(batch, rules)
     if rules.is_append_time:
@@ -86,7 +86,7 @@ def admit_batch(batch: pa.RecordBatch, rules: Rules, now_ms: int) -> pa.RecordBa
 
 
 def _check_sizes(batch: pa.RecordBatch, rules: Rules) -> None:
-    # Usually enough: no record is larger than its batch.
+    # No record is larger than its batch.
     if batch.nbytes <= rules.max_record_bytes:
         return
     key, headers = batch.column("key"), batch.column("headers")
@@ -179,7 +179,7 @@ def headers_of(topic: str, value: object) -> list[dict[str, Any]]:
 
 
 def whole_of(field: str, value: object, *, bits: int) -> int:
-    """Return a signed whole number of at most `bits` bits; `field` begins the error message."""
+    """Return a signed whole number of `bits` bits; `field` begins the error."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise _type_error(f"{field} takes a whole number", value)
     number = value.__index__()
@@ -217,7 +217,7 @@ def _type_error(start: str, value: object, hint: str = "") -> UserError:
 _TAKEN: Final = ("value", "key", "headers", "timestamp_ms", "partition")
 _MILLISECONDS: Final = pa.timestamp("ms")
 _LEFT_OUT: Final = frozenset({"offset", "timestamp_type", "topic"})
-"""Columns of records read earlier; they are assigned again."""
+"""Columns of read records; they are assigned again."""
 
 
 def row_of(

@@ -1,11 +1,8 @@
 """Appends through the head: fencing and races.
 
-To stop a writer, a caller first commits that to the catalog, then swaps each of the topic's heads to the next epoch. An
-append swaps the head that it read, so it fails. An append to a new or unsettled head reads the catalog before it is
-acknowledged, and settles the head.
-
-A migration seals heads the same way; if it was cancelled, the next append removes its seal. Concurrent appends of one
-process to one partition share a swap.
+To stop a writer, a caller commits that to the catalog, then swaps the topic's heads to the next epoch; an append swaps
+the head that it read, so it fails. An append to a new or unsettled head reads the catalog before it is acknowledged,
+and settles the head. A migration seals heads the same way; if it was cancelled, the next append removes its seal.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
-    """Seal a head, delete all objects that it names, and then the head, so that a retry finds them."""
+    """Seal a head, delete all objects that it names, then the head, so that a retry finds them."""
     register = head_register(store, topic_id, partition)
 
     def seal(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -62,7 +59,7 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
 
 
 def delete_named(store: ObjectStore, held: PagedEntries) -> None:
-    """Delete all named objects, lower pages first; missing ones are skipped."""
+    """Delete all named objects, lower pages first; skips missing ones."""
     store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
     for pages in _group_by_level(all_pages(store, held, skips_missing=True)):
         store.delete(page.key for page in pages)
@@ -90,7 +87,7 @@ _HEADS_LIMIT: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class RecentHead:
-    """A head after this process's own swap. Only the next swap shows whether others have swapped it since."""
+    """A head after this process's own swap; others may have swapped it since."""
 
     held: RegisterSnapshot
     head: Head
@@ -104,14 +101,14 @@ class PendingAppend:
     mark: str
     patience_s: float
     turn: Event = field(default_factory=Event)
-    """Set when the append is done, or when this thread must do all waiting ones."""
+    """Set when the append is done, or when this thread must do all that wait."""
     is_done: bool = False
     error: Exception | None = None
 
 
 @dataclass(eq=False)
 class RecentHeads:
-    """The heads that this process swapped last, and the threads that wait per partition. Thread-safe."""
+    """The heads that this process swapped last, and waiting threads per partition. Thread-safe."""
 
     _heads: OrderedDict[str, RecentHead] = field(default_factory=OrderedDict)
     _lines: dict[object, list[PendingAppend]] = field(default_factory=dict)
@@ -128,7 +125,7 @@ class RecentHeads:
             return self._heads.get(key)
 
     def put(self, key: str, recent: RecentHead | None) -> None:
-        """Remember a head, or forget it (`None`); above the limit the oldest is evicted."""
+        """Remember a head, or forget it (`None`)."""
         with self._own_lock():
             self._heads.pop(key, None)
             if recent is not None:
@@ -137,7 +134,7 @@ class RecentHeads:
                 self._heads.popitem(last=False)
 
     def in_turn(self, line: object, ours: PendingAppend, do: Callable[[list[PendingAppend]], None]) -> None:
-        """Wait until another thread has done the append, or do all waiting appends of this line.
+        """Wait until another thread has done the append, or do all that wait.
 
         Raises:
             UnansweredError: Another thread took too long.
@@ -153,7 +150,7 @@ class RecentHeads:
             self.leave(line, ours)
 
     def join(self, line: object, ours: PendingAppend) -> None:
-        """Join the line; the first thread has its turn at once."""
+        """Join; the first thread has its turn at once."""
         with self._own_lock():
             waiting = self._lines.setdefault(line, [])
             waiting.append(ours)
@@ -161,7 +158,7 @@ class RecentHeads:
                 ours.turn.set()
 
     def leave(self, line: object, ours: PendingAppend) -> None:
-        """Leave the line; wake threads whose append is done, and the first of the others."""
+        """Leave; wake threads whose append is done, and the first of the others."""
         with self._own_lock():
             waiting = self._lines.get(line, [])
             if ours in waiting:
@@ -205,12 +202,12 @@ class Gate:
     ) -> None:
         """Append to one partition by one swap, shared with other threads of this process.
 
-        `extend` gets the head and its epoch and returns the new head, or `None` for no change. It runs again after a
-        lost race, possibly on another thread, so it must recognise records already appended. Its errors fail no other
+        `extend` gets the head and its epoch; it returns the new head, or `None` for no change. After a lost race it
+        runs again, possibly on another thread, so it must recognise records already appended. Its errors fail no other
         append.
 
         Raises:
-            UnansweredError: The store or another thread did not answer in time; the outcome is unknown.
+            UnansweredError: No answer came in time; the outcome is unknown.
         """
         ours = PendingAppend(extend, mark, PATIENCE_S if patience_s is None else patience_s)
         line = self.topic_id, partition, self.full_name, self.writer
@@ -231,7 +228,7 @@ class Gate:
         spill = PageWriter(self.store, self.topic_id, partition)
         keys = AppendEncryption(self.store, self.catalog, self.topic_id, partition)
         recent = self.recent.get(register.key)
-        # If this raises, the head is unknown and must be read again.
+        # If this raises, the head is unknown.
         self.recent.put(register.key, None)
         tried: list[_Try] = []
 
@@ -249,7 +246,7 @@ class Gate:
             known=None if recent is None else recent.held,
         )
         if held is not None and group.is_shared and held.value is not tried[-1].value:
-            # An answer was lost and an earlier try may have landed: read the positions from the head.
+            # An answer was lost, and an earlier try may have landed.
             group.extended(parse_head(self.store, register.key, held.value), held)
         left = _own_swap(tried, held)
         if held is not None and not held.value["is_settled"]:
@@ -273,8 +270,7 @@ class Gate:
         if head.writer.startswith(SEAL):
             return replace(head, writer=self.writer, is_settled=True)  # The migration was cancelled.
         if begins_or_ends_mirroring(head.writer, self.writer):
-            # Mirroring began or ended, and its process died before this head. The swap loses against the next epoch and
-            # is repeated.
+            # Mirroring began or ended, and its process died before this head. The swap loses against the next epoch.
             self._clamp(partition, head.end)
             hand_over(self.store, (self.topic_id, partition), self.writer, makes=False)
             return replace(head, writer=self.writer, is_settled=True)
@@ -294,13 +290,13 @@ class Gate:
             clamp_groups(self.store, self.topic_id, {partition: end})
 
     def _confirm(self, partition: int) -> Catalog:
-        """Read the catalog after the head exists; if the topic is gone, delete the partition."""
+        """The head must exist before the catalog is read; if the topic is gone, the partition is deleted."""
         catalog = self.catalog.read()
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
             remove_partition(self.store, self.topic_id, partition)
         elif topic.follows is not None and self.writer == PRODUCERS:
-            # The topic becomes a mirror. This head came before sealing and is sealed with its records.
+            # The topic becomes a mirror; this head came before sealing and is sealed with its records.
             return catalog
         self._check_topic(catalog)
         return catalog
@@ -308,10 +304,7 @@ class Gate:
     def _settle(
         self, register: Register, held: RegisterSnapshot, left: RecentHead | None, catalog: Catalog
     ) -> RecentHead | None:
-        """Mark the head as settled before its first records are acknowledged.
-
-        After a restore of an older catalog, an unsettled head would look like one whose writer died.
-        """
+        """After a restore of an older catalog, an unsettled head would look like one whose writer died."""
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None or writer_of(topic) != self.writer:
             return left
@@ -321,7 +314,7 @@ class Gate:
             if current is held:
                 return settled
             is_ours = current is not None and (current.epoch, current.value["writer"]) == (held.epoch, self.writer)
-            # Another append may have settled it; a hand-over may have taken it from this writer.
+            # A hand-over may have taken it from this writer.
             return (
                 {**current.value, "is_settled": True}
                 if current and is_ours and not current.value["is_settled"]
@@ -352,7 +345,7 @@ class _SharedSwap:
     def __init__(self, wanted: list[PendingAppend]) -> None:
         self._wanted = wanted
         self._refused: dict[int, Exception] = {}
-        """Errors of the last try, by position."""
+        """Of the last try, by position."""
         self.mark = wanted[0].mark if len(wanted) == 1 else fresh_mark()
         self.patience_s = min(one.patience_s for one in wanted)
 
@@ -361,9 +354,9 @@ class _SharedSwap:
         return len(self._wanted) > 1
 
     def extended(self, head: Head, held: RegisterSnapshot | None) -> Head | None:
-        """Apply all appends that are not rejected; `None` if nothing is new."""
+        """`None`: nothing is new."""
         if held is None:
-            # A new head stores the KMS key of one append; the others follow later.
+            # A new head stores one KMS key; the other appends follow later.
             del self._wanted[1:]
         self._refused.clear()
         after = head

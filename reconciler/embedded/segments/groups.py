@@ -1,7 +1,7 @@
 """Consumer groups: one register per group.
 
-Offsets are keyed by topic id and partition, so they survive a move of the topic. Offsets of deleted topics are ignored,
-and removed by the next commit.
+Offsets are keyed by topic id and partition, so they survive a rename. Offsets of deleted topics are ignored, and
+removed by the next commit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Place: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Offsets that a group committed, and offsets that a link synced from a mirror's source."""
+    """Offsets that a group committed, and that a link synced from a mirror's source."""
 
     own: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     synced: Mapping[Place, CommittedOffset] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Group:
         return {topic_id for topic_id, _ in (*self.own, *self.synced)}
 
     def last_commit_ms(self, topic_id: str | None = None) -> int | None:
-        """Return the time of the last commit, to one topic or any; `None` if there is none."""
+        """Return the time of the last commit, to one topic or any; `None`: never."""
         times = [
             committed.at_ms
             for (of, _), committed in self.own.items()
@@ -58,7 +58,7 @@ class Group:
         return max(times, default=None)
 
     def is_reading(self, now_ms: int, topic_id: str | None = None) -> bool:
-        """Whether it committed within 24 hours, to one topic or to any."""
+        """Whether it committed within 24 hours."""
         last = self.last_commit_ms(topic_id)
         return last is not None and now_ms - last < READING_MS
 
@@ -67,7 +67,7 @@ class Group:
         return Group({**self.own, **offsets}, self.synced)
 
     def only(self, topic_ids: Iterable[str]) -> Group:
-        """Return the group with only the offsets of these topics."""
+        """Return the group with the offsets of these topics."""
         wanted_ids = frozenset(topic_ids)
         return Group(_of_topics(self.own, wanted_ids), _of_topics(self.synced, wanted_ids))
 
@@ -138,7 +138,7 @@ def commit_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit the next offsets to read, once per mark; offsets of deleted topics are dropped."""
+    """Commit the next offsets to read, once per mark; drops those of deleted topics."""
 
     def checked() -> Catalog:
         known = catalog.read()
@@ -160,23 +160,23 @@ def put_offsets(
     mark: str,
     now_ms: int,
 ) -> None:
-    """Commit offsets of a decided transaction without checks: topics may have been renamed or deleted since."""
+    """Commit offsets of a decided transaction; topics may have been renamed or deleted since."""
     _put(group_register(store, group), catalog.read, _with_commit_time(offsets, now_ms), mark)
 
 
 def copy_offsets(
     store: ObjectStore, read: Callable[[], Catalog], group: str, offsets: Mapping[Place, CommittedOffset], *, mark: str
 ) -> None:
-    """Copy a group's offsets from elsewhere, with metadata and times.
+    """Copy a group's offsets from elsewhere.
 
-    `read` returns the catalog, or raises if it is too late; it is called before every swap.
+    `read` returns the catalog, or raises if it is too late; called before every swap.
     """
     _put(group_register(store, group), read, offsets, mark)
 
 
 def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place, CommittedOffset], mark: str) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
-        # Read after the register, which may have topics that an older catalog lacks.
+        # Read after the register, whose topics an older catalog may lack.
         catalog = read()
         after = group_of(register, held).with_own(offsets)
         after = after.only(topic.id for topic in catalog.topics.values())
@@ -209,10 +209,7 @@ def existing_group(store: ObjectStore, group: str) -> Group:
 def fetch_offsets(
     store: ObjectStore, catalog: CatalogRegister, group: str, places: Iterable[Place] | None = None
 ) -> dict[Place, CommittedOffset]:
-    """Return the next offsets to read, clamped to each log; partitions without a commit are absent.
-
-    `places` limits the partitions.
-    """
+    """Return the next offsets to read, clamped to each log; without commits, none."""
     existing = read_group(store, group)
     if existing is None:
         return {}
@@ -229,9 +226,7 @@ def fetch_offsets(
 
 
 def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = False) -> bool:
-    """Delete a group with its offsets; return whether it existed.
-
-    A commit between check and deletion is lost.
+    """Delete a group; return whether it existed. A commit in between is lost.
 
     Raises:
         BlockedError: The group is reading, and `force` is not set.
@@ -246,10 +241,10 @@ def delete_group(store: ObjectStore, group: str, *, now_ms: int, force: bool = F
 
 
 def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int, force: bool = False) -> bool:
-    """Delete a group's offsets of one topic; return whether there were any.
+    """Delete a group's offsets of one topic; return whether any existed.
 
     Raises:
-        BlockedError: The group is reading that topic, and `force` is not set.
+        BlockedError: The group is reading the topic, and `force` is not set.
     """
 
     def forget(existing: Group) -> Group:
@@ -261,7 +256,7 @@ def delete_offsets(store: ObjectStore, group: str, topic_id: str, *, now_ms: int
 
 
 def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group]) -> bool:
-    """Change an existing group; return whether it changed. `decide` may run several times."""
+    """Change an existing group; return whether it changed. `decide` may run again."""
     is_changed = False
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
@@ -280,11 +275,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
 
 
 def check_idle(group: str, existing: Group, now_ms: int, topic_id: str | None = None) -> None:
-    """Refuse to change the offsets of a group that committed within 24 hours.
-
-    Raises:
-        BlockedError: It did.
-    """
+    """Raise `BlockedError` if the group committed within 24 hours."""
     if existing.is_reading(now_ms, topic_id):
         raise BlockedError(
             f"group {group} is reading: it committed within the last 24 hours",
@@ -298,7 +289,7 @@ def group_register(store: ObjectStore, group: str) -> Register:
 
 
 def group_of(register: Register, held: RegisterSnapshot | None) -> Group:
-    """Parse a group's register; an unwritten one is an empty group."""
+    """Parse a group's register, which may be unwritten."""
     return Group() if held is None else decode_object(register.store, register.key, held.value, Group.from_json)
 
 
@@ -321,9 +312,9 @@ def _with_commit_time(offsets: Mapping[Place, int | CommittedOffset], now_ms: in
 
 
 def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> int:
-    """Lower offsets beyond these partitions' ends to the ends; return the number of groups changed (F-C-041).
+    """Lower offsets beyond the partitions' ends to the ends; return the number of groups changed (F-C-041).
 
-    Must run when mirroring ends, before producers may write: once the log has grown past such an offset, the records
+    Must run before producers may write to a former mirror: once the log has grown past such an offset, the records
     between are never read.
     """
 

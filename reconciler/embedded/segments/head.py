@@ -43,7 +43,7 @@ _SHAPE: Final = {
 PRODUCERS: Final = "producers"
 NOBODY: Final = "nobody"
 REPLICA: Final = "replica"
-"""Writer of a read replica's heads; only its refresh writes."""
+"""Only a replica's refresh writes its heads."""
 
 
 def link_writer(link_id: str) -> str:
@@ -55,9 +55,9 @@ def link_writer(link_id: str) -> str:
 class Head:
     """A partition as stored in its register. Offsets below `start` are gone; `end` is the next to be written.
 
-    `is_settled`: the catalog was read after the head existed, and agreed with it. Until then every append reads the
-    catalog again: fencing commits first and lists heads then, so one side sees the other. No append is acknowledged
-    before the head was settled once; a hand-over unsettles it and raises its epoch.
+    `is_settled`: the catalog was read after the head existed, and agreed. Until then every append reads the catalog:
+    fencing commits first and lists heads then, so one side sees the other. A hand-over unsettles the head and raises
+    its epoch.
     """
 
     writer: str
@@ -70,7 +70,7 @@ class Head:
     pages: tuple[PageRef, ...] = ()
     entries: tuple[Entry, ...] = ()
     producers: Json = field(default_factory=dict)
-    """By producer id: `{epoch, last, at_ms}`; `last` is a sequence number. Kept for 24 hours."""
+    """By producer id: `{epoch, last, at_ms}`, with the last sequence number; for 24 hours."""
     transactions: Json = field(default_factory=dict)
     """Open transactions by transactional id: `{epoch, base}`."""
     compacted_to: int = 0
@@ -78,26 +78,26 @@ class Head:
     source: Json | None = None
     """A mirror's source: topic id, epochs and fetched offset."""
     kms_key_id: str | None = None
-    """KMS key of all entries at creation or the last rewrite; later entries store theirs."""
+    """KMS key of all entries at the last rewrite; later entries store theirs."""
     uploaded_to: int = 0
-    """Records below this offset are in the remote manifest, or gone. Never ahead of the manifest."""
+    """The remote manifest has all records below, unless they are gone."""
     tiered_epoch: int = 0
-    """Tiered epoch of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
+    """Of the last change of `uploaded_to`; an older epoch cannot change it (F-K-056)."""
     truncated: Json | None = None
-    """Last cut of the log's end: `{operation, offset, epoch, records}`: the epoch that it began, the number of records
-    removed. Manifests that know only older epochs must still be cut.
+    """Last cut of the log's end: `{operation, offset, epoch, records}`. Manifests that know only older epochs must
+    still be cut.
     """
 
     def is_acknowledged(self, epoch: int) -> bool:
         """Whether its records may have been acknowledged, and no deletion sealed it; `epoch` is the register's.
 
-        If no catalog has the topic of such a head, an older catalog was restored.
+        If no catalog has its topic, an older catalog was restored.
         """
         return self.writer != NOBODY and (self.is_settled or (epoch > 0 and self.end > 0))
 
     @property
     def truncated_in(self) -> int:
-        """Epoch that the last cut began, 0 if none: records read under older epochs may be gone."""
+        """Epoch that the last cut began, or 0: records read under older epochs may be gone."""
         return 0 if self.truncated is None else int(self.truncated["epoch"])
 
     @property
@@ -130,7 +130,7 @@ class Head:
     def uploaded(self, to: int, tiered_epoch: int) -> Head | None:
         """Return the head with `uploaded_to` raised, or `None` for no change.
 
-        The tiered epoch is stored so that a late, older disabling cannot cut these uploads (F-K-056).
+        The tiered epoch keeps a late, older disabling from cutting these uploads (F-K-056).
         """
         is_news = to > self.uploaded_to and tiered_epoch >= self.tiered_epoch
         return replace(self, uploaded_to=to, tiered_epoch=tiered_epoch) if is_news else None
@@ -187,7 +187,7 @@ class Head:
 
 
 def epochs_in(document: Json) -> tuple[tuple[int, int], ...]:
-    """Return the epochs of a head or its source with their first offsets."""
+    """Return the epochs of a head or its source, with first offsets."""
     return tuple((epoch, start) for epoch, start in document["epochs"])
 
 
@@ -244,14 +244,14 @@ def read_head(store: ObjectStore, topic_id: str, partition: int) -> Head | None:
 
 
 def read_heads(store: ObjectStore, topic_id: str) -> dict[int, Head]:
-    """Return the heads of all partitions ever written; one listing, one GET each."""
+    """Return all written heads; one listing, one GET each."""
     return {partition: parse_head(store, key, document) for partition, key, document in _stored_heads(store, topic_id)}
 
 
 def read_bounds(
     store: ObjectStore, topic_id: str, partitions: int, only: Collection[int] | None = None
 ) -> dict[int, Bounds]:
-    """Return the bounds of each partition, or of those in `only`."""
+    """Return the bounds of each partition, or of `only` these."""
     bounds_by_partition = dict.fromkeys(range(partitions) if only is None else sorted(only), NEVER_WRITTEN)
     heads = read_borders(store, topic_id, only)
     return {
@@ -261,7 +261,7 @@ def read_bounds(
 
 
 def read_borders(store: ObjectStore, topic_id: str, only: Collection[int] | None = None) -> dict[int, Head]:
-    """Return heads with only their last page and entry; `only` needs no listing."""
+    """Return heads with their last page and entry; `only` needs no listing."""
     return {
         partition: parse_head(store, key, _only_borders(document))
         for partition, key, document in _stored_heads(store, topic_id, only)
@@ -301,7 +301,7 @@ _READ_THREADS: Final = 16
 
 
 def position_of(head: Head | None) -> Position:
-    """Return a partition's position for links; without a head, the beginning."""
+    """Return a partition's position for links."""
     if head is None:
         return Position(0, 0)
     source = head.source
@@ -325,11 +325,11 @@ def _writer_kind(writer: str) -> str:
 
 
 def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, makes: bool) -> Head | None:
-    """Make `writer` the only one that may append to a partition (topic id, number), and return its head. Idempotent.
+    """Make `writer` the only one that may append to a partition (topic id, number); return its head. Idempotent.
 
-    The catalog must name the new writer first; the next epoch then fences the old one. A head that was missed is taken
-    over by the next append (`gate.py`). With `makes`, a missing head is created, which fences another writer's first
-    append. The head becomes unsettled: the next append reads the catalog, in case this hand-over came late.
+    The catalog must name the new writer first; the next epoch then fences the old one. A missed head is taken over by
+    the next append (`gate.py`). `makes` creates a missing head, which fences a first append. The head becomes
+    unsettled: the next append reads the catalog, in case this hand-over came late.
     """
     topic_id, number = partition
     register = head_register(store, topic_id, number)
@@ -350,7 +350,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition; `full_name` is the topic's name when it was read."""
+    """One partition, with the topic's name when it was read."""
 
     full_name: str
     topic_id: str
@@ -364,9 +364,8 @@ class Partition:
 def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head], Head | None]) -> bool:
     """Change a head by one swap for maintenance; return whether it changed.
 
-    Never creates a head, changes a sealed one, or changes epoch or writer. Delete objects that are no longer named
-    after the swap: after a crash the sweep removes them. `change` returns the new head, or `None` for no change; it
-    runs again after a lost race.
+    Never creates a head, changes a sealed one, or changes epoch or writer. Callers delete unnamed objects after the
+    swap: after a crash the sweep does. `change` returns the new head or `None`; it runs again after a lost race.
     """
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
@@ -385,18 +384,18 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
 
 
 TAIL: Final = 64
-"""Entries that a head holds; above, the older half moves to a page in one step."""
+"""Entries of a head; above, the older half moves to a page."""
 BRANCHES: Final = 16
 """Pages per page of pages; a head holds at most twice as many of each level."""
 
 
 class PageWriter:
-    """Writes pages during one change of a head; after a lost race, written pages are reused."""
+    """Writes pages during one change of a head; later tries reuse them."""
 
     def __init__(
         self, store: ObjectStore, topic_id: str, partition: int, known: dict[bytes, PageRef] | None = None
     ) -> None:
-        """`known`: pages that other tries of the change wrote, by content."""
+        """`known`: pages that other tries wrote, by content."""
         self._store = store
         self._topic_id = topic_id
         self._partition = partition
@@ -405,11 +404,11 @@ class PageWriter:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the pages written or reused so far."""
+        """Keys of the pages used so far."""
         return tuple(page.key for page in self._written.values())
 
     def spilled(self, head: Head) -> Head:
-        """Return the head with surplus entries moved to pages. Unstable entries stay: an abort removes them."""
+        """Move surplus entries to pages. Unstable ones stay: an abort removes them."""
         if len(head.entries) <= TAIL:
             return head
         stable = head.bounds.stable
@@ -430,7 +429,7 @@ class PageWriter:
         return self._page(pages_page(pages), lambda key: PageRef.over(key, pages))
 
     def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
-        """Return the pages, oldest first, with surplus pages of a level moved below one of the next level."""
+        """Move surplus pages of a level below one of the next level; oldest first."""
         packed, level = list(pages), 0
         while any(page.level >= level for page in packed):
             while sum(page.level == level for page in packed) > 2 * BRANCHES:

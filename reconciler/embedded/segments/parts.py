@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 PART_BYTES: Final = 64 * 1024 * 1024
-"""Larger appends are split: a part must fit into memory several times."""
+"""A part must fit into memory several times."""
 GROUP_BYTES: Final = 16 * 1024 * 1024
 GROUP_ROWS: Final = 1 << 17
 _GROUPS_OF_A_PART: Final = 4
-"""Parts end at a row group, so records of equal size fill at least three quarters of the limit."""
+"""Parts end at a row group: equal records fill three quarters of the limit."""
 _LEAST_GROUP_BYTES: Final = 1024
-"""Smaller row groups would be nearly all Parquet overhead."""
+"""Smaller row groups would be mostly Parquet overhead."""
 _FRAME_BYTES: Final = 1024
-"""Maximum overhead of a file and of each row group. Measured over all codecs: 980."""
+"""Overhead of a file and of each row group; measured over all codecs: 980."""
 
 PART_SCHEMA: Final = pa.schema(
     [
@@ -49,7 +49,7 @@ PART_SCHEMA: Final = pa.schema(
 )
 
 # Measured on 500,000 records of JSON and random bytes: dictionaries of keys and values double the time; delta encoding
-# makes offsets and times nearly free; zstd level 1 is as fast as lz4 on JSON and five times smaller.
+# makes offsets and times nearly free; zstd 1 is as fast as lz4 on JSON and five times smaller.
 _LAYOUT: Final[dict[str, Any]] = {
     "use_dictionary": ["timestamp_type"],
     "write_statistics": ["offset_delta", "timestamp_ms"],
@@ -63,11 +63,11 @@ _CODECS: Final[dict[str, dict[str, Any]]] = {
     "snappy": {"compression": "snappy"},
     "lz4": {"compression": "lz4"},
 }
-"""By `compression.type`; the producer's codec is unknown, so `producer` is our choice."""
+"""By `compression.type`; `producer` is our choice, as its codec is unknown."""
 
 
 class PartWriter:
-    """Writes records of one partition as parts; they are unreadable until a head names them."""
+    """Writes records of one partition as parts, unreadable until a head names them."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class PartWriter:
         limit: int,
         kms_key_id: str | None = None,
     ) -> None:
-        """`limit`: maximum stored bytes of a part with several records, at most `PART_BYTES`."""
+        """`limit`: stored bytes of a part with several records, at most `PART_BYTES`."""
         self._store = store
         self._place = full_name, partition
         self._codec = _CODECS[compression]
@@ -88,7 +88,7 @@ class PartWriter:
 
     @classmethod
     def of(cls, store: ObjectStore, rules: Rules, partition: int) -> PartWriter:
-        """Return a writer with the codec, size limit and KMS key of a topic."""
+        """Return a writer with a topic's codec, size limit and KMS key."""
         return cls(
             store,
             rules.full_name,
@@ -99,7 +99,7 @@ class PartWriter:
         )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Entry]:
-        """Store batches of `RECORD_SCHEMA` in offset order; yield each part once it is durable."""
+        """Store batches of `RECORD_SCHEMA`; yield each part once it is durable."""
         for part, body in self._parts(batches):
             yield self._put(part, body)
 
@@ -108,14 +108,10 @@ class PartWriter:
         for part, body in self._parts(batches):
             key = self._key((part.base, part.last), body.nbytes)
             put = threads.submit(self._put_file, key, body)
-            yield self._entry(part, key, body.nbytes), put  # The digest is computed while the part is stored.
+            yield self._entry(part, key, body.nbytes), put  # Computed while the part is stored.
 
     def _parts(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[_OpenPart, memoryview]]:
-        """Yield closed parts.
-
-        The stored size of a row group is known only after writing, so a part closes if the next group might not fit
-        uncompressed.
-        """
+        """A part closes if the next row group, whose stored size is unknown, might not fit uncompressed."""
         part: _OpenPart | None = None
         memory = pa.BufferOutputStream()
         size = max(min(self._limit // _GROUPS_OF_A_PART, GROUP_BYTES), _LEAST_GROUP_BYTES)
@@ -133,7 +129,7 @@ class PartWriter:
             yield part, memoryview(memory.getvalue())
 
     def write_one(self, batches: Iterable[pa.RecordBatch]) -> Entry | None:
-        """Store all batches as one part of any size, built on disk; `None` if there are no records.
+        """Store all batches as one part of any size; `None` if there are no records.
 
         Raises:
             MendFirstError: The temporary disk is full.
@@ -182,8 +178,6 @@ def _temporary_file() -> Iterator[IO[bytes]]:
 
 
 class _OpenPart:
-    """A growing part, already compressed."""
-
     def __init__(self, codec: dict[str, Any], first: pa.RecordBatch, body: pa.NativeFile) -> None:
         self.base = self.last = _to_int(first.column("offset")[0])
         self.min_ts = self.max_ts = _to_int(first.column("timestamp_ms")[0])
@@ -210,7 +204,7 @@ class _OpenPart:
         self._groups += 1
 
     def digest(self) -> Digest:
-        """Hash the last group; the digest covers all groups."""
+        """Hash the last group, too."""
         if self._unhashed is not None:
             self._digest += digest_of(self._unhashed, base=self.base)
             self._unhashed = None
@@ -223,7 +217,7 @@ class _OpenPart:
 def row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Yield the same records in batches of about `size` bytes.
 
-    A batch has at most `GROUP_ROWS` rows, and at most twice the size unless it is a single record.
+    At most `GROUP_ROWS` rows, and twice the size unless it is a single record.
     """
     waiting: list[pa.RecordBatch] = []
     rows = taken = 0
@@ -246,7 +240,7 @@ def _cut(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
     rows = -(-batch.num_rows // groups)
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)
-        # If record sizes differ, equal row counts are not equal bytes.
+        # Equal row counts are not equal bytes.
         if piece.num_rows > 1 and piece.nbytes > 2 * size:
             yield from _cut(piece, size)
         else:
@@ -263,14 +257,14 @@ def _to_int(scalar: pa.Scalar[Any]) -> int:
 
 _BATCH_ROWS: Final = 1 << 16
 _WHOLE_BYTES: Final = 4 * 1024 * 1024
-"""Smaller parts are fetched whole even for a range: a request costs more than the bytes."""
+"""Smaller parts are fetched whole: a request costs more than the bytes."""
 EVERYTHING: Final = Selection(frozenset(RECORD_SCHEMA.names))
 
 
 def read_part(
     store: ObjectStore, entry: Entry, partition: int, offsets: OffsetRange, selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a part's records within a range as batches of `RECORD_SCHEMA`, with the selected columns."""
+    """Yield a part's records within a range as batches of `RECORD_SCHEMA`."""
     is_fetched = selection == EVERYTHING and entry.is_within(offsets) and entry.bytes <= PART_BYTES
     with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=is_fetched)
@@ -294,13 +288,13 @@ def records_of(
 
 
 def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Return the first offset within a range whose record is at or after a time, or `None`."""
+    """Return the first offset within a range at or after a time, or `None`."""
     with translate_damage(store, entry):
         return first_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
 def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Like `first_since`, for an open part; skips row groups that end before the time."""
+    """Like `first_since`, for an open part; skips older row groups."""
     for group in groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
@@ -315,7 +309,7 @@ def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: O
 
 
 def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield `offset` and `key` of a part's records within a range, for compaction."""
+    """Yield `offset` and `key` of a part's records, for compaction."""
     with translate_damage(store, entry):
         file = _open_part(store, entry, is_fetched=False)
         for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
@@ -326,7 +320,7 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
 
 
 def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """Return the records within a range; the batch is in offset order."""
+    """Return the records within a range, of a batch in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
     return records.slice(start, stop - start)
@@ -337,7 +331,7 @@ def _open_part(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parq
         source: pa.NativeFile = pa.BufferReader(store.get_range(entry.key, 0, entry.bytes))
     else:
         source = pa.PythonFile(RangedFile(partial(store.get_range, entry.key), entry.bytes), mode="r")
-    # One request per row group, not one per column.
+    # One request per row group, not per column.
     file = pq.ParquetFile(source, pre_buffer=isinstance(source, pa.PythonFile))
     check_part(store, entry, file.metadata)
     return file
@@ -351,14 +345,14 @@ def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> N
 
 @contextmanager
 def translate_damage(store: ObjectStore, entry: Entry) -> Iterator[None]:
-    """Translate errors of Arrow and of missing objects; they name the offsets that cannot be read."""
+    """Translate errors of Arrow and of missing objects, with the lost offsets."""
     try:
         yield
     except MissingObjectError as error:
         raise missing_offsets(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
         raise error if error.offsets else damaged_part(store, entry, error.why) from error
-    # `OSError` comes only from Thrift and codecs; the store's errors are already translated.
+    # `OSError` comes only from Thrift and codecs.
     except (pa.ArrowException, OSError, ValueError) as error:
         raise damaged_part(store, entry, str(error) or type(error).__name__) from error
 
@@ -383,7 +377,7 @@ def _batches(
 
 
 def groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
-    """Return the row groups that may hold records of a range, in order."""
+    """Return the row groups that may hold records of a range."""
     wanted: list[int] = []
     for group in range(metadata.num_row_groups):
         first, last = _group_range(metadata, group, entry)
@@ -412,7 +406,7 @@ def _records(batch: pa.RecordBatch, base: int, partition: int, schema: pa.Schema
 
 
 class RangedFile(io.RawIOBase):
-    """An object as a seekable file for Arrow; only bytes that are read are fetched."""
+    """An object as a seekable file for Arrow; fetches only what is read."""
 
     def __init__(self, fetch: Callable[[int, int], bytes | memoryview], size: int) -> None:
         """`fetch` gets a start and a length."""

@@ -1,6 +1,6 @@
 """Retention by time and size.
 
-A head's start is raised first, in one swap; then parts and emptied pages are deleted.
+A head's start is raised in one swap; then parts and emptied pages are deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """When a segment closes: stored bytes, and ms between its first and newest record."""
+    """Stored bytes, and ms between the first and newest record, that close a segment."""
 
     bytes: int
     ms: int
@@ -36,7 +36,7 @@ class SegmentLimits:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Neighbouring parts of one epoch, oldest first; never empty."""
+    """Neighbouring parts of one epoch, oldest first."""
 
     entries: tuple[Entry, ...]
     is_closed: bool
@@ -86,8 +86,8 @@ def segments_of(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Seg
     """Yield a partition's segments lazily, oldest first; only the last is open, and it never expires.
 
     A segment closes when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
-    record, or is of another epoch, and around a file that holds a whole segment. Only earlier parts decide where it
-    begins, so closed segments stay the same while the log grows or older ones expire.
+    record, is of another epoch, or is a whole segment. Only earlier parts decide where it begins, so closed segments
+    stay the same while the log grows or older ones expire.
     """
     run: list[Entry] = []
     size = 0
@@ -125,11 +125,11 @@ class CleanupPolicy:
     min_lag_ms: int
     max_lag_ms: int
     tombstones_ms: int
-    """How long tombstones stay after their first compaction."""
+    """After their first compaction."""
     tiering: TopicTiering | None = None
     """Set if the topic was ever tiered."""
     is_pausing: bool = False
-    """Uploads are paused: records not yet uploaded stay."""
+    """Uploads are paused: records not uploaded stay."""
 
     @property
     def expires(self) -> bool:
@@ -143,12 +143,12 @@ class CleanupPolicy:
 
     @property
     def waits(self) -> bool:
-        """Whether records that are not uploaded stay at any age (F-R-021)."""
+        """Whether records that are not uploaded stay (F-R-021)."""
         return self.is_pausing or (self.tiering is not None and self.tiering.uploads)
 
     @property
     def evicts(self) -> bool:
-        """Whether uploaded records leave the local tier beyond the local targets."""
+        """Whether uploaded records leave the local tier."""
         return self.tiering is not None and self.tiering.uploads
 
 
@@ -167,7 +167,7 @@ def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> Cleanup
     return CleanupPolicy(
         # Only closed segments are compacted.
         SegmentLimits(int(value("segment.bytes")), min(segment_ms, max_lag_ms) if compacts else segment_ms),
-        # The copier does the retention of a mirror whose start follows its source.
+        # The copier does the retention of mirrors that follow their source's start.
         deletes="delete" in kinds and not follows_starts(catalog, catalog.topics[full_name]),
         compacts=compacts,
         # Local targets may raise the total retention of a tiered topic.
@@ -193,7 +193,7 @@ def _is_pausing(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool
 
 @dataclass(frozen=True, slots=True)
 class ExpiryResult:
-    """What retention removed from one partition; stored bytes."""
+    """What retention removed; stored bytes."""
 
     start: int
     """New start of the log."""
@@ -205,7 +205,7 @@ class ExpiryResult:
 def expired(
     segments: Iterable[Segment], policy: CleanupPolicy, *, stored_bytes: int, stable: int, now_ms: int
 ) -> Iterator[Segment]:
-    """Yield the segments to delete, oldest first: too old, or above `retention.bytes`."""
+    """Yield the segments to delete, oldest first."""
     if not policy.expires:
         return
     left = stored_bytes
@@ -219,7 +219,7 @@ def expired(
 
 
 def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
-    """Return when the oldest segment expires if nothing is written; `None`: never."""
+    """Return when the oldest segment expires without new records; `None`: never."""
     if not policy.deletes or policy.retention_ms == UNLIMITED:
         return None
     oldest = next(segments_of(live_entries(store, head), policy.limits), None)
@@ -256,9 +256,9 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
 
 
 def raise_start(store: ObjectStore, partition: Partition, start: int, limits: SegmentLimits) -> ExpiryResult | None:
-    """Raise the log's start, at most to the stable offset, then delete the local parts below.
+    """Raise the log's start, at most to the stable offset, and delete the local parts below.
 
-    `None` if the partition is sealed. A record that object storage has too is counted with its manifest.
+    `None` if the partition is sealed. Records that object storage has too are counted there.
     """
     done: ExpiryResult | None = None
     doomed: list[str] = []
@@ -285,7 +285,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
 
 
 def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
-    """Return the head with a later start, and the pages that it no longer names, lower levels first."""
+    """Return the head with a later start, and unnamed pages, lower levels first."""
     pages, emptied = pages_from(store, head.pages, start)
     after = replace(
         head,
@@ -300,7 +300,7 @@ def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]
 def pages_from(store: ObjectStore, pages: Iterable[PageRef], start: int) -> tuple[list[PageRef], list[str]]:
     """Return the pages with offsets from `start` on, and the keys of the others.
 
-    A page of pages that is cut is replaced by its pages; a page of entries stays.
+    A cut page of pages is replaced by its pages; a cut page of entries stays.
     """
     remaining: list[PageRef] = []
     emptied: list[str] = []
@@ -325,7 +325,7 @@ def _walk_pages(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
 
 
 def live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
-    """Yield the entries that readers see, oldest first; pages are read lazily."""
+    """Yield the entries that readers see, oldest first, lazily."""
     return entries_within(store, head, OffsetRange(head.start, head.end))
 
 

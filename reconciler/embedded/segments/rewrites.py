@@ -1,4 +1,4 @@
-"""Replace runs of entries in a head or its pages; only affected pages are written again."""
+"""Replace runs of entries in a head or its pages."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 Leaves = Callable[[Sequence[Entry]], list[PageRef]]
-"""Write entries to pages, oldest first, at least one per page."""
+"""Write entries to pages, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A run of neighbouring entries from `base` to `last` and its replacement, which has no more entries."""
+    """A run of neighbouring entries from `base` to `last`, and its replacement."""
 
     base: int
     last: int
     fingerprint: str
-    """Hash of the keys and the metadata that others may change."""
+    """Of the keys and the metadata that others may change."""
     records: int
     bytes: int
     added: tuple[Entry, ...] = field(hash=False)
@@ -61,12 +61,12 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Records and bytes that compaction removed, or that were rewritten."""
+    """Records and bytes removed or rewritten."""
 
     records: int
     bytes: int
     uploaded: int = 0
-    """Number of segments newly stored in object storage."""
+    """Segments newly stored in object storage."""
 
 
 _Row = PageRef | tuple[Entry, ...]
@@ -99,9 +99,9 @@ class RunReplacer:
         ]
 
     def rebuilt(self, leaves: Leaves) -> tuple[list[PageRef], tuple[Entry, ...]]:
-        """Return pages and entries with unchanged runs replaced; neighbouring opened pages are merged.
+        """Return pages and entries with unchanged runs replaced.
 
-        At most `TAIL` entries move from pages to the head.
+        Neighbouring opened pages are merged; at most `TAIL` entries move to the head.
         """
         runs = _Runs(self.holding)
         pages: list[PageRef] = []
@@ -166,7 +166,7 @@ class _Runs:
 
 
 def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
-    """Put each replacement at the position of its run's last entry."""
+    """A replacement takes the position of its run's last entry."""
     after: list[Entry] = []
     for entry in entries:
         replacement = runs.at(entry)
@@ -178,16 +178,16 @@ def _replace_runs(entries: Iterable[Entry], runs: _Runs) -> list[Entry]:
 
 
 def _fingerprint(entries: Iterable[Entry]) -> str:
-    # Under the same key, a transaction may have ended or a compaction have set the tombstones' horizon.
+    # Under the same key, a transaction may have ended, or a compaction have set the tombstones' horizon.
     lines = (f"{entry.key} {entry.txn} {entry.horizon_ms}" for entry in entries)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 class AppendEncryption:
-    """Re-encrypts one append to a partition if the topic's KMS key changed; retries reuse its copies.
+    """Re-encrypts an append to a partition if the topic's KMS key changed; retries reuse its copies.
 
-    A head stores the key that all entries had at the last rewrite. If added entries have another key, the catalog
-    decides. A key change is committed before heads are rewritten, so one of the two sides sees the other.
+    If added entries have another key than the head, the catalog decides. A key change is committed before heads are
+    rewritten, so one of the two sides sees the other.
     """
 
     def __init__(self, store: ObjectStore, catalog: CatalogRegister, topic_id: str, partition: int) -> None:
@@ -198,7 +198,7 @@ class AppendEncryption:
         self._copies: dict[tuple[str, str | None], str] = {}
 
     def agreed(self, before: Head | None, after: Head) -> Head:
-        """Return the head with new entries under the current key; a new head is confirmed after it is written."""
+        """Return the head with new entries under the current key."""
         if before is None:
             return replace(after, kms_key_id=after.entries[0].kms_key_id) if after.entries else after
         if all(entry.kms_key_id == before.kms_key_id for entry in after.entries):
@@ -218,13 +218,13 @@ class AppendEncryption:
         return replace(after, entries=tuple(entries))
 
     def confirm(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Check that a new head's key is still current; read `catalog` after writing the head."""
+        """Check that a new head's key is current; `catalog` is read after writing the head."""
         name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is not None and key_of(catalog, name) != kms_key_id:
             self._mark(catalog, key_of(catalog, name))
 
     def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
-        """Mark the topic for re-encryption: the change of the key may have stopped before it saw this head."""
+        """The change of the key may have stopped before it saw this head."""
         if self._topic_id in catalog.rewrites:
             return
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 CHUNKS: Final = "_chunks"
 """Suffix of a segment's folder of chunks."""
 _BYTES_IN_NAME: Final = 2
-"""Field of a segment's name with its size in bytes."""
+"""Field of a segment's name: its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,7 @@ class CacheFolder:
 class CacheSpace:
     """Keeps a cache within its limits. Thread-safe.
 
-    Counts the last walk plus this process's own writes; the next walk shows those of others. A walk's age is measured
-    by the file system's clock.
+    Counts the last walk and this process's writes; the next walk shows those of others.
     """
 
     def __init__(
@@ -253,10 +252,7 @@ class CacheSpace:
         return walk(str(self._place.folder), self._at_once)
 
     def _trim_for(self, size: int, used: CacheUsage) -> CacheUsage:
-        """Trim until a file of `size` bytes fits.
-
-        Files of the last listing go first; all are listed again only if that is not enough.
-        """
+        """Files of the last listing go first; all are listed again only if that is not enough."""
         if self._carried:
             carried, self._carried = self._carried, []
             trim = self._trim(self._target(size, used) or used, used)
@@ -291,7 +287,7 @@ class CacheSpace:
         note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
 
     def _remember_rest(self, listed: list[ListedFile], trim: Trim) -> None:
-        """Remember a listing's rest for the next trim, within a memory limit."""
+        """Within a memory limit, for the next trim."""
         gone, room = set(trim.evicted), self._most_carried
         for file in listed:
             room -= sys.getsizeof(file) + sys.getsizeof(file.path)
@@ -316,7 +312,7 @@ _COUNTS: Final[Counter[str]] = Counter()
 
 
 def count_of_cache(name: str) -> None:
-    """Count a cache event, by the names of `resources.vitals.COUNTER_HELP`. Thread-safe."""
+    """Count a cache event of `resources.vitals.COUNTER_HELP`. Thread-safe."""
     with _LOCK:
         _COUNTS[name] += 1
 
@@ -330,7 +326,7 @@ def take_cache_counts() -> Mapping[str, int]:
 
 
 def cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
-    """Return the cache's size on this machine, by the names of `resources.vitals.LEVELS`; one walk."""
+    """Return the levels of `resources.vitals.LEVELS` on this machine; one walk."""
     folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
@@ -358,7 +354,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Name in the cache, which several storages may share."""
+        """Name in the cache."""
         return cache_name_of(self.store, self.key)
 
     def fetch(self, span: Span) -> bytes:
@@ -387,7 +383,7 @@ class HeldBytes:
         self._file = file
 
     def release(self) -> None:
-        """Release the file; the bytes stay valid. May be called twice."""
+        """Release the file; the bytes stay valid."""
         if self._file is not None:
             self._file.close()
 
@@ -395,7 +391,7 @@ class HeldBytes:
 class ChunkCache:
     """One machine's cache, for one process. Thread-safe.
 
-    Reads the disk, else object storage. Faults of the disk never fail a read.
+    Faults of the disk never fail a read.
     """
 
     def __init__(self, properties: Mapping[str, str], default_folder: str | None) -> None:
@@ -431,7 +427,7 @@ class ChunkCache:
         return held
 
     def small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
-        """Return an object that is cached whole; `fetch` loads it on a miss."""
+        """Return an object that is cached whole; `fetch` loads it."""
         held = self._kept(self._path(name), None, fetch)
         held.release()
         return bytes(held.content)
@@ -493,7 +489,7 @@ class ChunkCache:
             return None
 
     def _keep_few(self, name: str, chunks: int) -> None:
-        """Evict surplus chunks of a segment; `eager` waits for a trim."""
+        """`eager` evicts in a trim instead."""
         most = self._rule.most(chunks)
         if self._rule.strategy == "eager" or self._room is None or most >= chunks:
             return
@@ -539,7 +535,7 @@ def _retry_in_new_folder(place: CacheFolder, do: Callable[[], T]) -> T:
 
 _MOST_THREADS: Final = 8
 _AHEAD_CHUNKS: Final = 16
-"""Chunks that all readers of a process may prefetch."""
+"""Prefetched by all readers of a process."""
 
 
 @dataclass(slots=True)
@@ -573,7 +569,7 @@ _CACHES_LOCK: Final = threading.Lock()
 
 
 def machine_of(properties: Mapping[str, str], folder: str | None) -> Machine:
-    """Return this process's cache for these properties; a fork must not share its parent's threads."""
+    """Return this process's cache; a fork must not share its parent's threads."""
     key = (os.getpid(), folder, *sorted(properties.items()))
     with _CACHES_LOCK:
         machine = _MACHINES.get(key)

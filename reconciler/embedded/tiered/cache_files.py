@@ -1,7 +1,7 @@
-"""Files, chunks, limits and eviction strategies of the read cache.
+"""Files, chunks, limits and eviction of the read cache.
 
 A file is renamed into place, so it is complete or absent; nothing is synced, since it can be fetched again. Readers
-hold a shared lock, eviction an exclusive one, also across processes.
+hold a shared lock, eviction an exclusive one.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class CachedFile:
 
     @classmethod
     def open(cls, path: str) -> CachedFile | None:
-        """Open a file and update its time of use; `None` if it is missing or incomplete."""
+        """Open a file and note its use; `None` if it is missing or incomplete."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
-            with suppress(BlockingIOError):  # It is being evicted, and can still be read.
+            with suppress(BlockingIOError):  # It is being evicted, and can be read.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             length = os.fstat(descriptor).st_size
             size, magic = _FOOTER.unpack(os.pread(descriptor, _FOOTER.size, length - _FOOTER.size))
@@ -65,7 +65,7 @@ class CachedFile:
         return None
 
     def read(self, start: int, length: int) -> memoryview | None:
-        """Return bytes of the file, or `None` if a checksum is wrong."""
+        """Return bytes, or `None` if a checksum is wrong."""
         first, last = start // PIECE_BYTES, -(-(start + length) // PIECE_BYTES)
         begin, end = first * PIECE_BYTES, min(last * PIECE_BYTES, self.size)
         try:
@@ -85,7 +85,7 @@ class CachedFile:
 
 
 def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryview]) -> CachedFile:
-    """Store the pieces at `path` and hold the file; `folder` is on the same file system.
+    """Store and hold the pieces at `path`; `folder` is on the same file system.
 
     Raises:
         OSError: The disk is full or not writable.
@@ -113,7 +113,7 @@ def write_cached_file(folder: str, path: str, pieces: Iterable[bytes | memoryvie
 
 
 def evict(path: str) -> bool:
-    """Remove a file unless a reader holds it; return whether it is gone."""
+    """Remove a file unless it is held; return whether it is gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -174,10 +174,9 @@ DIRECTORY: Final = "cloud_storage_cache_directory"
 
 
 def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Path | None:
-    """Return the cache folder of this machine, created if missing; `None` if no place is usable.
+    """Return this machine's cache folder, created if missing; `None` if no place is usable.
 
-    It is within the declared directory, `default`, or the temporary folder. A trim may delete anything in it. Another
-    user's folder is not used: that user could replace its content.
+    A trim may delete anything in it. Another user's folder is not used: that user could replace its content.
     """
     declared = read_property(properties, DIRECTORY)
     if declared is not None:
@@ -190,7 +189,7 @@ def find_cache_folder(properties: Mapping[str, str], default: str | None) -> Pat
 
 
 def check_directory(declared: str) -> None:
-    """Reject a relative directory, which would differ per process (F-R-053)."""
+    """A relative directory would differ per process (F-R-053)."""
     if not Path(declared).is_absolute():
         message = f"{DIRECTORY} is {declared!r}, which is not a full path"
         raise UserError(message, hint="Write it from the root: /var/cache/reconciler.")
@@ -207,7 +206,7 @@ def _make_folder(folder: Path) -> Path | None:
 
 
 _LOW_SHARE: Final = 0.8
-"""A trim goes down to this share of the exceeded limit."""
+"""Share of the exceeded limit that a trim leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +219,13 @@ class CacheUsage:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Maximum size, and the size at which a trim begins, as in Redpanda."""
+    """Maximum size, and size at which a trim begins, as in Redpanda."""
 
     most: CacheUsage
     trim_at: CacheUsage
 
     def target(self, used: CacheUsage) -> CacheUsage | None:
-        """Return the size to trim to, by dimension; `None` if no threshold is exceeded."""
+        """Return the size to trim to; `None` if no threshold is exceeded."""
         is_large, is_many = used.bytes > self.trim_at.bytes, used.objects > self.trim_at.objects
         if not (is_large or is_many):
             return None
@@ -237,7 +236,7 @@ class Limits:
 
 
 def limits_of(properties: Mapping[str, str], disk_bytes: int) -> Limits:
-    """Return the limits: the smaller of bytes and percent of the disk, and the number of files."""
+    """Return the limits: the smaller of bytes and percent, and the number of files."""
     usable = int(disk_bytes * (1 - _number(properties, "disk_reservation_percent") / 100))
     size = int(_number(properties, "cloud_storage_cache_size"))
     percent = _number(properties, "cloud_storage_cache_size_percent")
@@ -260,7 +259,7 @@ def _number(properties: Mapping[str, str], name: str) -> float:
 
 
 class NamedLocks:
-    """Locks by name: a second thread waits for a fetch and then finds the file."""
+    """Locks by name: a second thread waits for a fetch, then finds the file."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -300,7 +299,7 @@ class Span:
 def chunks_of(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span, ...]:
     """Return a segment's chunks, of at most `chunk_bytes`.
 
-    `borders` are the ends of row groups: a row group stays in one chunk if it fits.
+    A row group, which ends at a border, stays in one chunk if it fits.
     """
     cuts = [0]
     for begin, end in pairwise([0, *borders, size]):
@@ -321,7 +320,7 @@ def touched(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
 
 
 class Needs:
-    """Pending readers per segment and chunk, for `predictive` eviction. Thread-safe."""
+    """Pending readers per segment and chunk. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -367,7 +366,7 @@ class HydratedChunk:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRule:
-    """Eviction strategy, one of Redpanda's three, and how much of a segment it keeps."""
+    """One of Redpanda's eviction strategies, and how much of a segment it keeps."""
 
     strategy: Strategy = "eager"
     ratio: float = 0.7
@@ -385,13 +384,13 @@ class EvictionRule:
         return cls(strategy, ratio, few)
 
     def most(self, chunks: int) -> int:
-        """Return how many chunks of a segment may be cached; all of a small one."""
+        """Return how many of a segment's chunks may be cached."""
         return chunks if chunks < self.few_chunks else max(1, math.floor(chunks * self.ratio))
 
     def evicted(self, hydrated: Sequence[HydratedChunk], chunks: int) -> list[HydratedChunk]:
-        """Return the chunks of a segment to evict, in order; never one that a reader holds.
+        """Return a segment's chunks to evict, in order; never one that is held.
 
-        `eager`: all. `capped`: any surplus. `predictive`: the surplus with the fewest pending readers, then the least
+        `eager`: all. `capped`: any surplus. `predictive`: those with the fewest pending readers, then the least
         recently used.
         """
         unshared = [chunk for chunk in hydrated if not chunk.is_shared]

@@ -1,7 +1,7 @@
-"""Store a cluster's metadata in object storage, so that a lost cluster can be restored.
+"""Store a cluster's metadata in object storage, to restore a lost cluster.
 
-Parts never change under their key. A process reads the register, then the cluster, writes changed parts, and swaps the
-register: if it dies, the older parts stay named; if it is late, its swap fails.
+A process reads the register, then the cluster, writes changed parts under new keys, and swaps the register: if it dies,
+the older parts stay named; if it is late, its swap fails.
 """
 
 from __future__ import annotations
@@ -92,15 +92,13 @@ class MetadataUpdate:
     """Result of one update."""
 
     written: dict[str, int] = field(default_factory=dict)
-    """Part → bytes; empty if nothing changed or another process was faster."""
+    """Part → bytes; empty if nothing changed."""
     errors: list[ReconcilerError] = field(default_factory=list)
-    """Groups that cannot be read; their stored offsets stay."""
+    """Unreadable groups; their stored offsets stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class _GroupOffsets:
-    """Offsets of a group: newly read, or as stored before."""
-
     hint: str
     read: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     """By topic id and partition."""
@@ -110,7 +108,7 @@ class _GroupOffsets:
 
 @dataclass(frozen=True, slots=True)
 class MetadataKeeper:
-    """Stores the metadata of one cluster. Several processes may run at once."""
+    """Stores one cluster's metadata. Several processes may run at once."""
 
     store: ObjectStore
     storage: ObjectStore
@@ -123,7 +121,7 @@ class MetadataKeeper:
     def keep(self, *, checks: bool = False) -> MetadataUpdate:
         """Update the stored metadata; without changes: a GET, two listings and the catalog.
 
-        With `checks`, also read the stored parts and replace damaged ones.
+        `checks` also reads the stored parts and replaces damaged ones.
         """
         register = metadata_register(self.storage, self.cluster_id)
         held = self._read_register(register)  # First: a process that reads later is newer, and wins.
@@ -134,7 +132,7 @@ class MetadataKeeper:
         mark = _mark_of(groups)
         known = before.get(GROUPS_PART)
         read = None if known is not None and known.mark == mark else self._groups(groups, known, done)
-        # Read after the groups, whose topics an older catalog may lack.
+        # After the groups, whose topics an older catalog may lack.
         catalog = self.catalog.read()
         serial = 0 if held is None else int(held.value.get("serial", 0))
         if catalog.serial < serial:
@@ -163,7 +161,7 @@ class MetadataKeeper:
         return written
 
     def _read_register(self, register: Register) -> RegisterSnapshot | None:
-        """A damaged register counts as empty and is replaced.
+        """A damaged register counts as empty.
 
         Raises:
             NewerFormatError: A newer version wrote it.
@@ -195,7 +193,7 @@ class MetadataKeeper:
     def _groups(
         self, listed: Mapping[str, ListedObject], known: StoredPart | None, done: MetadataUpdate
     ) -> dict[str, _GroupOffsets]:
-        """Return each group; unchanged or unreadable ones as stored."""
+        """Unchanged and unreadable groups stay as stored."""
         stored_groups: Json = {}
         if known is not None:
             try:
@@ -228,7 +226,7 @@ class MetadataKeeper:
         return groups
 
     def _by_location(self, groups: Mapping[str, _GroupOffsets], catalog: Catalog) -> Json:
-        """Key the groups by topic location, which never changes; drops deleted topics."""
+        """By topic location, which never changes; drops deleted topics."""
         places = {
             topic.id: place_of(location.cluster_id, location.revision)
             for name, topic in catalog.topics.items()
@@ -253,10 +251,7 @@ class MetadataKeeper:
         listed: set[str],
         done: MetadataUpdate,
     ) -> None:
-        """Swap the register, then delete unnamed parts.
-
-        Those that were listed before the swap belong to processes whose swap failed or will fail.
-        """
+        """Unnamed parts that were listed before the swap belong to processes whose swap fails."""
         value = {
             "cluster_id": self.cluster_id,
             "serial": catalog.serial,

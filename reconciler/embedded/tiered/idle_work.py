@@ -1,7 +1,4 @@
-"""Housekeeping of the remote tier while it is idle.
-
-A state machine over a clock and a meter of other requests, consulted before a job and during it.
-"""
+"""Housekeeping of the remote tier while it is idle: a state machine over a clock and a meter of other requests."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ class TierHousekeeping:
             return self.state in _WORKS
 
     def goes_on(self) -> bool:
-        """Return whether the running job may continue; traffic pauses it until the storage is idle again."""
+        """Return whether the running job may continue; traffic pauses it."""
         with self._lock:
             is_idle = self._is_idle()
             if self.state is HousekeepingState.ACTIVE and not is_idle:
@@ -102,7 +99,7 @@ class TierHousekeeping:
                 self._counts["housekeeping_jobs_completed"] += 1
 
     def taken(self) -> Mapping[str, int]:
-        """Return and reset the counters, by the names of `resources.vitals.COUNTER_HELP`."""
+        """Return and reset the counters of `resources.vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
@@ -133,7 +130,7 @@ class HousekeepingTurn:
 
     @contextmanager
     def turn(self, job: str, properties: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the job may start or continue."""
+        """Yield a function: whether the job may start or continue."""
         if self.keeping is None:
             yield lambda: True
             return

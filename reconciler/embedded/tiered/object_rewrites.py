@@ -1,7 +1,7 @@
-"""Roll segments, and replace parts and remote segments by other objects at the same offsets.
+"""Roll segments, and replace parts and remote segments at the same offsets.
 
 Replaced objects become garbage in the same swap and are deleted after it; a reader that misses one reads the manifest
-again. A crash leaves garbage or unnamed pages to the next process.
+again. After a crash the next process deletes them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class RemoteRewrite:
     is_whole: bool = False
     """A compaction: published whole or not at all."""
     epoch: int = 0
-    """Of a compaction: newest leader epoch of the log. Under a newer one superseding records may be cut."""
+    """Of a compaction: newest leader epoch; under a newer one superseding records may be cut."""
     learned_to: int = 0
-    """Of a compaction: superseding records are below this offset, in either tier."""
+    """Of a compaction: superseding records are below, in either tier."""
 
     def gain(self, holding: Iterable[Replacement]) -> Gain:
         """Sum up what compaction removed, or else what was written."""
@@ -68,7 +68,7 @@ def keys_of(segments: Iterable[str]) -> list[str]:
 
 @contextmanager
 def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Replacement]]:
-    """Yield a list for replacements, whose objects are deleted if the block fails."""
+    """Yield a list of replacements; if the block fails, their objects are deleted."""
     done: list[Replacement] = []
     try:
         yield done
@@ -121,7 +121,7 @@ class _ManifestRewrite:
             return None
         pages, entries = rebuilding.rebuilt(self._leaves)
         garbage = Garbage(manifest.garbage.pages, (*manifest.garbage.entries, *rebuilding.replaced))
-        # The head learns this only in a later swap; a cut in between needs it.
+        # The head learns this later; a cut in between needs it.
         learned = max(manifest.learned, (self._rewrite.epoch, self._rewrite.learned_to), key=lambda known: known[1])
         return replace(manifest, learned=learned, pages=tuple(pages), entries=entries, garbage=garbage)
 
@@ -149,7 +149,7 @@ _MAGIC: Final = b"PAR1"
 
 
 class SegmentWriter(PartWriter):
-    """Writes records as remote segments: Parquet files like parts, with their footer as index."""
+    """Writes remote segments: parts with their footer as index."""
 
     def __init__(
         self,
@@ -206,13 +206,13 @@ class PartitionRewrite:
     partition: Partition
     replacements: tuple[Replacement, ...]
     compacted_to: int | None = None
-    """Of a compaction: its end offset. It is published whole or not at all."""
+    """Of a compaction, published whole: its end offset."""
     remote: RemoteRewrite | None = None
     """Published first; if that fails, nothing else is."""
     changes_key: bool = False
-    """It moves parts to another KMS key; other rewrites need the current key."""
+    """It moves parts to another KMS key."""
     epoch: int = 0
-    """Of a compaction: newest epoch of the log. After a later cut superseding records may be gone."""
+    """Of a compaction: newest epoch; after a later cut superseding records may be gone."""
     by: str = field(default_factory=this_process, compare=False)
     """Process that wrote it."""
 
@@ -234,7 +234,7 @@ class PartitionRewrite:
 
 @contextmanager
 def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
-    """Yield a list for replacements, whose objects are deleted if the block fails."""
+    """Yield a list of replacements; if the block fails, their objects are deleted."""
     done: list[Replacement] = []
     try:
         yield done
@@ -246,13 +246,13 @@ def delete_parts_on_error(store: ObjectStore) -> Iterator[list[Replacement]]:
 def publish_rewritten(
     store: ObjectStore, rewritten: PartitionRewrite, *, put_ms: int, now_ms: Callable[[], int]
 ) -> Gain | None:
-    """Publish rewritten parts by one swap, then delete replaced objects.
+    """Publish rewritten parts by one swap, then delete replaced objects; `None`: nothing was published.
 
-    `put_ms`: earliest time of its objects, by `now_ms`. `None`: nothing was published.
+    `put_ms`: earliest time of its objects, by `now_ms`.
     """
     check_writes_visible(store, (key for one in rewritten.replacements for key in one.written), by=rewritten.by)
     change: _HeadRewrite | None = None
-    pages: dict[bytes, PageRef] = {}  # Of all tries: one without an answer may land during the next.
+    pages: dict[bytes, PageRef] = {}  # Of all tries: an unanswered one may land during the next.
 
     def changed(head: Head) -> Head | None:
         nonlocal change
@@ -330,10 +330,7 @@ def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int 
 def rolled(
     store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules
 ) -> PartitionRewrite:
-    """Write one file per segment to roll, with the same records; no head names them yet.
-
-    A single part is only marked as a whole segment. Gaps stay.
-    """
+    """Write one file per segment to roll; no head names them yet. Gaps stay."""
     waiting = iter_segments_to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
     writer = PartWriter.of(store, rules, partition.number)
     with delete_parts_on_error(store) as done:
@@ -361,6 +358,6 @@ def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> 
 
 
 def merged_digest(entries: tuple[Entry, ...]) -> Digest:
-    """Return the digest of neighbouring parts, relative to the first base."""
+    """Return the digest of neighbouring parts, from the first base."""
     base = entries[0].base
     return sum((entry.digest.shifted(entry.base - base) for entry in entries), Digest())

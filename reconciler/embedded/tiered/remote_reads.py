@@ -53,10 +53,7 @@ class OpenSegment:
     """A remote segment of one reader. Not thread-safe."""
 
     def __init__(self, machine: Machine, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
-        """Fetch only the index, if there are several chunks.
-
-        `on_step` is called before a wait for a chunk, to request more.
-        """
+        """`on_step` is called before a wait for a chunk, to request more."""
         self.piece = piece
         self._machine = machine
         self._on_step = on_step
@@ -81,7 +78,7 @@ class OpenSegment:
         return not self._is_closed and span not in self._seen
 
     def wanted(self) -> Sequence[Span]:
-        """Return the chunks with wanted records, and register as their reader."""
+        """Register as reader of the chunks with wanted records."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
             groups = groups_within(self._metadata, self.piece.entry, self.piece.offsets)
@@ -110,7 +107,7 @@ class OpenSegment:
         return file
 
     def read(self, start: int, length: int) -> bytes | memoryview:
-        """Return bytes of the segment; chunks that end before them are released."""
+        """Return bytes; chunks that end before them are released."""
         pieces: list[memoryview] = []
         for span in touched(self._chunks, Span(start, start + length)):
             self._release_chunks(below=max(start, span.start))
@@ -135,7 +132,7 @@ class OpenSegment:
         self._release_chunks(below=self.size)
 
     def forget(self) -> None:
-        """Close the segment and evict it from the cache, in case it was damaged when fetched."""
+        """Evict a segment that may have been damaged when fetched."""
         self.close()
         self._machine.cache.forget(self._source.name)
         self._machine.cache.forget(self._index_name)
@@ -174,7 +171,7 @@ class OpenSegment:
         return self._machine.cache.small(self._index_name, self._read_index)
 
     def _read_index(self) -> bytes:
-        """Fall back to the segment's footer if the index is missing or invalid."""
+        """Without a valid index, the segment's footer is."""
         store, key = self._source.store, self._source.key
         stored = store.get(index_key(key))
         if stored is not None and _is_footer(stored.body):
@@ -182,7 +179,7 @@ class OpenSegment:
         return footer_of(store, key, self.size)
 
     def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
-        """An index of another segment is replaced by the segment's own footer."""
+        """An index of another segment is replaced."""
         store, entry = self._source.store, self.piece.entry
         try:
             metadata = pq.read_metadata(pa.BufferReader(footer))
@@ -216,7 +213,7 @@ def _release_result(future: Future[HeldBytes]) -> None:
 
 
 _AHEAD: Final = 4
-"""Chunks that a reader holds or awaits; of smaller segments, the same bytes."""
+"""Chunks that a reader holds or awaits, or as many bytes."""
 _SMALL_AHEAD: Final = 32
 """One-chunk segments being fetched."""
 
@@ -226,7 +223,7 @@ def read_pieces(
 ) -> Generator[pa.RecordBatch]:
     """Yield the selected records in order, prefetching remote chunks.
 
-    The prefetch grows while the reader continues: one old record costs one chunk, and memory stays bounded.
+    The prefetch grows while the reader continues: one old record costs one chunk.
     """
     reader = _Reader(None if tier is None else machine_of(tier.properties, tier.cache_folder), pieces)
     try:
@@ -240,7 +237,7 @@ def read_pieces(
 
 
 def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
-    """Return the first offset of a piece at or after a time; usually one chunk of a remote one."""
+    """Return the first offset of a piece at or after a time."""
     if tier is None or not piece.is_remote:
         return first_since(piece.store, piece.entry, since_ms, piece.offsets)
     segment = OpenSegment(machine_of(tier.properties, tier.cache_folder), piece)
@@ -255,7 +252,7 @@ def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int 
 
 
 def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """If the cached copy is damaged, read the rest from object storage."""
+    """If the cached copy is damaged, the rest is read from object storage."""
     piece = segment.piece
     rest = piece.offsets
     try:
@@ -270,11 +267,11 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
     try:
         yield from read_part(piece.store, piece.entry, partition, rest, selection)
     except DamagedObjectError:
-        raise damage from None  # The object itself is damaged; the first error also names the end.
+        raise damage from None  # The object itself is damaged.
 
 
 class _Reader:
-    """Pieces of a log: remote segments, several at a time, then local parts."""
+    """Remote segments, several at a time, then local parts."""
 
     def __init__(self, machine: Machine | None, pieces: Iterable[Piece]) -> None:
         self._machine = machine
@@ -377,9 +374,9 @@ def _accept_any(_head: Head | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Where one topic's records are stored, as of one read of the catalog.
+    """Where one topic's records are, as of one read of the catalog.
 
-    From the head's local start on an offset is read locally, even if object storage has it too; below, remotely.
+    From the head's local start on an offset is read locally, below remotely.
     """
 
     store: ObjectStore
@@ -392,7 +389,7 @@ class Tiers:
     storage_id: str | None
     """Object storage that the cluster is bound to."""
     check_open: Callable[[Head | None], None] = _accept_any
-    """Rejects a head that is closed to readers; `None`: no head."""
+    """Rejects a closed head; `None`: no head."""
 
     @classmethod
     def of(
@@ -403,7 +400,7 @@ class Tiers:
         remote: RemoteTier | None,
         check_open: Callable[[Head | None], None] = _accept_any,
     ) -> Tiers:
-        """Find a topic by its last known name and its id."""
+        """Find a topic by its id and last known name."""
         full_name, topic_id = topic
         name = name_with_id(catalog, topic_id, full_name)
         entry = catalog.topics.get(name)
@@ -418,10 +415,7 @@ class Tiers:
     def pieces(
         self, partition: int, offsets: OffsetRange, isolation: Isolation, *, since_ms: int | None = None
     ) -> Iterator[Piece]:
-        """Yield the parts with readable records of a range, oldest first, from one read of head and manifest.
-
-        `since_ms`: only parts with a record at or after it.
-        """
+        """Yield the parts with readable records of a range, oldest first, from one read of head and manifest."""
         head = read_head(self.store, self.topic_id, partition)
         self.check_open(head)
         if head is None:
@@ -431,7 +425,7 @@ class Tiers:
         below = OffsetRange(wanted.start, min(wanted.stop, head.local_start))
         if below.length:
             storage, manifest = self._manifest(partition, below, head)
-            # Records that a replica's source dropped are skipped, as for readers of the source.
+            # Skip records that a replica's source dropped.
             below = OffsetRange(max(below.start, min(below.stop, manifest.start)), below.stop)
             yield from _pieces(storage, manifest, below, since_ms, is_remote=True)
             self._check_end(partition, manifest, below, head)
@@ -473,7 +467,7 @@ class Tiers:
         return storage, manifest
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
-        """Reject a read replica's log that differs from its source's."""
+        """Reject a replica's log that differs from its source's."""
         agreed = agreed_end(head, manifest)
         if agreed < head.end:
             message = (

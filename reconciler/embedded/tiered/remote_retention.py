@@ -58,7 +58,7 @@ _MAX_INLINE_GARBAGE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """New start of the log, and when more expires without uploads (`None`: never)."""
+    """New start of the log, and when more expires (`None`: never)."""
 
     start: int
     due_ms: int | None = None
@@ -73,14 +73,14 @@ class _Walk:
     """Stored bytes of the rest."""
 
     def goes(self, item: Entry | PageRef) -> bool:
-        """Whether the whole item expires; a segment across the limit of bytes does (F-R-017)."""
+        """Also expires a segment across the limit of bytes (F-R-017)."""
         if item.last < self.start:
             return True
         if not self.policy.expires:
             return False
         is_old = self.policy.retention_ms != UNLIMITED and self.now_ms - item.max_ts > self.policy.retention_ms
         limit = self.policy.retention_bytes
-        # A page expires only if its last segment, of any size, would.
+        # A page expires only if its last segment would.
         above = self.left - item.bytes + 1 if isinstance(item, PageRef) else self.left
         return is_old or (limit != UNLIMITED and above > limit)
 
@@ -108,9 +108,9 @@ def expiry(
     now_ms: int,
     read: Callable[[PageRef], Iterable[Entry]],
 ) -> Expiry:
-    """Return the log's start after total retention, which may leave nothing (F-R-016).
+    """Return the log's start after total retention (F-R-016).
 
-    Records below the current `start` go regardless. `read` opens a spilled page.
+    Records below `start` go regardless. `read` opens a spilled page.
     """
     walk = _Walk(policy, start, now_ms, manifest.stored_bytes)
     for page in manifest.pages:
@@ -132,7 +132,7 @@ def expiry(
 
 @dataclass(frozen=True, slots=True)
 class ExpiredManifest:
-    """A manifest whose expired segments became garbage; `pages`: keys of replaced pages."""
+    """A manifest whose expired segments became garbage, and replaced pages."""
 
     manifest: Manifest
     segments: int
@@ -142,7 +142,7 @@ class ExpiredManifest:
 
 
 def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: ManifestSpill) -> ExpiredManifest | None:
-    """Return the manifest without segments that end below `start`; `None` if it names none."""
+    """Return the manifest without segments below `start`; `None`: no change."""
     whole = [page for page in manifest.pages if page.last < start]
     pages = list(manifest.pages[len(whole) :])
     gone: list[Entry] = []
@@ -173,7 +173,7 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
 
 
 def _rewrite_rest(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRef]:
-    """Write the rest of a cut page, its oldest entries in small pages: later cuts are cheap."""
+    """The oldest entries go to small pages: later cuts are cheap."""
     pages: list[PageRef] = []
     at, count = 0, _MAX_INLINE_GARBAGE
     while at < len(entries):
@@ -183,7 +183,7 @@ def _rewrite_rest(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRe
 
 
 def marked(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
-    """Return the garbage with more pages and entries; many entries become a page."""
+    """Return the garbage with more pages and entries."""
     if len(entries) > _MAX_INLINE_GARBAGE:
         return Garbage((*garbage.pages, *pages, spill.page(entries)), garbage.entries)
     return Garbage((*garbage.pages, *pages), (*garbage.entries, *entries))
@@ -195,13 +195,13 @@ def is_uncut(manifest: Manifest, head: Head) -> bool:
 
 
 def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False) -> Manifest | None:
-    """Cut a manifest to its head's last cut, and return the current manifest.
+    """Cut a manifest to its head's last cut; return the current manifest.
 
-    The head is cut first: readers use the manifest only below the head's end. Uploads, expiry and compaction settle the
-    manifest before they act. Segments above the cut become garbage; one across it is written again.
+    Readers use the manifest only below the head's end. Uploads, expiry and compaction settle it before they act.
+    Segments above the cut become garbage; one across it is written again.
 
     `makes` creates a missing manifest, so that an earlier upload cannot publish. `None`: there is none, or a newer
-    tiering acts on it.
+    tiering acts.
 
     Raises:
         OwnershipLostError: Another cluster owns the partition.
@@ -255,7 +255,7 @@ class _RemoteCut:
             end=at,
             epochs=head.epochs,
             compacted_to=min(manifest.compacted_to, at),
-            learned=manifest.learned if floor else (0, 0),  # Cutting must consider it while records remain.
+            learned=manifest.learned if floor else (0, 0),  # While records remain, cutting must consider it.
             pages=tuple(page for page in manifest.pages if page.last < floor),
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
@@ -277,7 +277,7 @@ class _RemoteCut:
         return written
 
     def clear(self, after: Manifest | None) -> None:
-        """Delete what `after` does not name (`None`: the manifest is unchanged)."""
+        """Delete what `after` does not name (`None`: unchanged)."""
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
@@ -323,8 +323,7 @@ def evictable(
     """Return the segments that may leave the local tier.
 
     Only closed, uploaded segments may, even past their retention (F-R-021). In a compacted log both copies must be
-    equal: an older remote copy has records that compaction removed. `same_below` returns the offset up to which they
-    are; it is called only if keys were compacted.
+    equal: an older remote copy has records that compaction removed. `same_below` returns up to where they are.
     """
     segments = segments_of(live_entries(store, head), policy.limits)
     copied = list(takewhile(lambda segment: segment.is_closed and segment.last < head.uploaded_to, segments))
@@ -340,13 +339,13 @@ def evictable(
 
 
 def same_below(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
-    """Return the offset up to which both tiers are equal, from the local start."""
+    """Return the offset up to which both tiers are equal."""
     remote = entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
     return equal_entries_end(live_entries(store, head), remote, start=head.local_start)
 
 
 def equal_entries_end(local: Iterable[Entry], remote: Iterable[Entry], *, start: int) -> int:
-    """Return the offset up to which base, last, digest and tombstone horizon are equal."""
+    """Return the offset up to which base, last, digest and horizon are equal."""
     reached = start
     for mine, theirs in zip(local, remote, strict=False):
         # Remote compaction needs the horizon of evicted segments.
@@ -358,7 +357,7 @@ def equal_entries_end(local: Iterable[Entry], remote: Iterable[Entry], *, start:
 
 
 def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment]) -> EvictionResult | None:
-    """Remove segments from the local tier by one swap, then delete their parts; `None` if none were.
+    """Remove segments from the local tier by one swap, then delete their parts; `None`: none.
 
     A part that another process replaced stays, with all later ones.
     """
@@ -390,10 +389,7 @@ def evict(store: ObjectStore, partition: Partition, segments: Sequence[Segment])
 
 
 def _without_local(store: ObjectStore, head: Head, local_start: int, spill: PageWriter) -> tuple[Head, list[str]]:
-    """Return a head with a later local start, and the pages it no longer names.
-
-    A head names nothing below its local start, so a cut page is written again.
-    """
+    """A head names nothing below its local start, so a cut page is written again."""
     pages, emptied = pages_from(store, head.pages, local_start)
     if pages and pages[0].base < local_start:
         left = [entry for entry in read_page(store, pages[0]) if entry.last >= local_start]
@@ -404,16 +400,15 @@ def _without_local(store: ObjectStore, head: Head, local_start: int, spill: Page
 
 
 _AGAIN_MS: Final = 10 * 60_000
-"""Interval of retries while only object storage can allow progress."""
+"""Retry interval while only object storage allows progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class TieredPartition:
-    """One partition of a topic that was ever tiered. `remote` is `None` without object storage.
+    """One partition of a topic that was ever tiered.
 
-    Total retention acts on the remote tier, local retention on the local one. The head's start is raised first, then
-    the manifest, then objects are deleted: no readable offset lacks its record. Without uploads both tiers are one log,
-    which loses remote segments first.
+    The head's start is raised first, then the manifest, then objects are deleted: no readable offset lacks its record.
+    Without uploads both tiers are one log, which loses remote segments first.
     """
 
     store: ObjectStore
@@ -428,7 +423,7 @@ class TieredPartition:
         return remote_partition(self.tiering.location, self.partition.number)
 
     def retain(self, head: Head, *, now_ms: int) -> tuple[ExpiryResult | None, int | None]:
-        """Apply retention; return the result, or when to run again although nothing is written.
+        """Apply retention; return the result, or when to run again.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -456,7 +451,7 @@ class TieredPartition:
         """Return the current manifest, or an empty one.
 
         Raises:
-            OwnershipLostError: Another cluster owns the partition; nothing it names is deleted.
+            OwnershipLostError: Another cluster owns the partition.
         """
         current = None if self.remote is None else read_manifest(self.remote.storage, self.place)
         if current is None or self.remote is None:
@@ -467,7 +462,7 @@ class TieredPartition:
     def sound(self, head: Head) -> tuple[Head, Manifest]:
         """Return the manifest, and the head with at most what it names as uploaded.
 
-        A manifest that lacks uploaded records is an older copy: nothing it names is deleted.
+        With an older copy of the manifest nothing is deleted.
         """
         manifest = self.manifest()
         if self.remote is not None and is_uncut(manifest, head):
@@ -495,7 +490,7 @@ class TieredPartition:
             target = expiry(
                 manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
             )
-            # Records above `uploaded_to` may be another cluster's; uploads check that.
+            # Records above `uploaded_to` may be another cluster's.
             target = replace(target, start=min(target.start, max(head.start, head.uploaded_to)))
         return target if self.policy.waits else self._expiry_of_both(head, manifest, target, now_ms)
 
@@ -524,7 +519,7 @@ class TieredPartition:
         )
 
     def _remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
-        """Return a range's stored bytes; only pages across its ends are read."""
+        """Only pages across the ends are read."""
         total = 0
         for page in manifest.pages:
             if start <= page.base and page.last < stop:
@@ -561,7 +556,7 @@ class TieredPartition:
         return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
 
     def _cut(self, current: Manifest, start: int) -> ExpiredManifest | None:
-        """Make segments that end below `start` garbage, by one swap."""
+        """Make segments below `start` garbage, by one swap."""
         oldest: list[PageRef | Entry] = [*current.pages[:1], *current.entries[:1]]
         if self.remote is None or not any(item.base < start for item in oldest):
             return None
@@ -580,10 +575,7 @@ class TieredPartition:
 
 
 def _garbage_totals(manifest: Manifest) -> tuple[int, int, int]:
-    """Return segments, records and bytes of purged garbage.
-
-    Records count only if the manifest is empty: otherwise they were rewritten, or counted before.
-    """
+    """Records count only if the manifest is empty: otherwise they were rewritten, or counted before."""
     garbage = manifest.garbage
     is_emptied = not (manifest.pages or manifest.entries)
     segments = sum(page.entries for page in garbage.pages) + len(garbage.entries)
@@ -605,7 +597,7 @@ def _combine(head: Head, gone: ExpiryResult | None, evicted: EvictionResult | No
 
 
 def _next_local_ms(segments: tuple[Segment, ...], policy: CleanupPolicy) -> int | None:
-    """Return when the oldest evictable segment exceeds the local target; `None`: never."""
+    """`None`: never."""
     limit = local_policy(policy).retention_ms
     return None if limit == UNLIMITED or not segments else segments[0].max_ts + limit + 1
 
@@ -615,7 +607,7 @@ _WHOLE: Final = 100.0
 
 
 def disk_under(store: ObjectStore) -> int | None:
-    """Return the bytes of the disk under a store; `None` if it is not on a disk."""
+    """Return the bytes of the disk under a store, or `None`."""
     if not store.url.startswith(_FOLDER):
         return None
     return shutil.disk_usage(store.url.removeprefix(_FOLDER)).total
@@ -624,7 +616,7 @@ def disk_under(store: ObjectStore) -> int | None:
 def capacity_of(properties: Mapping[str, str], disk_bytes: int | None) -> int | None:
     """Return the capacity for local data in bytes (F-R-024); `None`: no limit.
 
-    The smaller target applies. The percentage defaults to what cache and reservation leave (F-R-025), and needs a disk.
+    The smaller target applies; the percentage defaults to what cache and reservation leave (F-R-025).
     """
     limits: list[int] = []
     in_bytes = read_property(properties, "retention_local_target_capacity_bytes")
@@ -644,9 +636,9 @@ def _percent(properties: Mapping[str, str]) -> float:
 
 
 def plan_evictions(candidates: Sequence[EvictionCandidates], excess: int) -> list[int]:
-    """Return how many segments of each partition to evict to free `excess` bytes, if possible.
+    """Return how many segments of each partition to evict to free `excess` bytes.
 
-    Those beyond their local target go first; then the oldest of all.
+    Those beyond their local target go first, then the oldest.
     """
     counts = [0] * len(candidates)
     waiting = [_rank(candidate, 0, number) for number, candidate in enumerate(candidates) if candidate.segments]

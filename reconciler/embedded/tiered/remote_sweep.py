@@ -1,7 +1,7 @@
 """Delete topics and orphaned objects from object storage.
 
 Each manifest is emptied into garbage under a tiered epoch that no writer knows; then its objects are deleted, and the
-manifest last. Every step can be repeated. Unnamed objects are left to the sweep, other clusters' partitions alone.
+manifest last. Every step can be repeated.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RemoteDeletion:
             self.storage.delete([partition.key])
 
     def _emptied(self, partition: RemotePartition) -> Garbage | None:
-        """Make everything that a manifest names garbage; `None` if it is gone or another cluster's."""
+        """`None`: the manifest is gone, or another cluster's."""
         if self.storage is None:
             return None
         storage, manifest = self.storage, Manifest(self.cluster_id)
@@ -109,7 +109,7 @@ def _partitions(storage: ObjectStore, location: TopicLocation) -> Iterator[Remot
 
 
 OLD_MS: Final = 24 * 60 * 60 * 1000
-"""By the storage's clock. Writers name their objects within half a day, or upload again."""
+"""By the storage's clock. Writers name their objects within half a day."""
 _BATCH: Final = 1000
 
 Location = tuple[str, int]
@@ -140,9 +140,8 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
     """Delete objects older than a day that no manifest names; return their number and bytes.
 
     Objects are listed before names are read, and deleted after all names were read. Only locations that this cluster
-    created, or whose topics are mounted here, are swept, and none in a hand-over or detached. Without a manifest,
-    objects go only if neither catalog nor object storage knows the topic; with an older copy of one, none go. Topics
-    deleted with `remote.delete=false` keep manifests and objects.
+    created or mounted are swept, and none in a hand-over or detached. Without a manifest, objects go only if neither
+    catalog nor object storage knows the topic; with an older copy, none go.
     """
     storage = remote.storage
     old_ms = storage.clock_ms() - OLD_MS
@@ -176,10 +175,7 @@ def sweep_remote(store: ObjectStore, remote: RemoteTier, catalog: CatalogRegiste
 
 
 def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cluster_id: str) -> set[Location]:
-    """Return the locations that are detached or another cluster's.
-
-    Their manifests are lost, so the objects may be all that is left.
-    """
+    """Their manifests are lost, so the objects may be all that is left."""
     foreign: set[Location] = set()
     for listed in storage.list(MOUNTABLE) if forgotten else ():
         place = location_of_mountable(listed.key)
@@ -194,7 +190,7 @@ def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cl
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Locations that a catalog knows, including topics being created or deleted."""
+    """Locations that a catalog knows."""
 
     tierings: dict[Location, TopicTiering]
     busy: frozenset[Location]
@@ -225,12 +221,12 @@ class _Known:
         return [f"{REMOTE_TOPICS}{cluster_id}/", *(location_prefix(*location) for location in elsewhere)]
 
     def has(self, location: Location, described: set[Location]) -> bool:
-        """Whether a topic is known there, so that objects without a manifest stay."""
+        """Objects without a manifest stay there."""
         return location in self.tierings or location in self.busy or location in described
 
 
 def _folders(storage: ObjectStore, prefix: str, old_ms: int, described: set[Location]) -> Iterator[_Folder]:
-    """Yield each partition's folder; collect locations with a topic register."""
+    """Also collects locations with a topic register."""
     folder: _Folder | None = None
     for listed in storage.list(prefix):
         described.update(filter(None, [location_of_topic_manifest(listed.key)]))

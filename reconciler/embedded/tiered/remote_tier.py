@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Connections:
-    """Concurrent requests of this process's uploads and downloads. Thread-safe.
+    """Concurrent requests of this process. Thread-safe.
 
-    Uploads use what downloads leave; while downloads wait, uploads start only within their share.
+    Uploads use what downloads leave; while downloads wait, only their share.
     """
 
     def __init__(self, limit: int) -> None:
@@ -73,7 +73,7 @@ _LOCK: Final = threading.Lock()
 
 
 def connections_to(url: str, limit: int) -> Connections:
-    """Return this process's connections to a storage, limited to `limit` from now on."""
+    """Return this process's connections to a storage, with this limit."""
     with _LOCK:
         connections = _BY_URL.setdefault(url, Connections(limit))
         if connections.limit != limit:
@@ -82,7 +82,7 @@ def connections_to(url: str, limit: int) -> Connections:
 
 
 def limit_connections(storage: ObjectStore, limit: int) -> BoundedStore:
-    """Return a storage with a limit of concurrent requests per process."""
+    """Return a storage with limited concurrent requests per process."""
     return BoundedStore(unwrap_store(storage), limit)
 
 
@@ -137,7 +137,7 @@ class BoundedStore(WrappedStore):
 
 
 def unwrap_store(store: ObjectStore) -> ObjectStore:
-    """Return the wrapped store, which server-side copies need."""
+    """Return the wrapped store, for server-side copies."""
     return store.inner if isinstance(store, BoundedStore) else store
 
 
@@ -146,7 +146,7 @@ _CONNECTIONS: Final = "cloud_storage_max_connections"
 
 @dataclass(frozen=True, slots=True)
 class RemoteTier:
-    """Object storage and read cache of a cluster. Picklable: executors open both locally."""
+    """A cluster's object storage and read cache. Picklable."""
 
     storage: ObjectStore
     cluster_id: str
@@ -175,8 +175,7 @@ def remote_tier(
 def is_behind(manifest: Manifest | None, head: Head) -> bool:
     """Whether the manifest is an older copy that lacks uploaded records; the partition then waits for a restore.
 
-    Read the head before the manifest. Records below the log's start do not count: a disabling that deletes counts them
-    as uploaded.
+    Read the head first. Records below the log's start do not count: a disabling that deletes counts them as uploaded.
     """
     return max(0 if manifest is None else manifest.end, head.start) < head.uploaded_to
 
@@ -195,19 +194,15 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
 
 
 def agreed_end(head: Head, manifest: Manifest) -> int:
-    """Return the offset up to which a replica's head and its source's manifest are the same log.
-
-    Below the head's end if the source was cut there and a new epoch began.
-    """
+    """Return the offset up to which a replica's head and its source's manifest are the same log."""
     stop, start = head.end, max(head.start, manifest.start)
     return find_agreed_end(_since(head.epochs, start), _since(manifest.epochs, start), stop)
 
 
 def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
-    """Whether a replica's source dropped its remote records since (`onDisable: delete`).
+    """Whether a replica's source dropped its remote records (`onDisable: delete`).
 
-    Its manifest may then end before the head, even after new uploads. Heads of earlier versions store no tiered epoch;
-    for them only an empty manifest shows it.
+    Heads of earlier versions store no tiered epoch; there only an empty manifest shows it.
     """
     if head.tiered_epoch:
         return manifest.tiered_epoch > head.tiered_epoch
@@ -215,7 +210,7 @@ def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
 
 
 def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """Drop the epochs that end before an offset: each place drops them at its own time."""
+    """Each place drops older epochs at its own time."""
     return [
         (epoch, max(first, start))
         for place, (epoch, first) in enumerate(epochs)

@@ -1,7 +1,6 @@
 """Read replicas: topics that read another cluster's topic from object storage.
 
-A replica has its own heads, whose high watermark follows the source's manifest. Object storage is only read, so records
-that were not uploaded are invisible.
+A replica's heads follow the source's manifest, so records that were not uploaded are invisible.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class Replicas:
     def follow(self, is_wanted: Callable[[str], bool]) -> Mapping[str, int | ReconcilerError]:
         """Refresh the wanted replicas (by full name); one failure stops no other.
 
-        Return, by topic id, the number of partitions that moved, or the error. One GET per topic and partition; none if
-        `cloud_storage_enabled` is off.
+        Return, by topic id, the number of partitions that moved, or the error. One GET per topic and partition.
         """
         catalog = self.catalog.read()
         remote = self.remote
@@ -128,7 +126,7 @@ class Replicas:
         return moved
 
     def _record_source_gone(self, topic: TopicEntry, location: TopicLocation) -> UserError:
-        """Record that a source is gone; the replica stays as it is."""
+        """The replica stays as it is."""
         message = f"its source {location} was deleted: it is no longer in object storage"
         trouble = Trouble(SOURCE_GONE, message, self.now_ms())
         self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, trouble))

@@ -1,7 +1,6 @@
 """Scrub: check a manifest against the objects that exist.
 
-The manifest is read before its folder is listed, and suspects are checked against a second read: other processes may
-have replaced them. Unnamed objects are left to the sweep.
+Suspects are checked against a second read of the manifest: other processes may have replaced them.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class ScrubFinding:
     offsets: OffsetRange
     why: str = ""
     is_here: bool = False
-    """Whether the local tier has all of them: nothing is lost."""
+    """The local tier has all of them: nothing is lost."""
     is_mended: bool = False
     records: int = 0
     bytes: int = 0
@@ -113,7 +112,7 @@ class Scrub:
         return [*findings, *self._confirm_and_repair(suspects, head)] if suspects else findings
 
     def _report_short(self, end: int, head: Head, why: str) -> ScrubFinding:
-        """Report a manifest that ends too early; evicted records are lost."""
+        """Evicted records are lost."""
         start = max(head.start, end)
         is_here = start >= head.local_start
         lacking = OffsetRange(start, max(start, head.uploaded_to if is_here else head.local_start))
@@ -130,7 +129,6 @@ class Scrub:
         return sizes.get(entry.key) != entry.bytes or not self._has_index(entry)
 
     def _has_index(self, entry: Entry) -> bool:
-        """Whether the index is the footer of a file with as many records."""
         stored = self.remote.storage.get(index_key(entry.key))
         try:
             return (
@@ -187,7 +185,7 @@ class Scrub:
                 yield replace(finding, is_mended=True, records=gain.records, bytes=gain.bytes)
 
     def _write_local(self, entry: Entry, head: Head) -> list[Entry]:
-        """Write the local records at a segment's offsets; empty if compaction removed them all."""
+        """Empty if compaction removed the segment's records."""
         offsets = OffsetRange(entry.base, entry.last + 1)
         parts = list(entries_within(self.store, head, offsets))
         writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)

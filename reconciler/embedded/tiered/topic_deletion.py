@@ -1,7 +1,4 @@
-"""Delete marked topics, and disable tiering, by partition.
-
-A topic's remote objects are deleted last: by then no process can upload to it. Every step can be repeated.
-"""
+"""Delete marked topics, and disable tiering. Every step can be repeated."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ _MAX_LISTINGS: Final = 100
 
 
 def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: RemoteDeletion | None = None) -> int:
-    """Delete marked topics' objects, then the marks in one commit; return the number of topics.
-
-    `remote` deletes objects in object storage.
-    """
+    """Delete marked topics' objects, then the marks; return the number of topics."""
     read = catalog.read()
     marked = read.deletions
     if not marked:
@@ -73,7 +67,7 @@ def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None
 
 
 def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
-    """Run `tend` on heads in parallel; return the unfinished topics with their first error or `None`."""
+    """Run `tend` on heads in parallel; return unfinished topics with their first error."""
 
     def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
@@ -120,17 +114,13 @@ def finish_disablings(
 ) -> int:
     """Drive DISABLING topics to DISABLED; return the number of topics done (KIP-950).
 
-    The catalog committed state, policy and the next tiered epoch with the configs. Under that epoch each partition is
-    processed, its head before its manifest; then the catalog commits DISABLED and raises the epoch again. Each step can
-    be repeated after a crash (F-K-063).
+    Under the tiered epoch that the catalog committed, each partition is processed, its head before its manifest; then
+    the catalog commits DISABLED and raises the epoch again. Each step can be repeated after a crash (F-K-063).
 
     `retain` only raises the manifest's epoch, so that earlier uploads cannot publish (F-K-056). `delete` raises the
-    log's start to its local start (F-K-061) and makes all remote segments garbage (F-K-062), which `run` deletes. The
-    same swap lowers the head's `uploaded_to` to the local start: a delayed uploader that raised it again would let
-    records be evicted that no manifest names. Later uploads start at the earliest local offset (F-R-011), a gap that
-    the plan shows (F-R-012).
-
-    `may_go_on` is called before each partition and catalog swap.
+    log's start to its local start (F-K-061) and makes all remote segments garbage (F-K-062). The same swap lowers the
+    head's `uploaded_to`: a delayed uploader that raised it again would let records be evicted that no manifest names.
+    Later uploads start at the earliest local offset (F-R-011), a gap that the plan shows (F-R-012).
     """
     current = catalog.read()
     begun = _disabling_topics(current, cluster_id)
@@ -198,7 +188,7 @@ class _TopicDisablement:
         return None if manifest.tiered_epoch == self.tiering.epoch else manifest
 
     def _raise_start(self, store: ObjectStore, number: int) -> Head | None:
-        """Raise a partition's start to its local start; `None` if it is gone or sealed."""
+        """`None`: the head is gone or sealed."""
         cut: Head | None = None
 
         def change(head: Head) -> Head | None:

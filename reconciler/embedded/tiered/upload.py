@@ -1,6 +1,6 @@
 """Upload segments, and again after compaction.
 
-A segment of one file is copied, several parts become one file. Its index is its Parquet footer. Segments that were
+A segment of one file is copied, several parts become one file; its index is its Parquet footer. Segments that were
 partly uploaded are cut, so that remote segments never overlap.
 """
 
@@ -53,7 +53,7 @@ class UploadBatch:
     partition: Partition
     remote: RemotePartition
     offsets: OffsetRange
-    """Covered completely; a manifest that takes them ends at its start."""
+    """Covered completely; a manifest that takes them ends at the start."""
     entries: tuple[Entry, ...]
     epochs: tuple[tuple[int, int], ...]
     tiering: TopicTiering
@@ -72,7 +72,7 @@ def to_upload(
 ) -> Iterator[Segment]:
     """Yield closed, stable segments of entries that the manifest lacks.
 
-    With `takes_open`, also the stable entries of the open one.
+    `takes_open`: also the stable entries of the open one.
     """
     for segment in segments_of(entries, limits):
         if segment.is_closed and segment.last < stable:
@@ -101,9 +101,9 @@ class Upload:
 
     def put(self, head: Head, limits: SegmentLimits, offsets: OffsetRange) -> UploadBatch:
         """Store each segment within a range; no manifest names them yet."""
-        # The log may have been cut since; what is mirrored above is uploaded later.
+        # The log may have been cut since.
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
-        # A cut page may name records that expired after the manifest's end.
+        # A cut page may name expired records.
         start = min(max(offsets.start, head.local_start), offsets.stop)
         segments = list(segments_of(entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
@@ -160,10 +160,10 @@ _MAX_READS: Final = 3
 def read_agreeing_tiers(
     store: ObjectStore, storage: ObjectStore, partition: Partition, tiering: TopicTiering
 ) -> tuple[Head, Manifest] | None:
-    """Return head and manifest once they agree; `None` if another process acts under a newer tiered epoch.
+    """Return head and manifest once they agree; `None` under a newer tiered epoch.
 
-    They may differ after an interrupted upload, or because a cluster restored from an older copy wrote other records at
-    uploaded offsets. Digests are compared, or records where a border cuts a segment; after a compaction only the ends.
+    They may differ after an interrupted upload, or because a cluster restored from an older copy wrote other records.
+    Digests are compared; after a compaction only the ends.
     """
     remote = remote_partition(tiering.location, partition.number)
     look = 1
@@ -237,10 +237,10 @@ _PREFIX: Final = "cloud_storage_upload_ctrl_"
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Coefficients and limits of the PD controller, from cluster properties.
+    """Coefficients and limits of the PD controller.
 
-    The larger the backlog, the more connections uploads get, as in Redpanda. No integral part: a backlog is never
-    negative, so it would never unwind.
+    The larger the backlog, the more connections uploads get, as in Redpanda. Without an integral part: a backlog is
+    never negative, so it would never unwind.
     """
 
     p_coeff: float = -2.0
@@ -277,7 +277,7 @@ def error_of(backlog_bytes: int, free_bytes: int) -> float:
 
 
 def free_bytes(store: ObjectStore) -> int:
-    """Return the free bytes of a store's disk; a constant for buckets."""
+    """Return the free bytes of a store's disk; of buckets, a constant."""
     if not store.url.startswith(_FILE):
         return _NO_DISK
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
@@ -289,11 +289,11 @@ def connections_of(shares: int, connections: int) -> int:
 
 
 Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
-"""Remote entries, and the local entries that replace them; either may be empty."""
+"""Remote entries, and the local ones that replace them."""
 
 
 def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
-    """Whether compacted segments are uploaded again, even if the topic is no longer compacted."""
+    """Whether compacted segments are uploaded again."""
     is_on = read_property(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
@@ -301,8 +301,7 @@ def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
 def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
     """Yield the stretches whose remote version is outdated, oldest first.
 
-    Locally they are compacted whole segments, and both tiers hold all their offsets. Records before the log's start do
-    not count.
+    Both tiers hold all their offsets, locally as compacted whole segments.
     """
     start, stop = head.local_start, min(head.compacted_to, manifest.end)
     if start >= stop:
@@ -318,7 +317,7 @@ def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Man
 
 
 def remotely_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
-    """Return the offset below which no key occurs twice in object storage."""
+    """Return the offset below which object storage has no key twice."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
     for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
         if list(map(_version, remote)) != list(map(_version, local)):
@@ -346,7 +345,7 @@ def upload_compacted_again(
 ) -> PartitionRewrite:
     """Upload replacements of outdated stretches that begin in a range; no manifest names them yet.
 
-    Each key's newest record is in either version, so readers may see a mix.
+    Readers may see a mix: each key's newest record is in either version.
     """
     with delete_segments_on_error(remote.storage) as done:
         for far, near in outdated(upload.store, remote.storage, head, manifest):

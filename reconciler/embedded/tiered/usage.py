@@ -1,4 +1,4 @@
-"""Sizes of topics per tier, from heads and manifests; parts are not opened."""
+"""Sizes of topics per tier, from heads and manifests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CountingStore(LoggingStore):
         self._lock = Lock()
 
     def taken(self) -> Mapping[str, int]:
-        """Return and reset the counters, by the names of `vitals.COUNTER_HELP`."""
+        """Return and reset the counters of `vitals.COUNTER_HELP`."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         return dict(counts)
@@ -109,14 +109,14 @@ def _counter_name(method: str, key: str) -> str | None:
 
 
 def doubt(storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None) -> UserError | None:
-    """Return why a manifest cannot name all uploaded records of a log, or `None`.
+    """Return why a manifest cannot name all uploaded records, or `None`.
 
     A head may be behind a manifest read later: check again with a newer head.
     """
     if head.start >= head.uploaded_to:
         return None  # Nothing was uploaded.
     if head.writer == REPLICA and manifest is not None:
-        return None  # A replica follows its source, whose changes are no fault.
+        return None  # A replica follows its source.
     uploaded = f"offsets {head.start} to {head.uploaded_to - 1} of partition {partition.number}"
     if manifest is None:
         return _error(f"{storage.url} has no object {partition.key}, which names what was uploaded: {uploaded}")
@@ -138,14 +138,14 @@ ReadManifest: TypeAlias = Callable[[int], Manifest | None]
 
 
 class Share(NamedTuple):
-    """Part of a log. What crosses a border counts by its share of offsets."""
+    """Part of a log, by share of offsets."""
 
     bytes: int = 0
     records: int = 0
 
 
 def share_within(item: PageRef | Entry, start: int, stop: int) -> Share:
-    """Return the share of a page or segment within `start` to `stop` (exclusive)."""
+    """Return the share of an item from `start` to before `stop`."""
     whole = item.last + 1 - item.base
     wanted = max(0, min(stop, item.last + 1) - max(start, item.base))
     records = item.digest.records if isinstance(item, Entry) else item.records
@@ -202,10 +202,9 @@ class StorageReport:
     cluster_id: str
 
     def of(self, topics: Mapping[str, Address]) -> Iterator[TopicStorage]:
-        """Yield the sizes of topics (full name → address), in order.
+        """Yield the sizes of topics (full name → address), in order, with problems in object storage.
 
         One listing, one GET per written partition, one more if it was ever tiered, and one for the object storage.
-        Problems in object storage are reported with their topic.
         """
         problem = self._problem_of(topics)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="storage") as pool:
@@ -243,7 +242,7 @@ class StorageReport:
         return {place: head for place, head in zip(places, heads_read, strict=True) if head is not None}
 
     def manifests(self, names: Iterable[str], heads: Heads, threads: CallPool) -> Manifests:
-        """Return the manifests of partitions with a head, if the remote tier is shown."""
+        """Return the manifests of partitions with a head, if shown."""
         storage = self.storage
         if storage is None or self._hidden is not None:
             return {}
@@ -254,7 +253,7 @@ class StorageReport:
         }
 
     def _problem_of(self, names: Iterable[str]) -> UserError | None:
-        """Return a problem of the whole object storage, if a topic may have objects there."""
+        """Return a problem of the whole object storage."""
         if self.storage is None or self._hidden is not None or not any(map(self._location, names)):
             return None
         try:
@@ -294,7 +293,7 @@ class StorageReport:
         ]
 
     def topic(self, name: str, address: Address, heads: Heads, manifests: Manifests) -> TopicStorage:
-        """Return one topic's sizes; heads and manifests are by id and partition."""
+        """Return one topic's sizes."""
         tiering, limits = self._shown(name), cleanup_policy(self.catalog, name, self.cluster_id).limits
         entry, writes = self.catalog.topics[name], tiering is not None and tiering.mode in {"write_only", "full"}
         return TopicStorage(
@@ -371,7 +370,7 @@ def mode_of(*, writes: bool, serves: bool) -> Mode:
 
 
 def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
-    """Return what object storage has of a partition; its head noted uploads up to `uploaded_to`."""
+    """Return what object storage has of a partition."""
     garbage = manifest.garbage
     return RemoteUsage(
         manifest.start,
@@ -436,7 +435,7 @@ class Size:
 def size_of(
     store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
 ) -> Size:
-    """Measure a topic, counting records that both tiers have once.
+    """Measure a topic, counting records of both tiers once.
 
     `cuts`: times in ms for `older`. One listing, one GET per written partition, one more if some of it is only remote,
     and a few for large pages.
@@ -478,7 +477,7 @@ def _manifests(heads: Mapping[int, Head], manifest_of: ReadManifest) -> Iterator
 class _Stretch(NamedTuple):
     newest_ms: int
     expires_ms: int
-    """Time of the record that keeps the first part; a page's oldest record."""
+    """Time of a part's newest record, or a page's oldest."""
     bytes: int
 
     @classmethod
@@ -487,7 +486,7 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretch]:
-    """Yield each page and entry; pages above `longest` bytes are opened."""
+    """Pages above `longest` bytes are opened."""
     pages = list(reversed(head.pages))
     while pages:
         page = pages.pop()
@@ -499,7 +498,7 @@ def _stretches(store: ObjectStore, head: Head, longest: int) -> Iterator[_Stretc
 
 
 def _ages(stretches: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge neighbours to at most a hundred, each as young as its youngest part."""
+    """Merge neighbours to at most a hundred, as young as their youngest part."""
     ordered = sorted(stretches)
     step = max(1, -(-len(ordered) // STRETCHES))
     groups = [ordered[first : first + step] for first in range(0, len(ordered), step)]
