@@ -221,11 +221,11 @@ class Recovery:
         open_run = open_run.after(await take_over(lease, effects, open_run.file.run))
         journal = Journal(lease, effects, open_run.file.run, next_seq=open_run.written.next_seq)
         spooled = await self._unspool(open_run, journal)
-        before = open_run.folded(further=spooled)
+        before = open_run.fold(further=spooled)
         entries, verdicts = await self.settle(before.in_doubt, journal, before.record)
         if closes and not before.is_closed:
             await journal.append([*_refuse_absent(verdicts), RunClosed(status="superseded")])
-        after = open_run.folded(further=(*spooled, *entries))
+        after = open_run.fold(further=(*spooled, *entries))
         record = after.record if after.record != (await lease.snapshot()).record else None
         if closes:
             await lease.end_run(record, settles=open_run.file.run)
@@ -330,7 +330,7 @@ class Recovery:
 
     async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
         """Write the spooled ends of actions whose intent is in the journal."""
-        doubtful = {action.id for action in open_run.folded().in_doubt}
+        doubtful = {action.id for action in open_run.fold().in_doubt}
         spooled = await self._setting.effects.call(lambda: self._setting.spool.kept(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
         await journal.append(ends)

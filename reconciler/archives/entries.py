@@ -56,7 +56,7 @@ class Entry:
         """Return whether it is completely within a range."""
         return offsets.start <= self.base and self.last < offsets.stop
 
-    def placed(self, start: int, epoch: int) -> Entry:
+    def shift(self, start: int, epoch: int) -> Entry:
         """Return it shifted by `start`; the digest is relative and stays."""
         return replace(self, base=self.base + start, last=self.last + start, epoch=epoch)
 

@@ -73,7 +73,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         if cleaning is None:
             return []
         with stage.describe_stages(session, "reconciler: maintenance"):
-            return [Pass(session, task, chore, *cleaning).rewritten(engine.used)]
+            return [Pass(session, task, chore, *cleaning).rewrite(engine.used)]
     except ReconcilerError as error:
         # A cancelled stage looks like a failed one.
         if engine.is_stopped():
@@ -91,7 +91,7 @@ class Pass:
     compaction: Compaction
     cleaning: CompactionScope
 
-    def rewritten(self, used: EngineUse) -> PartitionRewrite:
+    def rewrite(self, used: EngineUse) -> PartitionRewrite:
         """Write the surviving records under new names."""
         groups = list(self.compaction.groups(self.cleaning))
         tasks = min(len(self.cleaning.pieces), _TASKS_A_CORE * stage.Cores(self.session).now)

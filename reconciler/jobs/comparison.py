@@ -119,7 +119,7 @@ class Pair:
         cuts = (OffsetRange(first, common.start), common, OffsetRange(common.stop, last))
         return tuple(cut for cut in cuts if cut.length)
 
-    def compared(self, left: Tally, right: Tally) -> PartitionComparison:
+    def compare(self, left: Tally, right: Tally) -> PartitionComparison:
         """Return the comparison of two digests."""
         differing: list[Difference] = []
         if self.left is None or self.right is None:

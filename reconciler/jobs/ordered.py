@@ -77,7 +77,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
     whole = [doubt for doubt in doubts if doubt.pair.left is not None and doubt.pair.right is not None]
     stored = sum(piece.stored_bytes for doubt in whole for _, piece in doubt.parts())
     if not whole or not engine.starts_spark(stored):
-        return {doubt.pair.partition: explained(*doubt.logs, doubt.pair) for doubt in doubts}
+        return {doubt.pair.partition: explain_pair(*doubt.logs, doubt.pair) for doubt in doubts}
     from reconciler.jobs.superseded import explain_in_spark  # noqa: PLC0415 - brings PySpark
 
     lacking = {item.pair.partition: DisputeResult(0, item.pair.common.start) for item in doubts if item not in whole}
@@ -87,7 +87,7 @@ def explain_differences(engine: Engine, doubts: Sequence[DisputedPartition]) -> 
         raise (stopped_work_error("comparing records") if engine.is_stopped() else failure) from failure
 
 
-def explained(left: Records, right: Records, pair: Pair) -> DisputeResult:
+def explain_pair(left: Records, right: Records, pair: Pair) -> DisputeResult:
     """Compare all records at the common offsets."""
     if pair.left is None or pair.right is None:
         return DisputeResult(0, pair.common.start)
@@ -384,7 +384,7 @@ def _sum_by_partition(readings: Iterator[_PieceDigest]) -> dict[tuple[int, int],
     digests: dict[tuple[int, int], Digest] = {}
     for reading in sorted(readings, key=lambda item: (item.side, item.partition, item.start)):
         before = digests.get((reading.side, reading.partition), Digest())
-        digests[reading.side, reading.partition] = before + reading.digest.shifted(before.records)
+        digests[reading.side, reading.partition] = before + reading.digest.shift(before.records)
     return digests
 
 

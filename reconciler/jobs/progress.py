@@ -49,7 +49,7 @@ _OUR_ERROR: Final = re.compile(r"\breconciler\.errors\.(\w+Error): (.+)")
 _ERROR: Final = re.compile(r"(?:Exception|Error)\b[^:\n]*: *(.+)")
 
 
-def refused(what: str, error: Exception, *, output: str = "") -> ReconcilerError:
+def start_error(what: str, error: Exception, *, output: str = "") -> ReconcilerError:
     """Return the error for a Spark that does not start; `output` is its JVM's."""
     hint = "Correct spec.spark in reconciler.yaml (master, remote, conf), or the Spark it names."
     why = _reason(output) or _reason(str(error)) or type(error).__name__

@@ -386,7 +386,7 @@ class Rows:
         self.losses = losses
         self._schema = schema
 
-    def planned(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
+    def plan(self, wanted: Mapping[int, OffsetRange]) -> list[InputPartition]:
         """Return a task for each run of stored parts."""
         return [
             Range(self.losses.topic, partition, piece.offsets)
@@ -456,7 +456,7 @@ class TopicLogReader(DataSourceReader):
         return [
             task
             for topic, rows in self._rows.items()
-            for task in rows.planned(self._select_ranges(topic, rows, bounds[topic]))
+            for task in rows.plan(self._select_ranges(topic, rows, bounds[topic]))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

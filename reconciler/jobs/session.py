@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from reconciler.errors import MissingSparkError, UserError
-from reconciler.jobs.progress import refused
+from reconciler.jobs.progress import start_error
 from reconciler.jobs.stage import JOB_GROUP
 from reconciler.resources.workspace import connect_address
 
@@ -108,7 +108,7 @@ def connect(url: str, conf: Mapping[str, str | int | bool]) -> SparkSession:
         session = builder.getOrCreate()
         session.range(1).count()
     except Exception as error:
-        raise refused(f"Spark Connect at {url} refuses", error) from error
+        raise start_error(f"Spark Connect at {url} refuses", error) from error
     return session
 
 
@@ -240,7 +240,7 @@ def _launch(spark: SparkSpec, log: IO[bytes] | None, resources: ExitStack) -> tu
     except Exception as error:
         aside.seek(0)
         output = aside.read(1 << 16).decode(errors="replace")
-        raise refused(f"Spark does not start with master {spark.master}", error, output=output) from error
+        raise start_error(f"Spark does not start with master {spark.master}", error, output=output) from error
 
 
 def _is_local(spark: SparkSpec) -> bool:

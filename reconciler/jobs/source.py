@@ -199,7 +199,7 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._parse_position(start), self._parse_position(end), self._build_rows.log.bounds()
         )
         self._build_rows.losses.report(lost)
-        return self._build_rows.planned(ranges)
+        return self._build_rows.plan(ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Range):

@@ -1,6 +1,6 @@
 """Compare logs of which one was compacted, by DataFrame joins on offset and on key.
 
-Records are hashed where they are read, so values never move. The rule is that of `ordered.explained`.
+Records are hashed where they are read, so values never move. The rule is that of `ordered.explain_pair`.
 """
 
 from __future__ import annotations

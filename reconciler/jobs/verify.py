@@ -204,7 +204,7 @@ def _is_in_doubt(pair: Pair, ours: Tally, theirs: Tally) -> bool:
 
 
 def _compare_pair(pair: Pair, tallies: tuple[Tally, Tally], why: DisputeResult | None) -> PartitionComparison:
-    comparison = pair.compared(*tallies)
+    comparison = pair.compare(*tallies)
     if why is None:
         return comparison
     if why.first_difference is not None:

@@ -78,7 +78,7 @@ def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path
     return fingerprint([address, path, {kind: what}])
 
 
-def failing(names: Iterable[str]) -> frozenset[DriftClass]:
+def parse_failing_classes(names: Iterable[str]) -> frozenset[DriftClass]:
     """Return the failing classes: defaults and those of `--fail-on`; `in-doubt` means `in doubt`."""
     by_name = {typed: kind for kind in CLASSES for typed in (kind, kind.replace(" ", "-"))}
     wrong = next((name for name in names if name not in by_name), None)
@@ -466,7 +466,7 @@ def drift(
 
     Callers show the result, then call its `remember`.
     """
-    kinds = failing(fail_on)
+    kinds = parse_failing_classes(fail_on)
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work, PlanOptions(is_comparison=True))

@@ -23,7 +23,7 @@ from reconciler.operations.export_layout import (
     factor_layout,
     texts_of,
     write_files,
-    written,
+    write_manifests,
 )
 from reconciler.operations.init import SCHEMA, add_ignores, schema_text, workspace_text
 from reconciler.operations.steps.observe import recorded_clusters
@@ -230,14 +230,14 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
     def above(address: Address) -> str:
         if address in archives.empty:
             return "# It comes back empty: none of its records were in object storage.\n"
-        recoverable = archives.found.get(address)
+        recoverable = archives.recoveries.get(address)
         return (
             ""
             if recoverable is None
             else f"# Next offset: {ends_text(recoverable)}. Records from there on were not uploaded.\n"
         )
 
-    files = written(archives.inventory, options.out, above, is_forced=options.is_forced)
+    files = write_manifests(archives.inventory, options.out, above, is_forced=options.is_forced)
     if files:
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
     addresses = tuple(sorted(archives.inventory))

@@ -56,7 +56,7 @@ class Archives:
     """Resources recoverable from object storage."""
 
     inventory: Mapping[Address, Observed] = field(default_factory=dict)
-    found: Mapping[Address, Recoverable] = field(default_factory=dict)
+    recoveries: Mapping[Address, Recoverable] = field(default_factory=dict)
     """Source of each topic's recovery."""
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
     """Locations of earlier topics of the same name and cluster."""

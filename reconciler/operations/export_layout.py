@@ -323,7 +323,7 @@ class Spaces:
     separator: str
     prefixes: Mapping[str, str]
 
-    def placed(self, name: str) -> tuple[str, str]:
+    def split_name(self, name: str) -> tuple[str, str]:
         """Split a flat name into its longest matching namespace and the rest."""
         at = name.rfind(self.separator) if self.prefixes else -1
         while at >= 0:
@@ -335,7 +335,7 @@ class Spaces:
 
     def full_name(self, name: str) -> str:
         """Return the full name of a flat name."""
-        return join_name(*self.placed(name))
+        return join_name(*self.split_name(name))
 
     def flat(self, full_name: str) -> str:
         """Return the flat name of a full name."""
@@ -438,7 +438,7 @@ def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities
     rules_by_namespace: defaultdict[str, list[_Rule]] = defaultdict(list)
     unsaid: list[tuple[AccessBinding, UserError]] = []
     for binding in sorted(bindings):
-        namespace, name = spaces.placed(binding.name)
+        namespace, name = spaces.split_name(binding.name)
         name += "*" if binding.is_prefix else ""
         rule = _Rule(
             binding.permission,
@@ -472,7 +472,7 @@ def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
 def _explain_refusal(binding: AccessBinding, spaces: Spaces, rule: _Rule, capabilities: Capabilities) -> str | None:
     if binding.resource not in _RESOURCES:
         return f"rules on {binding.resource} are about no topic and no namespace"
-    namespace, _ = spaces.placed(binding.name)
+    namespace, _ = spaces.split_name(binding.name)
     [name] = rule.names
     if not namespace or not name:
         return _explain_no_namespace(binding, spaces.separator)
@@ -743,7 +743,7 @@ _REPOSITORY: Final = ".git"
 _MAX_FILES: Final = {"namespace": "namespaces.yaml", "topic": "topics.yaml", "link": "links.yaml"}
 
 
-def written(
+def write_manifests(
     inventory: Inventory, folder: Path, above: Callable[[Address], str], *, is_forced: bool = False
 ) -> tuple[Path, ...]:
     """Write the manifests of namespaces, topics and links; `above` returns comment lines."""

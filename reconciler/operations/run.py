@@ -122,7 +122,7 @@ class _Pass:
             if self.site.providers[name].capabilities.mirrors.by_jobs
         }
         starts = tuple(self._start_links(sources_first(by_jobs), answers.owners)) if MIRROR in self.names else ()
-        left = {(start.over.cluster, link.link): link for start in starts for link in start.left}
+        left = {(start.link_pass.cluster, link.link): link for start in starts for link in start.left}
         owned = {(cluster, name) for cluster, links in answers.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
         mirror_round = Round((), {})
@@ -312,7 +312,7 @@ _LINK_JOB: Final = "link"
 
 @dataclass(frozen=True, slots=True)
 class _LinkStart:
-    over: LinkPass
+    link_pass: LinkPass
     changed: int = 0
     errors: tuple[ReconcilerError, ...] = ()
     due: frozenset[str] = frozenset()
@@ -339,15 +339,15 @@ class _Links:
         return self._add_results(_LinkStart(link_pass), sync_links(link_pass, self.driver, is_chosen))
 
     def finish_links(self, start: _LinkStart) -> JobOutcome | None:
-        links = bring_groups(start.over, () if self.is_stopped() else start.due)
+        links = bring_groups(start.link_pass, () if self.is_stopped() else start.due)
         done = self._add_results(start, links)
         if not (done.changed or done.errors or done.failure):
             return None
         upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
-        return JobOutcome(_LINK_JOB, done.over.cluster, done.seconds, upkept, done.failure)
+        return JobOutcome(_LINK_JOB, done.link_pass.cluster, done.seconds, upkept, done.failure)
 
     def _add_results(self, start: _LinkStart, links: Iterator[LinkOutcome]) -> _LinkStart:
-        cluster, began_ms, failure = start.over.cluster, self.now_ms(), start.failure
+        cluster, began_ms, failure = start.link_pass.cluster, self.now_ms(), start.failure
         done: list[LinkOutcome] = []
         try:
             done.extend(links)

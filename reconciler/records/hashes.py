@@ -211,7 +211,7 @@ def _digest_piece(piece: pa.RecordBatch, base: int) -> Digest:
         weighted = sum(int(step) * _join_limbs(row) for step, row in zip(steps, limbs, strict=True)) % _MODULUS
     else:
         weighted = _join_limbs(steps.astype(np.uint64) @ limbs)
-    return Digest(piece.num_rows, total % _MODULUS, weighted % _MODULUS).shifted(first - base)
+    return Digest(piece.num_rows, total % _MODULUS, weighted % _MODULUS).shift(first - base)
 
 
 def _join_limbs(limbs: npt.NDArray[np.uint64]) -> int:

@@ -34,7 +34,7 @@ class Digest:
     total: int = 0
     weighted: int = 0
 
-    def shifted(self, base: int) -> Digest:
+    def shift(self, base: int) -> Digest:
         """Return the digest with `base` added to each offset."""
         return Digest(self.records, self.total, (self.weighted + base * self.total) % _MODULUS)
 
@@ -409,12 +409,12 @@ class NumberedBatch:
 class StagedAppend:
     """New records that a task staged since `put_ms`, by partition. Picklable, small.
 
-    `given` is the digest of the task's input, independent of assigned partitions and times.
+    `input_digest` is the digest of the task's input, independent of assigned partitions and times.
     """
 
     put_ms: int
     parts: tuple[StagedRecords, ...]
-    given: Digest = Digest()
+    input_digest: Digest = Digest()
 
 
 class AppendSink(Protocol):

@@ -646,7 +646,7 @@ class UnfinishedRun:
             return None
         return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
-    def folded(self, *, further: Sequence[Entry] = ()) -> RunProgress:
+    def fold(self, *, further: Sequence[Entry] = ()) -> RunProgress:
         """Return the progress; `further` entries count as written."""
         return fold_run(self.base, self.actions, self.written, further)
 

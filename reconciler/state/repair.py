@@ -354,7 +354,7 @@ def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
         return UnsettledWork(run, unreadable=error)
     if opened is None:
         return None
-    progress = opened.folded()
+    progress = opened.fold()
     return UnsettledWork(
         run, tuple(action.id for action in progress.in_doubt), tuple(action.id for action in progress.left)
     )
@@ -562,7 +562,7 @@ class _RepairPlanner:
         if self._current is not None and closed.file.epoch == self._current.lease.epoch:
             return True
         is_next = self._last_serial.serial == base.snapshot.serial + 1 and _is_of(closed.file, base)
-        return is_next and closed.folded().record != base.snapshot.record
+        return is_next and closed.fold().record != base.snapshot.record
 
     def _decision_error(self, last: LastRun, base: RepairBase, error: UserError) -> UserError:
         if base.damaged:
@@ -577,7 +577,7 @@ class _RepairPlanner:
         """Give an older state a new serial, because serials only grow."""
         top = self._last_serial.serial
         if rebuilt is not None:
-            return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.folded().record)
+            return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.fold().record)
         if base.serial != top:
             return encode_after(replace(base, serial=top), base.run, base.record)
         return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
@@ -611,7 +611,7 @@ def _is_of(file: RunFile, base: RepairBase) -> bool:
 
 def _adds_to_base(closed: UnfinishedRun, base: RepairBase) -> bool:
     is_its_own = bool(base.damaged) or _is_of(closed.file, base)
-    return is_its_own and closed.folded().record != base.snapshot.record
+    return is_its_own and closed.fold().record != base.snapshot.record
 
 
 def _open(file: RunFile) -> OpenRun:

@@ -110,7 +110,7 @@ def test_a_lost_cluster_is_recovered_topic_by_topic_in_a_new_one(bench: Bench, w
     found = exported(bench)
     assert found.verdict is None
     assert found.addresses == ("namespace/west/shop:eu", "topic/west/clicks", "topic/west/shop:eu:orders")
-    assert found.archives.found["topic/west/shop:eu:orders"].ends == {0: (0, 12), 1: (0, 12)}
+    assert found.archives.recoveries["topic/west/shop:eu:orders"].ends == {0: (0, 12), 1: (0, 12)}
     text = (bench.folder / "recovered" / "topics.yaml").read_text()
     assert "# Next offset: 12 of partition 0, 12 of partition 1. Records from there on were not uploaded." in text
     shutil.move(bench.folder / "recovered", bench.folder / "manifests" / "recovered")
@@ -165,10 +165,10 @@ def test_several_clusters_that_share_a_bucket_are_told_apart_by_their_id(bench: 
     east = east_in(bench)
     found = exported(bench)
     assert found.verdict is None
-    assert {each.location.split("/")[1] for each in found.archives.found.values()} == {west.cluster_id}
+    assert {each.location.split("/")[1] for each in found.archives.recoveries.values()} == {west.cluster_id}
     chosen = exported(bench, "chosen", cluster_id=east.cluster_id)
     assert chosen.verdict is None
-    assert chosen.archives.found["topic/west/clicks"].ends == {0: (0, 4)}
+    assert chosen.archives.recoveries["topic/west/clicks"].ends == {0: (0, 4)}
     with pytest.raises(UserError, match="no topic of cluster 00000000-0000-4000-a000-000000000000 is in") as refused:
         exported(bench, "none", cluster_id="00000000-0000-4000-a000-000000000000")
     assert refused.value.message.endswith(f"topics of {', '.join(sorted([east.cluster_id, west.cluster_id]))}")
@@ -189,7 +189,7 @@ def test_topics_of_others_that_a_lost_cluster_had_mounted_are_named_with_what_fr
         update_ownership(storage, location, lambda _: replace(mounted, owner=east), mark="n")
     found = exported(bench, cluster_id=east)
     assert isinstance(found.verdict, PartialError)
-    assert len(found.archives.found) == has_own
+    assert len(found.archives.recoveries) == has_own
     (left,) = found.left_out
     assert left.error.message == f"{location} is mounted on cluster {east} as shop:orders"
     assert f"mount release {location} --owner {east} --allow release:{location}" in left.error.hint
@@ -200,7 +200,7 @@ def test_what_another_cluster_made_is_never_taken_for_what_is_lost(bench: Bench,
     east = east_in(bench)
     shutil.rmtree(bench.folder / ".clusters" / "west")
     recorded = exported(bench, "recorded")
-    assert {each.location.split("/")[1] for each in recorded.archives.found.values()} == {west.cluster_id}
+    assert {each.location.split("/")[1] for each in recorded.archives.recoveries.values()} == {west.cluster_id}
     lose(bench)
     with pytest.raises(UserError, match="topics of 2 clusters lie in") as refused:
         exported(bench, "unknown")
@@ -243,7 +243,7 @@ def test_of_topics_that_had_one_name_the_newest_is_taken(bench: Bench, west: Emb
     say(west, CLICKS)
     found = exported(bench)
     assert found.archives.older == {"topic/west/clicks": [first]}
-    assert found.archives.found["topic/west/clicks"].ends == {0: (0, 4)}
+    assert found.archives.recoveries["topic/west/clicks"].ends == {0: (0, 4)}
 
 
 def test_no_file_is_ever_overwritten(bench: Bench, west: EmbeddedCluster) -> None:

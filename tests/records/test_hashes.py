@@ -45,7 +45,7 @@ def test_the_columnar_digest_is_the_one_taken_record_by_record(batch: pa.RecordB
 
 @given(batches(), st.integers(0, 2**45), st.integers(0, 2**45))
 def test_another_base_is_reached_by_arithmetic(batch: pa.RecordBatch, base: int, other: int) -> None:
-    assert digest_of(batch, base=base).shifted(base - other) == digest_of(batch, base=other)
+    assert digest_of(batch, base=base).shift(base - other) == digest_of(batch, base=other)
 
 
 @given(batches(), st.data())

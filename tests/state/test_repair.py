@@ -128,7 +128,7 @@ def test_an_open_run_stays_open_for_the_next_apply(store: MemoryStore) -> None:
     assert (after.open_run.run, after.serial) == ("run-4", 4)
     opened = read_open_run(store, after)
     assert opened is not None
-    assert [action.id for action in opened.folded().in_doubt] == ["create:topic/west/e"]
+    assert [action.id for action in opened.fold().in_doubt] == ["create:topic/west/e"]
 
 
 def test_an_open_run_that_committed_nothing_yet_keeps_what_its_journal_says(store: MemoryStore) -> None:
@@ -137,7 +137,7 @@ def test_an_open_run_that_committed_nothing_yet_keeps_what_its_journal_says(stor
     repair(store)
     opened = read_open_run(store, lockfile(store))
     assert opened is not None
-    assert "topic/west/d" in opened.folded().record
+    assert "topic/west/d" in opened.fold().record
 
 
 def test_a_run_that_closed_its_journal_and_never_committed_is_recorded(store: MemoryStore) -> None:

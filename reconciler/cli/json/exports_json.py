@@ -92,8 +92,8 @@ def _exported(exported: ExportResult) -> tuple[ExportedResource, ...]:
     return tuple(
         ExportedResource(
             address,
-            _recovery(exported, archives.found[address], archives.older.get(address, ()))
-            if address in archives.found
+            _recovery(exported, archives.recoveries[address], archives.older.get(address, ()))
+            if address in archives.recoveries
             else None,
             comes_back_empty=address in archives.empty,
             former_id=archives.inventory[address].incarnation if address in archives.inventory else None,

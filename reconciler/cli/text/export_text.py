@@ -124,7 +124,7 @@ def _name_files(files: Sequence[Path]) -> str:
 
 def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
     yield line(Span("+ ", Tone.ADD), address)
-    archive = exported.archives.found.get(address)
+    archive = exported.archives.recoveries.get(address)
     if archive is not None:
         counts = f"{counted(archive.partitions, 'partition')}, {counted(archive.records, 'record')}"
         yield line(f"    from {archive.location}: {counts}, {bytes_text(archive.bytes)}")

@@ -194,7 +194,7 @@ def _observed_text(shown: ResourceView) -> str:
         return f"there, but hidden: {shown.hidden.message}"
     if shown.unmounted is not None:
         other = "; another topic has its name" if shown.observed is not None else ""
-        return f"{shown.unmounted.said}{other}; compared once it is mounted"
+        return f"{shown.unmounted.description}{other}; compared once it is mounted"
     return (shown.observed.state or "there") if shown.observed else "not there"
 
 

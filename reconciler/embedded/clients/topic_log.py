@@ -147,7 +147,7 @@ class EmbeddedLog:
         self._check(Operation.READ)
         for piece in self.stretches(partition, offsets):
             if piece.entry.is_within(piece.offsets):
-                yield piece.entry.digest.shifted(piece.entry.base)
+                yield piece.entry.digest.shift(piece.entry.base)
             else:
                 for batch in self.read(partition, piece.offsets):
                     yield digest_of(batch, base=0)
@@ -445,10 +445,10 @@ class _Publication:
             if stored:
                 self._gain(one.at or OffsetRange(stored[0].base, stored[-1].last + 1))
             elif one.at is None:
-                added += [entry.placed(end, epoch) for entry in entries]
+                added += [entry.shift(end, epoch) for entry in entries]
                 self._gain(OffsetRange(end, end := end + one.records))
             elif one.at.start == end:
-                added += [entry.placed(0, epoch) for entry in entries]
+                added += [entry.shift(0, epoch) for entry in entries]
                 self._gain(one.at)
                 end = one.at.stop
         return None if end == head.end else head.extended(added, end=end)
@@ -478,7 +478,7 @@ def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -
         at,
         records=sum(entry.digest.records for entry in entries),
         stored_bytes=sum(entry.bytes for entry in entries),
-        digest=sum((entry.digest.shifted(entry.base) for entry in entries), Digest()),
+        digest=sum((entry.digest.shift(entry.base) for entry in entries), Digest()),
         entries=orjson.dumps(documents),
     )
 

@@ -477,7 +477,7 @@ def _is_there(batch: NumberedBatch, rows: str, last: Batch | None) -> bool:
 
 
 def _rows_fingerprint(staged: Iterable[StagedAppend]) -> str:
-    digest = sum((task_result.given for task_result in staged), Digest())
+    digest = sum((task_result.input_digest for task_result in staged), Digest())
     return f"{digest.records}-{digest.total:032x}"
 
 
@@ -506,6 +506,6 @@ def _join_parts(parts: Iterable[Entry]) -> list[Entry]:
     joined: list[Entry] = []
     at = 0
     for part in parts:
-        joined.append(part.placed(at - part.base, 0))
+        joined.append(part.shift(at - part.base, 0))
         at = joined[-1].last + 1
     return joined

@@ -94,7 +94,7 @@ class ArchiveLog:
         """Yield digests that cover `offsets`; only those at the ends are computed."""
         for entry, cut in self._pieces(partition, offsets):
             if entry.is_within(cut):
-                yield entry.digest.shifted(entry.base)
+                yield entry.digest.shift(entry.base)
             else:
                 for batch in read_part(self.archive.storage, entry, partition, cut):
                     yield digest_of(batch, base=0)
@@ -171,7 +171,7 @@ class ArchiveSink:
             at,
             sum(entry.digest.records for entry in entries),
             sum(entry.bytes for entry in entries),
-            sum((entry.digest.shifted(entry.base) for entry in entries), Digest()),
+            sum((entry.digest.shift(entry.base) for entry in entries), Digest()),
             orjson.dumps([entry.to_json() for entry in entries]),
         )
 

@@ -360,4 +360,4 @@ def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> 
 def merged_digest(entries: tuple[Entry, ...]) -> Digest:
     """Return the digest of neighbouring parts, from the first base."""
     base = entries[0].base
-    return sum((entry.digest.shifted(entry.base - base) for entry in entries), Digest())
+    return sum((entry.digest.shift(entry.base - base) for entry in entries), Digest())

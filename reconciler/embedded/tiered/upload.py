@@ -209,7 +209,7 @@ def _digest(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, number
     digest = Digest()
     for entry in entries_within(store, held, offsets):
         if entry.is_within(offsets):
-            digest += entry.digest.shifted(entry.base)
+            digest += entry.digest.shift(entry.base)
         else:
             for batch in read_part(store, entry, number, offsets):
                 digest += digest_of(batch, base=0)

@@ -219,7 +219,7 @@ class Progress:
         """Return the committed offsets of a topic."""
         return {} if self._groups is None else self._groups.committed(self._group, [topic])
 
-    def wrote(self, place: TopicPartition, offset: int) -> None:
+    def record_written(self, place: TopicPartition, offset: int) -> None:
         """Record that all records below an offset were written; commit if it is time."""
         self._is_new = self._is_new or self._written.get(place) != offset
         self._written[place] = offset
@@ -259,7 +259,7 @@ class TopicReader:
         for topic, partition, batch in self._read_all() if left != 0 else ():
             taken = batch if left is None else batch.slice(0, left)
             yield taken if self.source.is_one else _add_topic_column(topic, taken)
-            self.progress.wrote((topic, partition), taken.column("offset")[-1].as_py() + 1)
+            self.progress.record_written((topic, partition), taken.column("offset")[-1].as_py() + 1)
             left = None if left is None else left - taken.num_rows
             if left == 0:
                 return
@@ -285,7 +285,7 @@ class TopicReader:
                         yield topic, partition, batch
                     at[place] = max(at[place], end)
                     # A group that read an open transaction is past the last stable offset: do not move it back.
-                    self.progress.wrote(place, min(at[place], offsets.end))
+                    self.progress.record_written(place, min(at[place], offsets.end))
             if not self.options.follow or self.stop.wait(_POLL_PAUSE_S):
                 return
             is_first = False

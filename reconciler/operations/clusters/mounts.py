@@ -557,7 +557,7 @@ class UnmountedTopic:
     """Location at the unmount; `None`: unknown."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """Text for users; valid even if another cluster has mounted the topic."""
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 

@@ -310,7 +310,7 @@ class RestOfRun:
 
 def unfinished_actions(settled: SettledJournal) -> list[Action]:
     """Return the actions that did not happen, in plan order."""
-    outcome = settled.run.folded()
+    outcome = settled.run.fold()
     absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
     left = {action.id for action in outcome.left} | absent
     return [action for action in settled.run.actions if action.id in left]

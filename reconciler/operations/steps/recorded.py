@@ -57,7 +57,7 @@ def _describe_open(unfinished: UnfinishedRun) -> str:
 
 
 def _describe_parting(unfinished: UnfinishedRun) -> str:
-    outcome = unfinished.folded()
+    outcome = unfinished.fold()
     doubt = f"{counted(len(outcome.in_doubt), 'action', 'actions', grouping='')} in doubt" if outcome.in_doubt else ""
     left = f"{counted(len(outcome.left), 'action', 'actions', grouping='')} not begun" if outcome.left else ""
     remainder = ", ".join(part for part in (doubt, left) if part) or "nothing of it is left"
@@ -147,7 +147,7 @@ class RecordedState:
     def record(self) -> Record:
         """Return the record with an open run's journal."""
         if self.unfinished is not None:
-            return self.unfinished.folded().record
+            return self.unfinished.fold().record
         return self.snapshot.record if self.snapshot else {}
 
     def settled(self, seen: ObservedClusters) -> Record:
@@ -163,7 +163,7 @@ class RecordedState:
                     ended.append(
                         ActionEnded(id=action.id, incarnation=result.incarnation, physical_name=result.physical_name)
                     )
-        return self.unfinished.folded(further=ended).record
+        return self.unfinished.fold(further=ended).record
 
 
 def read_recorded(site: Site) -> RecordedState:
@@ -181,7 +181,7 @@ def read_recorded(site: Site) -> RecordedState:
         notice = open_run_notice(site.state, lockfile, unfinished)
     if notice is not None:
         site.invocation.warn(notice)
-    return RecordedState(snapshot, unfinished, unfinished.folded().in_doubt if unfinished else ())
+    return RecordedState(snapshot, unfinished, unfinished.fold().in_doubt if unfinished else ())
 
 
 # A run spools entries that it cannot write to its state in `.reconciler/spool/<run>.json`.

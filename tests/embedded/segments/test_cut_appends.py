@@ -120,7 +120,7 @@ def test_no_part_of_several_records_is_above_the_limit_and_nothing_is_lost(
     assert all(entry.bytes <= max(limit, 5_000) for entry in entries if entry.digest.records > 1)
     assert [entry.base for entry in entries] == [0, *[entry.last + 1 for entry in entries[:-1]]][: len(entries)]
     whole = sum((digest_of(batch, base=0) for batch in batches), Digest())
-    assert sum((entry.digest.shifted(entry.base) for entry in entries), Digest()) == whole
+    assert sum((entry.digest.shift(entry.base) for entry in entries), Digest()) == whole
 
 
 def test_a_record_larger_than_a_segment_is_a_part_of_its_own() -> None:

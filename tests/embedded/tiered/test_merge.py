@@ -64,7 +64,7 @@ def remote_rows(found: Tiered) -> list[dict[str, Any]]:
 
 
 def digest_of(found: Tiered) -> Digest:
-    return sum((entry.digest.shifted(entry.base) for entry in found.segments()), Digest())
+    return sum((entry.digest.shift(entry.base) for entry in found.segments()), Digest())
 
 
 def is_tidy(found: Tiered) -> bool:
