@@ -265,7 +265,7 @@ class LiveTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorReport:
+class LiveMirror:
     """A platform's report of a mirror."""
 
     first_copy_done: bool = True
@@ -280,7 +280,7 @@ class MirrorReport:
     """The ordinary topic that a live mirror would be if it stopped now."""
 
     @classmethod
-    def of(cls, entry: MirrorEntry, becomes: Resource | None) -> MirrorReport:
+    def of(cls, entry: MirrorEntry, becomes: Resource | None) -> LiveMirror:
         """Return the report from a mirror's entry."""
         return cls(entry.first_copy_done, entry.is_automatic, entry.since_ms, entry.stopped_by, becomes)
 
@@ -304,7 +304,7 @@ class Observed:
     """Whether a command started this mounting; then only a command finishes it."""
     cluster: LiveCluster = LiveCluster()
     topic: LiveTopic = LiveTopic()
-    mirror: MirrorReport = MirrorReport()
+    mirror: LiveMirror = LiveMirror()
 
 
 Desired: TypeAlias = Mapping[Address, DeclaredResource]

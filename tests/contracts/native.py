@@ -31,7 +31,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.address import Address, address_of, full_name_of, split_name
 from reconciler.resources.cluster import Cluster
-from reconciler.resources.inventory import RESOURCE, MirrorReport, MirrorSupport, Observed
+from reconciler.resources.inventory import RESOURCE, LiveMirror, MirrorSupport, Observed
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -161,7 +161,7 @@ class NativeProvider:
             mirror_in(self.name, name, mirror, (mirror.link_id, link), spec.configs, spec.partitions or 0),
             topic.incarnation,
             state=status_of(mirror, link),
-            mirror=MirrorReport.of(mirror, None if mirror.is_stopped else topic.resource),
+            mirror=LiveMirror.of(mirror, None if mirror.is_stopped else topic.resource),
         )
 
     def measure(self, addresses: Sequence[Address], cuts: Cuts = NO_CUTS) -> Measures:

@@ -14,7 +14,7 @@ from reconciler.resources.inventory import (
     DeclaredResource,
     LiveCluster,
     LiveTopic,
-    MirrorReport,
+    LiveMirror,
     Observed,
     ObservedStorage,
     Recorded,
@@ -108,7 +108,7 @@ def observed(item: dict[str, Any]) -> tuple[Address, Observed]:
         synced = said.pop("synced", {})
         if said["state"] != "STOPPED":
             said["becomes"] = topic_from(found, {**synced, **found.configs})
-    for part in (LiveCluster, LiveTopic, MirrorReport):
+    for part in (LiveCluster, LiveTopic, LiveMirror):
         own = {name.name: said.pop(name.name) for name in fields(part) if name.name in said}
         said[part.__name__.removeprefix("Live").lower()] = part(**own)
     return found.address, Observed(found, **said)

@@ -34,7 +34,7 @@ from reconciler.resources.inventory import (
     Desired,
     Inventory,
     LiveTopic,
-    MirrorReport,
+    LiveMirror,
     Observed,
     ObservedStorage,
     Record,
@@ -152,7 +152,7 @@ def _made(action: Create, incarnation: str | None) -> Observed:
         return Observed(mirror, incarnation)
     synced = action.parameters.get("configs")
     configs = {**(synced if isinstance(synced, dict) else {}), **mirror.configs}
-    about = MirrorReport(first_copy_done=False, becomes=topic_from(mirror, configs))
+    about = LiveMirror(first_copy_done=False, becomes=topic_from(mirror, configs))
     return Observed(mirror, incarnation, state="ACTIVE", mirror=about)
 
 
@@ -205,7 +205,7 @@ def _become_mirror(
     assert isinstance(was.resource, Topic)
     made = mirror.model_copy(update={"partitions": was.resource.spec.partitions, "state": "mirroring"})
     observed[made.address] = Observed(
-        made, was.incarnation, state=state, mirror=MirrorReport(since_ms=now_ms, becomes=was.resource)
+        made, was.incarnation, state=state, mirror=LiveMirror(since_ms=now_ms, becomes=was.resource)
     )
 
 

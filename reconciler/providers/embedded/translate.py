@@ -18,7 +18,7 @@ from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mi
 from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
-from reconciler.resources.inventory import LiveTopic, MirrorReport, Observed, RemoteRemains
+from reconciler.resources.inventory import LiveTopic, LiveMirror, Observed, RemoteRemains
 from reconciler.resources.mirrors import link_status, status_of
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
@@ -96,9 +96,7 @@ def observed_in(
                     topic.id,
                     state=status_of(topic.mirror, links[topic.mirror.link_id][1]),
                     topic=LiveTopic(legacy=legacies.get(full_name)),
-                    mirror=MirrorReport.of(
-                        topic.mirror, None if topic.follows is None else models.of(full_name, topic)
-                    ),
+                    mirror=LiveMirror.of(topic.mirror, None if topic.follows is None else models.of(full_name, topic)),
                 ),
             )
 

@@ -18,7 +18,7 @@ from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes,
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import Address, address_of, kind_of
-from reconciler.resources.inventory import Capabilities, FollowedSource, MirrorReport, Observed, Resource, TopicShown
+from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
 from reconciler.resources.kafka_configs import TRANSIENT_CONFIGS
 from reconciler.resources.mirrors import (
     LinkEntry,
@@ -341,7 +341,7 @@ def observed_links(
             seen.id,
             topic,
             state=states.status(mirror),
-            mirror=MirrorReport.of(mirror.entry, becomes(topic) if mirror.follows else None),
+            mirror=LiveMirror.of(mirror.entry, becomes(topic) if mirror.follows else None),
             hidden=hidden_topic(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return observed
