@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:
-    """Return all detached topics, sorted by location.
-
-    Raises:
-        UserError: There is no object storage, or a register is damaged.
-    """
+    """Return all detached topics, sorted by location."""
     return [mountable_of(ownership) for ownership in list_sound_ownerships(require_storage(cluster, storage))]
 
 
@@ -35,11 +31,7 @@ def finish_by_hand(direction: Direction, *topics: Address) -> str:
 
 
 def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStore:
-    """Return the object storage of a cluster.
-
-    Raises:
-        UserError: It has none.
-    """
+    """Return the object storage of a cluster, which must have one."""
     if storage is None:
         hint = "Declare its objectStorage: topics are mounted from it."
         raise UserError(f"{cluster} has no object storage", hint=hint)
@@ -68,11 +60,7 @@ def detached_in(storage: ObjectStore) -> Iterator[tuple[str, Mountable | UserErr
 
 
 def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
-    """Return a topic by its current manifests, one GET per partition.
-
-    Raises:
-        UserError: The topic does not exist or has another owner or none.
-    """
+    """Return a topic of `owner` by its current manifests, one GET per partition."""
     topic = find_topic_at(storage, TopicLocation.parse(location))
     ownership = read_ownership(storage, topic.location)
     check_owner(topic.location, ownership, owner, topic.owner)
@@ -99,9 +87,5 @@ def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
 
 
 def release_in(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> Mountable:
-    """Release a lost owner's topic: its manifests, then its register.
-
-    Raises:
-        UserError: As for `releasable_in`.
-    """
+    """Release a lost owner's topic: its manifests, then its register."""
     return mountable_of(release(storage, TopicLocation.parse(location), owner, now_ms=now_ms))

@@ -176,11 +176,7 @@ def link_entry(link: MirrorLink, link_id: str) -> LinkEntry:
 
 
 def planned_source(address: Address, parameters: Mapping[str, Any]) -> SourceTopic:
-    """Return the source of a new mirror as planned.
-
-    Raises:
-        UserError: The plan lacks the number of partitions.
-    """
+    """Return the source of a new mirror as planned."""
     partitions = parameters.get("partitions")
     if not isinstance(partitions, int):
         raise UserError(f"{address}: how many partitions its source has is not known", hint="Plan again.")

@@ -126,11 +126,7 @@ def patience_in(properties: Mapping[str, str]) -> Patience:
 
 
 def access_of(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
-    """Return the options of an embedded cluster's object storage.
-
-    Raises:
-        UserError: A secret or the certificates cannot be read.
-    """
+    """Return the options of an embedded cluster's object storage, with secrets resolved."""
 
     def secret(name: str) -> StoreSecret | None:
         reference = _property_of(properties, name)
@@ -193,11 +189,7 @@ def open_location(location: LocationSpec, edge: Edge, access: Access | None = No
 
 
 def object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
-    """Open the object storage of an embedded cluster; `None` if it declares none.
-
-    Raises:
-        UserError: As for `access_of`.
-    """
+    """Open the object storage of an embedded cluster; `None` if it declares none."""
     location, properties = declared.spec.object_storage, declared.spec.properties
     return (
         None

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from reconciler.records.log import Bounds
     from reconciler.records.offset_map import OffsetMap
 
+# ruff: noqa: ARG002
+
 
 _MARK_BYTES: Final = 8
 
@@ -96,24 +98,20 @@ class EmbeddedLinks(MirrorEntries):
         )
         return [mirror for mirror in mirrors if link is None or mirror.link == link]
 
-    def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - protocol
+    def lost(self, link: str) -> Sequence[str]:
         """Return nothing: a mirror is deleted with its topic."""
         return ()
 
     def hidden(
         self,
-        shown: Collection[str],  # noqa: ARG002 - protocol
-        link: str | None = None,  # noqa: ARG002 - protocol
+        shown: Collection[str],
+        link: str | None = None,
     ) -> Mapping[str, NotAuthorizedError]:
         """Return nothing: the catalog shows every mirror."""
         return {}
 
     def mirror(self, full_name: str) -> ObservedMirror:
-        """Return one mirror.
-
-        Raises:
-            UserError: The topic does not exist or is no mirror.
-        """
+        """Return one mirror."""
         return self._seen(self.cluster.catalog.read(), full_name)
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
@@ -195,10 +193,10 @@ class EmbeddedLinks(MirrorEntries):
 
     def foreign(
         self,
-        full_names: Collection[str],  # noqa: ARG002 - protocol
+        full_names: Collection[str],
         *,
-        is_stopped: bool = False,  # noqa: ARG002 - protocol
-        on_unknown: Callable[[str, ReconcilerError], None] | None = None,  # noqa: ARG002 - protocol
+        is_stopped: bool = False,
+        on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return nothing: producers cannot write to a mirror."""
         return {}
@@ -318,7 +316,7 @@ class EmbeddedSyncs:
         """Copy a source's access rules to mirrors and namespaces."""
         return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
 
-    def protect(self, link: str) -> int:  # noqa: ARG002 - protocol
+    def protect(self, link: str) -> int:
         """Do nothing: producers cannot write to a mirror."""
         return 0
 

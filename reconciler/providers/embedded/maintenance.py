@@ -186,12 +186,7 @@ class OneTopic:
 
     @classmethod
     def of(cls, cluster: EmbeddedCluster, full_name: str, *, name: str) -> Self:
-        """Return the producer of a topic; `name` is the cluster's.
-
-        Raises:
-            NotAuthorizedError: It may not be written to.
-            UserError: It does not exist, or is a mirror.
-        """
+        """Return the producer of a topic; `name` is the cluster's. Rejects mirrors."""
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
         topic = topic_shown(cluster.permissions, catalog, full_name)

@@ -84,11 +84,7 @@ def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int
 
 
 def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
-    """Yield sizes of topics by tier, in order, with one read of the catalog.
-
-    Raises:
-        NotAuthorizedError: A topic may not be described.
-    """
+    """Yield sizes of topics by tier, in order, with one read of the catalog."""
     catalog = cluster.catalog.read()
     names = {full_name_of(topic): topic for topic in topics}
     for name in names:
@@ -98,11 +94,7 @@ def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator
 
 
 def standing_of(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
-    """Return bounds for readers, and contents of a topic.
-
-    Raises:
-        NotAuthorizedError: It may not be described.
-    """
+    """Return a topic's bounds for readers, and its contents."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
     entry, report = topic_shown(cluster.permissions, catalog, name), report_of(cluster, catalog)

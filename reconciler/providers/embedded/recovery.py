@@ -202,7 +202,7 @@ def _missing_description(storage: ObjectStore, place: str, manifests: int) -> Us
 
 
 def metadata_in(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
-    """Return a cluster's stored metadata; `None` if there is none, or the cluster's id is ambiguous."""
+    """Return a cluster's stored metadata; `None` if it is missing or the cluster's id ambiguous."""
     if storage is None:
         return None
     cluster_id = cluster_id or _only_cluster_id(storage)
@@ -300,11 +300,7 @@ def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
 
 
 def begin(draft: Draft, action: Create, topic: Topic, source: Recoverable | UserError, topic_id: str) -> str:
-    """Create a topic to be filled, or find it begun; return its id.
-
-    Raises:
-        UserError: The source is unusable, or another topic has the name.
-    """
+    """Create a topic to be filled, or find it begun; return its id."""
     if isinstance(source, UserError):
         raise source
     spec, existing = topic.spec, draft.topics.get(topic.full_name)

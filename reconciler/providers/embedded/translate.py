@@ -164,11 +164,7 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
 
 
 def shape_of(topic: Topic) -> TopicShape:
-    """Return the shape of a new topic.
-
-    Raises:
-        UserError: Its partitions are missing.
-    """
+    """Return the shape of a new topic; its partitions must be declared."""
     if topic.spec.partitions is None:
         raise UserError(f"{topic.address}: spec.partitions is missing", hint="Say how many partitions it has.")
     return TopicShape(

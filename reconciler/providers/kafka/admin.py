@@ -248,7 +248,7 @@ class TopicBatch:
         wait_until_made(self._client, sorted(change.name for change in without_failed(new)))
 
     def _recognize(self, existing: Sequence[PendingChange]) -> None:
-        """An existing topic that equals the requested one counts as created: the answer may have been lost."""
+        """Accept an existing topic that equals the requested one: the answer may have been lost."""
         topics = self._client.topics([change.name for change in existing])
         configs = dict(self._client.configs([change.name for change in existing]))
         for change in existing:
@@ -262,7 +262,7 @@ class TopicBatch:
                 change.incarnation = seen.id
 
     def _change(self) -> None:
-        """Actions of several requests are validated first, so that they are done completely or not at all."""
+        """Validate actions of several requests first: they are done completely or not at all."""
         changed = [change for change in without_failed(self._changes) if change.changes and not change.is_namespace]
         growing = [change for change in changed if change.partitions and not self._is_grown(change)]
         mixed = [change for change in growing if change.configs]
@@ -317,11 +317,7 @@ def _is_about_rules(pending_change: PendingChange) -> bool:
 
 
 def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapping[str, str]) -> str | None:
-    """Create a topic with a shape of partitions and replicas; return its id, or `None` if the name is taken.
-
-    Raises:
-        UserError: The cluster rejects it.
-    """
+    """Create a topic with numbers of partitions and replicas; return its id, or `None` if the name is taken."""
     request = creation_request([(name, *shape, configs)])
     (answer,) = client.send(request, doing=f"creating topic {name}").topics
     if answer.error_code == EXISTS:
@@ -333,21 +329,12 @@ def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapp
 
 
 def configure(client: KafkaClient, name: str, configs: Mapping[str, str | None]) -> None:
-    """Set a topic's configs in one request; `None` resets one.
-
-    Raises:
-        UserError: The cluster rejects them; nothing was changed.
-    """
+    """Set a topic's configs in one request, all or none; `None` resets one."""
     alter(client, [(TOPIC, name, configs)], doing=f"changing configs of topic {name}", what=f"topic {name}")
 
 
 def delete(client: KafkaClient, name: str, topic_id: str) -> None:
-    """Delete a topic by its id.
-
-    Raises:
-        UserError: The cluster rejects it.
-        RetryableError: It is still visible after half a minute.
-    """
+    """Delete a topic by its id, and wait until it is no longer visible."""
     (answer,) = client.send(deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:
         raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")

@@ -79,11 +79,7 @@ class PendingChange:
 
 
 def to_pending_change(action: ControlAction, naming: ClusterNaming) -> PendingChange:
-    """Return the change of an action on a namespace or topic.
-
-    Raises:
-        UserError: A Kafka cluster cannot make it.
-    """
+    """Return the change of an action; rejects what a Kafka cluster cannot do."""
     of = partial(PendingChange, action.id, action.address)
     match action:
         case Create(after=Topic() as topic):
@@ -183,11 +179,7 @@ def send_alterations(
 def alter(
     client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]], *, doing: str, what: str
 ) -> None:
-    """Set and reset configs of resources; `what` names a nameless one in errors.
-
-    Raises:
-        ReconcilerError: The brokers reject one.
-    """
+    """Set and reset configs of resources; `what` names a nameless one in errors."""
     for answer in send_alterations(client, wanted, doing=doing):
         if answer.error_code:
             raise error_of_code(answer.error_code, answer.error_message or "", what=answer.resource_name or what)
@@ -490,11 +482,7 @@ def reassign(
 
 
 def read_reassignments(client: KafkaClient) -> dict[Place, Reassignment]:
-    """Return the partitions being reassigned; empty if the principal may not list them.
-
-    Raises:
-        RetryableError: The controller is not available.
-    """
+    """Return the partitions being reassigned; empty if they are hidden."""
     from kafka.protocol.admin import ListPartitionReassignmentsRequest
 
     request = ListPartitionReassignmentsRequest(timeout_ms=TIMEOUT_MS, topics=None)

@@ -171,14 +171,14 @@ _HINTS: Final = {
 class _ConnectionError(Protocol):
     """An error of a lost connection, explained by `reachability.py`."""
 
-    told: Any
+    explain: Any
 
 
 def translate_error(error: BaseException, *, doing: str, cluster: str) -> ReconcilerError:
     """Translate an error of a client library; `doing` completes "cluster C: doing"."""
     if isinstance(error, ReconcilerError):
         return error
-    if isinstance(error, _ConnectionError) and isinstance(explained := error.told(doing), ReconcilerError):
+    if isinstance(error, _ConnectionError) and isinstance(explained := error.explain(doing), ReconcilerError):
         return explained
     what = f"cluster {cluster}: {doing}"
     if (code := _code_of(error)) is not None:

@@ -159,11 +159,7 @@ class KafkaGroups:
         self._set(group, {(self.naming.physical(move.topic), move.partition): move.after for move in moves})
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
-        """Delete a group, or its offsets of one topic; return whether there were any.
-
-        Raises:
-            BlockedError: It has members, see `move`.
-        """
+        """Delete a group without members, or its offsets of one topic; return whether there were any."""
         group, states = self._broker_name(group), self._states()
         if group not in states:
             return False
@@ -275,11 +271,7 @@ def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
 
 
 def committed_offsets_of(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-    """Return committed offsets by brokers' names, with one request per coordinator.
-
-    Raises:
-        NotAuthorizedError: A group may not be read.
-    """
+    """Return committed offsets by brokers' names, with one request per coordinator; rejects unreadable groups."""
     offsets, refused = readable_offsets_of(client, tuple(groups))
     for error in refused.values():
         raise error

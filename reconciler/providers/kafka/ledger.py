@@ -77,14 +77,7 @@ class LedgerReader:
         return self._next
 
     def read_new(self, forget: Callable[[], None]) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield new records up to the committed end; calls `forget` first if the topic was recreated.
-
-        Waits for open transactions.
-
-        Raises:
-            RetryableError: The cluster does not answer, or a transaction stays open.
-            NotAuthorizedError: The ledger is hidden.
-        """
+        """Yield new records, awaiting open transactions; calls `forget` first if the topic was recreated."""
         from confluent_kafka import TopicPartition
 
         stable = self._stable()
@@ -170,11 +163,7 @@ class LedgerReader:
 def starts_of(
     settings: Mapping[str, Any], cluster: str, places: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
-    """Return the first offsets of partitions.
-
-    Raises:
-        RetryableError: The cluster does not answer.
-    """
+    """Return the first offsets of partitions."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     consumer: Any = Consumer(reveal_secrets({**settings, **_READING}))
@@ -240,12 +229,7 @@ class LedgerWriter:
 def repeat_patiently(
     call: Callable[[], object], settings: Mapping[str, Any], *, doing: str, cluster: str, patience_s: float = WAIT_S
 ) -> None:
-    """Repeat a call of a transactional producer while that may help.
-
-    Raises:
-        KafkaException: It is rejected, or took too long.
-        UserError: Brokers are permanently unreachable.
-    """
+    """Repeat a call of a transactional producer while that may help."""
     from confluent_kafka import KafkaException
 
     until = monotonic() + patience_s
@@ -427,8 +411,6 @@ class Ledger:
     def read(self, *kinds: str) -> Entries:
         """Return the committed entries of some kinds (default `STATES`); empty if the topic does not exist.
 
-        Waits for open transactions.
-
         Raises:
             RetryableError: The cluster does not answer, or a transaction stays open.
             NotAuthorizedError: The ledger is hidden.
@@ -523,13 +505,7 @@ _OWNERS_S: Final = 20.0
 
 
 def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceOwner]:
-    """Record owners in one transaction. Returns resources owned by others; then nothing is written.
-
-    Raises:
-        NotAuthorizedError: The principal may not create or write the ledger, or use its transactional id.
-        UserError: The cluster does not support transactions.
-        RetryableError: The cluster does not answer.
-    """
+    """Record owners in one transaction. Returns resources owned by others; then nothing is written."""
     refused: dict[str, ResourceOwner] = {}
 
     def decide(entries: Entries) -> Changes:

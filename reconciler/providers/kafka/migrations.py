@@ -239,11 +239,7 @@ class Mountings:
         return overlaid
 
     def check_open(self, full_name: str, topic_id: str) -> None:
-        """Reject producers of a topic that is being mounted, where brokers would accept them, or sealed.
-
-        Raises:
-            UserError: The topic is incomplete or about to be deleted.
-        """
+        """Reject producers of a topic that is sealed, or being mounted, where brokers would accept them."""
         sealed = Seals(self.client, self.ledger).of(topic_id)
         if sealed is not None:
             raise refusal(sealed)

@@ -88,7 +88,6 @@ def delete_below(client: KafkaClient, topic: TopicSeen, offsets: Mapping[int, in
     Raises:
         NotAuthorizedError: The principal may not DELETE the topic.
         RetryableError: A broker does not answer, or no longer leads.
-        UserError: The brokers reject it.
     """
     from kafka.protocol.admin import DeleteRecordsRequest  # noqa: PLC0415 - only connecting needs it
 

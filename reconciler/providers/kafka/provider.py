@@ -288,11 +288,7 @@ class KafkaProvider:
         return [self._naming.physical(full_name_of(address)) for address in addresses if kind_of(address) == "topic"]
 
     def identify(self) -> ClusterIdentity:
-        """Return the cluster's identity.
-
-        Raises:
-            RetryableError: No broker answers.
-        """
+        """Return the cluster's identity."""
         self._look = ClusterFacts(self._client)
         return ClusterIdentity("kafka", self._look.cluster.id)
 
@@ -479,21 +475,13 @@ class KafkaProvider:
         return KafkaLinks(self._site(), lambda full_name: self.log(address_of("topic", name, full_name)))
 
     def standing(self, topic: TopicAddress) -> TopicStanding:
-        """Return the contents of a topic.
-
-        Raises:
-            UserError: The topic does not exist.
-        """
+        """Return the contents of a topic."""
         from reconciler.providers.kafka.offsets import standing_of
 
         return standing_of(self._client, self._read_topic(topic), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
-        """Yield disk usage.
-
-        Raises:
-            UserError: A topic does not exist.
-        """
+        """Yield disk usage."""
         from reconciler.providers.kafka.offsets import storages_of
 
         return storages_of(self._client, self._read_topics(topics))
@@ -518,12 +506,7 @@ class KafkaProvider:
                 self._naming = naming_of(self._separator, self._known)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
-        """Return what mirrors of a topic copy besides records.
-
-        Raises:
-            UserError: The topic does not exist.
-            NotAuthorizedError: Its configs are hidden.
-        """
+        """Return what mirrors of a topic copy besides records."""
         from reconciler.providers.kafka.links.link_site import source_topics
 
         seen = self._read_topic(topic)
@@ -548,11 +531,7 @@ class KafkaProvider:
         return KafkaLog(seen.name, *settings, self._client.name, isolation, seen.id)
 
     def producer(self, topic: TopicAddress) -> TopicProducer:
-        """Return a producer for a topic.
-
-        Raises:
-            UserError: The topic does not exist, is internal, a mirror, or being mounted.
-        """
+        """Return a producer for a topic; rejects internal ones, mirrors, and topics being mounted."""
         from reconciler.providers.kafka.records.record_producer import KafkaProducer
         from reconciler.providers.kafka.security import record_settings
 

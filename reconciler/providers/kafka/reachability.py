@@ -143,7 +143,7 @@ class Route:
             self.refused_since.setdefault(address, self.now())
         else:
             self.refused_since.pop(address, None)
-        error.told = lambda doing: self.explain_error(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
+        error.explain = lambda doing: self.explain_error(address, doing=doing)  # type: ignore[attr-defined]  # see faults.py
 
     def find_final_error(self) -> BaseException | None:
         """Return an error that no retry can change, or `None`."""
@@ -264,7 +264,7 @@ LEADERLESS: Final = frozenset({-195, -187, -185, -137, 5, 6, 7, 8, 13, 74, 75, 7
 _ELECTION_S: Final = 30.0
 """Dead leaders are replaced after nine seconds."""
 _ANSWER_S: Final = 10.0
-"""Limit of one answer; a hanging leader is asked again."""
+"""Limit of one answer; a hanging leader gets the request again."""
 _ELECTION: Final = Backoff(first_s=0.2, longest_s=2.0)
 
 
@@ -277,22 +277,14 @@ def translate_record_error(error: Any, settings: Mapping[str, Any], *, doing: st
 
 
 def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None:
-    """Reject waiting for a client that cannot recover.
-
-    Raises:
-        UserError: The reason is permanent, such as an untrusted certificate.
-    """
+    """Raise a permanent reason why a waiting client cannot recover."""
     reason = explain_unreachable(settings, doing=doing, cluster=cluster)
     if reason is not None and not isinstance(reason, RetryableError):
         raise reason
 
 
 def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a partition's first offset and end; waits for the election of a leader.
-
-    Raises:
-        KafkaException: The request is rejected, no broker is reachable, or no leader is elected in 30 seconds.
-    """
+    """Return a partition's first offset and end; waits for the election of a leader."""
     from confluent_kafka import KafkaException
 
     tries = Tries(_ELECTION, within_s=_ELECTION_S)

@@ -47,11 +47,7 @@ class Tls:
 
     @classmethod
     def of(cls, declared: SecuritySpec, edge: Edge, *, where: str) -> Tls:
-        """Read the declared files; relative paths start at the workspace folder.
-
-        Raises:
-            UserError: A file is unreadable or has other contents.
-        """
+        """Read the declared files; relative paths start at the workspace folder."""
         if declared.key_file is not None and declared.cert_file is None:
             message = f"{where}.keyFile: a key without a certificate"
             raise UserError(message, hint="Name the certificate in certFile, or leave keyFile out.")
@@ -65,11 +61,7 @@ class Tls:
         return tls
 
     def context(self, *, where: str) -> ssl.SSLContext:
-        """Return the `ssl` context.
-
-        Raises:
-            UserError: The certificates are unusable, or the key belongs to another certificate.
-        """
+        """Return the `ssl` context; rejects unusable certificates and a key of another certificate."""
         import ssl
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -159,11 +151,7 @@ _PATIENT: Final = {
 
 
 def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of an admin client, for `connection.open_admin`.
-
-    Raises:
-        UserError: A secret or file is unreadable, or an address invalid.
-    """
+    """Return the settings of an admin client, for `connection.open_admin`."""
     connection = _connection(declared)
     settings: dict[str, Any] = {
         "bootstrap_servers": list(_servers(declared)),
@@ -179,11 +167,7 @@ def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
 
 
 def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
-    """Return the settings of a record client.
-
-    Raises:
-        UserError: As for `admin_settings`.
-    """
+    """Return the settings of a record client."""
     connection = _connection(declared)
     settings: dict[str, Any] = {
         "bootstrap.servers": ",".join(_servers(declared)),
@@ -369,13 +353,7 @@ class Tokens:
         self._asking = threading.Lock()
 
     def token(self) -> str:
-        """Return a valid token.
-
-        Raises:
-            NotAuthorizedError: The endpoint rejects the client.
-            RetryableError: The endpoint does not answer.
-            UserError: The endpoint answers something else.
-        """
+        """Return a valid token; requests a new one after 80 % of its life."""
         with self._asking:
             if self._token is None or monotonic() > self._until:
                 requested_at = monotonic()

@@ -51,9 +51,6 @@ def vitals_of(
     """Measure a cluster, with about a dozen requests per broker.
 
     `links` returns links into the cluster, or `None` if the ledger is hidden and no link is declared.
-
-    Raises:
-        ReconcilerError: It does not answer, or hides offsets.
     """
     topics, chosen, offsets = _read_topics(client, naming)
     kafka_links = links() if LEDGER in topics else None
