@@ -319,9 +319,9 @@ class KafkaProvider:
         silent = [topic for topic, seen in topics.items() if seen.error == UNAUTHORIZED and not seen.replicas]
         inventory.update(looking.observed(topics, configs, bindings, self._hidden_mirrors(links, silent)))
         if links:
-            from reconciler.providers.kafka.links.link_states import laid_over
+            from reconciler.providers.kafka.links.link_states import overlay_links
 
-            inventory = laid_over(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
+            inventory = overlay_links(inventory, (links, topics, configs), cluster, wanted, frozenset(every))
         for address, observed in [*inventory.items()] if sealed or filled else ():
             name = observed.physical_name or ""
             if name in sealed or name in filled:
@@ -373,9 +373,9 @@ class KafkaProvider:
         self.learn(action.address for action in rest)
         linked = [action for action in rest if is_about_links(action)]
         if linked:
-            from reconciler.providers.kafka.links.links import carried_out
+            from reconciler.providers.kafka.links.links import apply_link_actions
 
-            yield from carried_out(self._site(), linked, may_go_on)
+            yield from apply_link_actions(self._site(), linked, may_go_on)
             rest = [action for action in rest if not is_about_links(action)]
         failed = self._unseal(rest)
         yield from failed.values()

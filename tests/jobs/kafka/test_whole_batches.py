@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.records import copy_sink
-from reconciler.providers.kafka.records.copy_sink import Limits, Target, Way, transactions_of
+from reconciler.providers.kafka.records.copy_sink import CopyMethod, Limits, Target, transactions_of
 from reconciler.providers.kafka.records.record_batches import Leader, fetch_batches, heads_in
 from reconciler.providers.kafka.records.whole_batches import whole_in
 from reconciler.records.log import OffsetRange, TopicLog
@@ -92,15 +92,15 @@ def test_what_does_not_count_is_copied_past_and_opens_no_other_way(
 ) -> None:
     source, target = place.create("orders"), place.create("copy")
     produce(place, source, 9 * EACH, each=EACH)  # the last of them is given up
-    ways: list[Way] = []
+    ways: list[CopyMethod] = []
 
-    def noted(target: Target, partition: int, way: Way) -> Any:
+    def noted(target: Target, partition: int, way: CopyMethod) -> Any:
         ways.append(way)
         return transactions_of(target, partition, way)
 
     monkeypatch.setattr(copy_sink, "transactions_of", noted)
     assert copied(place.log(source), place.sink(target, limits=limits)).records == 6 * EACH
-    assert ways == [Way.WHOLE]
+    assert ways == [CopyMethod.WHOLE]
     assert assert_copied(place, source, target) == 6 * EACH
     assert copied(place.log(source), place.sink(target, limits=limits)).records == 0
 

@@ -8,13 +8,13 @@ import pytest
 
 from reconciler.errors import LostRaceError, ProducerFencedError
 from reconciler.providers.kafka.ledger import LedgerWriter
-from reconciler.providers.kafka.records.copy_transaction import Sent, Transactions
+from reconciler.providers.kafka.records.copy_transaction import SentRecord, Transactions
 from tests.servers.kafka import Kafka
 from tests.servers.kafkatopics import make_topic
 
 pytestmark = pytest.mark.thorough
 
-ROW: Sent = (b"value", b"key", 1_000, [], 0)
+ROW: SentRecord = (b"value", b"key", 1_000, [], 0)
 
 
 def test_who_copies_on_after_being_fenced_is_told_who_copies_now(kafka_broker: Kafka, kafka_prefix: str) -> None:

@@ -15,7 +15,7 @@ from reconciler.planning.actions import Change
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingChange
 from reconciler.providers.kafka.client import _topic
-from reconciler.providers.kafka.links.link_states import KeptMirror, laid_over, link_changes, mirror_changes
+from reconciler.providers.kafka.links.link_states import KeptMirror, link_changes, mirror_changes, overlay_links
 from reconciler.providers.kafka.provider import ClusterObserver
 from reconciler.providers.kafka.translate import OWN, ClusterNaming, ConfigSeen, TopicSeen
 from reconciler.providers.models import check_unchanged
@@ -113,5 +113,5 @@ def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
     topics = {"orders": TopicSeen("orders", "1", is_internal=False, replicas=((1,),), error=29)}
     look = ClusterObserver(cast("KafkaClient", None), "east", ClusterNaming(".", {}), Scope(), frozenset(), None)
     before = dict(look.observed(topics, {}, []))
-    found = laid_over(before, (cast("Entries", entries), topics, {}), "east", None)
+    found = overlay_links(before, (cast("Entries", entries), topics, {}), "east", None)
     assert str(found[Address("mirror/east/orders")].hidden) == str(before[Address("topic/east/orders")].hidden)

@@ -196,7 +196,7 @@ class Failback:
             written: dict[Key, Mapping[str, Any]] = {}
             for number in own:
                 if number in bounds:
-                    turned = () if number in emptied else turned_round(maps.get(number, ()), cuts.get(number))
+                    turned = () if number in emptied else invert_pieces(maps.get(number, ()), cuts.get(number))
                     written |= _partition_entries((topic, seen.id, number), turned, source_topic_id, bounds[number])
             after = replace(mirror, entry=replace(mirror.entry, first_copy_done=not emptied, begins={}))
             changes: dict[Key, Mapping[str, Any] | None] = {
@@ -318,7 +318,7 @@ def seals_of(site: Site) -> Seals:
     return Seals(site.client, site.ledger)
 
 
-def turned_round(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
+def invert_pieces(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
     """Invert an offset map; sources from offset `cut` on are left out."""
     inverted = []
     for piece in pieces:

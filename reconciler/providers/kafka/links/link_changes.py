@@ -34,8 +34,8 @@ from reconciler.providers.kafka.links.link_states import (
     States,
     link_changes,
     mirror_changes,
+    resolve_configs,
     states_of,
-    taken_configs,
 )
 from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
@@ -369,7 +369,7 @@ class MirrorCreation:
         shapes = {
             name: (
                 new.of.partitions,
-                self._merge_configs(new, taken_configs(new.of, link_entry, capabilities, new.configs)),
+                self._merge_configs(new, resolve_configs(new.of, link_entry, capabilities, new.configs)),
             )
             for name, new in wanted.items()
             if name not in results

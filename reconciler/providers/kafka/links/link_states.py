@@ -75,7 +75,7 @@ class KeptMirror:
         return document if self.opening is None else {**document, "opening": self.opening.to_json()}
 
 
-def kept_in(document: Mapping[str, Any]) -> KeptMirror:
+def parse_mirror(document: Mapping[str, Any]) -> KeptMirror:
     """Parse the ledger's document of a mirror."""
     opening = document.get("opening")
     return KeptMirror(
@@ -146,7 +146,7 @@ class States:
         }
         return replace(self, mirrors=existing)
 
-    def announced(self, link: str) -> frozenset[str]:
+    def names_being_created(self, link: str) -> frozenset[str]:
         """Return flat names of mirrors that a link is creating; their creator may have crashed."""
         return frozenset(
             name for name, mirror in self.mirrors.items() if mirror.link == link and mirror.entry.state == CREATING
@@ -166,7 +166,7 @@ def states_of(entries: Entries) -> States:
             if key[0] == LINK_ENTRY:
                 links[str(key[1])] = LinkEntry.from_json(dict(value))
             elif key[0] == MIRROR_ENTRY:
-                mirrors[str(key[1])] = kept_in(value)
+                mirrors[str(key[1])] = parse_mirror(value)
         except (KeyError, TypeError, AttributeError) as error:
             raise foreign(key, error) from error
     return States(links, mirrors)
@@ -208,7 +208,7 @@ def is_declared(key: str, value: str) -> bool:
     return key not in KEPT and PINNED.get(key) != value
 
 
-def taken_configs(
+def resolve_configs(
     source: SourceTopic, link: LinkEntry, destination: Capabilities, own: Mapping[str, str]
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets one.
@@ -232,7 +232,7 @@ def taken_configs(
 # Links and mirrors in an inventory.
 
 
-def laid_over(
+def overlay_links(
     inventory: Mapping[Address, Observed],
     observation: tuple[Entries, Mapping[str, TopicSeen], Mapping[str, Mapping[str, str]]],
     cluster: str,
@@ -249,9 +249,9 @@ def laid_over(
     def becomes(topic: str) -> Resource | None:
         return inventory[names[topic]].resource if topic in names else None
 
-    no_topics = following(entries, topics) | announced(entries)
+    no_topics = mirror_topic_names(entries, topics) | topics_being_created(entries)
     followers = {names[topic] for topic in no_topics if topic in names}
-    links = observed_links(entries, topics, cluster, configs, becomes, bindings=bindings)
+    links = observe_links(entries, topics, cluster, configs, becomes, bindings=bindings)
     resources = {address: observed for address, observed in inventory.items() if address not in followers}
     return resources | {
         address: observed for address, observed in links.items() if is_wanted is None or is_wanted(address)
@@ -271,13 +271,13 @@ def shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: st
     return shown
 
 
-def following(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:
+def mirror_topic_names(entries: Entries, topics: Mapping[str, TopicSeen]) -> frozenset[str]:
     """Return flat names of topics that are mirrors."""
     live = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     return frozenset(topic for topic, mirror in live.mirrors.items() if mirror.follows)
 
 
-def announced(entries: Entries) -> frozenset[str]:
+def topics_being_created(entries: Entries) -> frozenset[str]:
     """Return flat names of mirrors that are being created; they belong to their links only."""
     states = states_of(entries)
     return frozenset(
@@ -308,7 +308,7 @@ def denials_in(entries: Entries) -> frozenset[AccessBinding]:
     return frozenset(build_denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)
 
 
-def observed_links(
+def observe_links(
     entries: Entries,
     topics: Mapping[str, TopicSeen],
     cluster: str,

@@ -15,9 +15,9 @@ from reconciler.providers.kafka.links.link_site import Site
 from reconciler.providers.kafka.links.link_states import (
     States,
     mirror_changes,
+    resolve_configs,
     states_of,
     synced_keys,
-    taken_configs,
 )
 from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import is_sealed
@@ -108,7 +108,7 @@ class KafkaSyncs:
         if source.partitions < partitions:
             message = f"mirror {name} has {partitions} partitions, and its source {source.partitions}"
             raise UserError(message, hint="Partitions only grow: delete the mirror and create it again.")
-        taken = {} if named_link is None else taken_configs(source, named_link[1], self.site.capabilities(), configs)
+        taken = {} if named_link is None else resolve_configs(source, named_link[1], self.site.capabilities(), configs)
         if is_sealed(configs):  # A sealed topic keeps the seal's configs until roles are swapped.
             taken = {key: value for key, value in taken.items() if key not in SEAL}
         self.site.shape(name, (partitions, configs), (source.partitions, taken), go_on)
@@ -144,7 +144,7 @@ class KafkaSyncs:
         if not wanted:
             return {}
         states = self.site.states()
-        link_entry, existing = states.link(link), self.site.client.topics().keys() - states.announced(link)
+        link_entry, existing = states.link(link), self.site.client.topics().keys() - states.names_being_created(link)
         free = {
             name: NewMirror(source, wanted[source], {}, is_automatic=True)
             for name, source in match_auto_created(link_entry, wanted).items()

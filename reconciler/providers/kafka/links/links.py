@@ -383,7 +383,9 @@ def is_about_links(action: ControlAction) -> bool:
 _APPLIED_FIRST: Final = (Delete, Transition)
 
 
-def carried_out(site: Site, actions: Sequence[ControlAction], may_go_on: Callable[[], None]) -> Iterator[Outcome]:
+def apply_link_actions(
+    site: Site, actions: Sequence[ControlAction], may_go_on: Callable[[], None]
+) -> Iterator[Outcome]:
     """Carry out actions about links and mirrors, and yield an outcome of each. Idempotent.
 
     Raises:

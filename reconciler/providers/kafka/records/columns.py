@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reconciler.records.log import OffsetRange
 
 
-class Lots:
+class MessageBuffer:
     """Messages of one partition, collected in order for one batch; none is an error."""
 
     def __init__(self, partition: int) -> None:

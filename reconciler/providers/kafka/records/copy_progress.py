@@ -76,7 +76,7 @@ class SourceSnapshot:
         return tuple((epoch, start) for epoch, start in self.bounds.epochs if start < offset)
 
 
-def advanced(
+def advance_progress(
     before: Progress, through: int, pieces: Iterable[Piece], source: SourceSnapshot
 ) -> tuple[Progress, Sequence[Chunk]]:
     """Return the progress after a transaction, and the map chunks to write."""
@@ -88,7 +88,7 @@ def advanced(
     return after, chunks
 
 
-def messages_of(
+def ledger_messages(
     topic: str, partition: int, progress: Progress, chunks: Iterable[Chunk]
 ) -> list[tuple[bytes, bytes | None]]:
     """Return the ledger entries of a transaction."""
@@ -109,7 +109,7 @@ def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
 
 
 @dataclass
-class Ledgers:
+class ProgressReader:
     """Progress of one topic's copy, read incrementally."""
 
     tail: LedgerReader
@@ -188,6 +188,8 @@ class Ledgers:
         self._last.clear()
 
 
-def opened(settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0) -> Ledgers:
+def open_progress(
+    settings: Mapping[str, Any], cluster: str, topic: str, link: str | None, start: int = 0
+) -> ProgressReader:
     """Return a reader of the ledger from an offset on."""
-    return Ledgers(LedgerReader(settings, cluster, start), topic, link)
+    return ProgressReader(LedgerReader(settings, cluster, start), topic, link)

@@ -12,17 +12,17 @@ from reconciler.errors import RetryableError, SourceChangedError, UserError
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, starts_of
 from reconciler.providers.kafka.offsets import LATEST, offsets_at
 from reconciler.providers.kafka.records.copy_progress import (
-    Ledgers,
     Progress,
+    ProgressReader,
     SourceSnapshot,
-    advanced,
+    advance_progress,
+    ledger_messages,
     map_of,
-    messages_of,
-    opened,
+    open_progress,
 )
 from reconciler.providers.kafka.records.copy_transaction import (
     BatchLog,
-    Lot,
+    CopyLot,
     RawTransactions,
     Transactions,
     check_in_order,
@@ -88,7 +88,7 @@ class Target:
     """Additional producer settings."""
 
 
-class Way(Enum):
+class CopyMethod(Enum):
     """How records are read and written."""
 
     WHOLE = "batches as they are"
@@ -96,28 +96,28 @@ class Way(Enum):
     ODD = "one by one, by the protocol: what librdkafka cannot write"
 
 
-_NEXT: Final = {Way.WHOLE: Way.EACH, Way.EACH: Way.ODD, Way.ODD: Way.EACH}
+_NEXT: Final = {CopyMethod.WHOLE: CopyMethod.EACH, CopyMethod.EACH: CopyMethod.ODD, CopyMethod.ODD: CopyMethod.EACH}
 """The way after one has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CopyRange:
     """A range of a partition to copy, and the way to copy it."""
 
     partition: int
     source: TopicLog
-    way: Way
+    way: CopyMethod
     offsets: OffsetRange
     is_continuation: bool = False
     """Whether preceding records were copied another way; records removed since then are an error."""
 
-    def lots(self) -> Iterator[Lot]:
+    def lots(self) -> Iterator[CopyLot]:
         """Yield the records in order; whole batches up to the first that cannot be copied whole.
 
         Raises:
             RetryableError: Records were removed since the preceding ones were read.
         """
-        if self.way is Way.WHOLE and isinstance(self.source, BatchLog):
+        if self.way is CopyMethod.WHOLE and isinstance(self.source, BatchLog):
             lots = read_whole_lots(self.source, self.partition, self.offsets)
         else:
             lots = read_record_lots(self.source, self.partition, self.offsets)
@@ -148,11 +148,11 @@ class Work:
             raise RetryableError(f"partition {self.partition} of the source: {what}", hint=hint)
 
 
-def transactions_of(target: Target, partition: int, way: Way) -> Writer:
+def transactions_of(target: Target, partition: int, way: CopyMethod) -> Writer:
     """Return the writer of a partition, by librdkafka or by the protocol."""
     place = (target.topic, partition)
     settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
-    if way is Way.EACH:
+    if way is CopyMethod.EACH:
         return Transactions(settings, place, target.cluster)
     from reconciler.providers.kafka.records.copy_transaction import RawTransactions  # noqa: PLC0415 - imports another client
 
@@ -166,7 +166,7 @@ class CopySink:
     target: Target
     on_complete: Callable[[], None] | None = None
     source: ObservedSource | None = None
-    ledgers: Ledgers | None = None
+    ledgers: ProgressReader | None = None
     known: Mapping[int, Progress] = field(default_factory=dict)
     read_to: int = 0
     ledger: Ledger | None = None
@@ -189,7 +189,7 @@ class CopySink:
         """
         target = self.target
         if self.ledgers is None:
-            self.ledgers = opened(target.settings, target.cluster, target.topic, target.link)
+            self.ledgers = open_progress(target.settings, target.cluster, target.topic, target.link)
         self.ledgers.read()
         if target.link is not None and self.ledgers.is_over:
             message = f"{target.topic} of cluster {target.cluster} is not a mirror that records are copied to"
@@ -251,21 +251,21 @@ class CopySink:
                 if progress is None or progress.through >= offsets.stop:
                     return
                 is_continuation = progress.through == through > offsets.start
-                work = Work(partition, source, way, OffsetRange(progress.through, offsets.stop), is_continuation)
+                work = CopyRange(partition, source, way, OffsetRange(progress.through, offsets.stop), is_continuation)
                 through = yield from self._copy_work(transactions, work, progress)
             finally:
                 transactions.close()
             way = _NEXT[way]
 
-    def _first_way(self, partition: int, source: TopicLog, offsets: OffsetRange) -> Way:
+    def _first_way(self, partition: int, source: TopicLog, offsets: OffsetRange) -> CopyMethod:
         is_long = offsets.length >= self.target.limits.whole
         is_whole = is_long and isinstance(source, BatchLog) and source.has_whole_batches(partition, offsets)
-        return Way.WHOLE if is_whole else Way.EACH
+        return CopyMethod.WHOLE if is_whole else CopyMethod.EACH
 
     def _read_progress(self, partition: int) -> Progress | None:
         """Return the fenced progress; `None` if states were written, and must be read again."""
         target = self.target
-        ledgers = opened(target.settings, target.cluster, target.topic, target.link, self.read_to)
+        ledgers = open_progress(target.settings, target.cluster, target.topic, target.link, self.read_to)
         ledgers.put({number: known for number, known in self.known.items() if number == partition})
         try:
             ledgers.read()
@@ -280,7 +280,9 @@ class CopySink:
         check_current(target.topic, partition, progress.reached, seen)
         return progress
 
-    def _copy_work(self, transactions: Writer, work: Work, progress: Progress) -> Generator[CopyProgress, None, int]:
+    def _copy_work(
+        self, transactions: Writer, work: CopyRange, progress: Progress
+    ) -> Generator[CopyProgress, None, int]:
         """Copy, and return the offset reached: the end, or one from which another way is needed."""
         partition, rest = work.partition, work.offsets
         followed = SourceSnapshot(
@@ -292,7 +294,7 @@ class CopySink:
         reached = rest.start
         for lot in work.lots():
             if lot.records:
-                if not transactions.takes(lot.content):
+                if not transactions.accepts(lot.content):
                     rest = OffsetRange(rest.start, lot.first)
                     break
                 transactions.take(lot.content)
@@ -301,14 +303,14 @@ class CopySink:
             records += lot.records
             taken += lot.bytes
             is_full = records >= limits.records or taken >= limits.bytes or monotonic() - began > limits.seconds
-            if is_full or transactions.is_calm:
+            if is_full or transactions.should_switch:
                 progress = self._commit(transactions, (progress, followed), OffsetRange(rest.start, reached), work)
                 yield CopyProgress(partition, reached, records, taken)
-                if transactions.is_calm:
+                if transactions.should_switch:
                     return reached
                 rest, records, taken, began = OffsetRange(reached, rest.stop), 0, 0, monotonic()
         else:
-            if work.way is Way.WHOLE:  # The rest must be read record by record.
+            if work.way is CopyMethod.WHOLE:  # The rest must be read record by record.
                 rest = OffsetRange(rest.start, reached)
         if rest.length:
             self._commit(transactions, (progress, followed), rest, work)
@@ -316,7 +318,7 @@ class CopySink:
         return rest.stop
 
     def _commit(
-        self, transactions: Writer, state: tuple[Progress, SourceSnapshot], within: OffsetRange, work: Work
+        self, transactions: Writer, state: tuple[Progress, SourceSnapshot], within: OffsetRange, work: CopyRange
     ) -> Progress:
         partition = work.partition
         sources, targets = transactions.settle()
@@ -324,8 +326,8 @@ class CopySink:
         if len(targets) and targets[0] < state[0].written:  # The log was truncated during the copy.
             raise self._truncation_error(partition, int(targets[0]), state[0].written)
         work.check_read(within.stop)
-        progress, chunks = advanced(state[0], within.stop, pieces_of(sources, targets), state[1])
-        transactions.commit(messages_of(self.target.topic, partition, progress, chunks))
+        progress, chunks = advance_progress(state[0], within.stop, pieces_of(sources, targets), state[1])
+        transactions.commit(ledger_messages(self.target.topic, partition, progress, chunks))
         return progress
 
     def _check_not_truncated(self, reached: Mapping[int, Progress]) -> None:

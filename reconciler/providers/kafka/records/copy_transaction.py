@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 _ROWS: Final = 5_000
 """Records converted to Python objects at once: few enough for the processor's caches."""
 
-Sent: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
+SentRecord: TypeAlias = "tuple[bytes | None, bytes | None, int, Headers, int]"
 """Value, key, time, headers and source offset; a plain tuple, as there are millions."""
 _time: Final = itemgetter(2)
 _headers: Final = itemgetter(3)
 
 
-Content: TypeAlias = "Sequence[Sent] | WholeBatch"
+Content: TypeAlias = "Sequence[SentRecord] | WholeBatch"
 """Records as a list, or a stored batch."""
 
 
-class Odd(list["Sent"]):
+class OddRecords(list["SentRecord"]):
     """Records with at least one that librdkafka cannot write: a header name in bytes (see `columns.py`), or time 0."""
 
 
@@ -85,7 +85,7 @@ class MessageLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lot:
+class CopyLot:
     """Records that are written together, or one whole batch."""
 
     content: Content
@@ -97,20 +97,20 @@ class Lot:
     """Size of keys and values, or the stored size of a whole batch."""
 
 
-def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
+def read_whole_lots(source: BatchLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
     """Yield the batches of a range, up to the first that cannot be copied whole; uncounted ones are empty."""
     for batch in source.whole_batches(partition, offsets):
-        yield Lot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
+        yield CopyLot(batch, batch.first, batch.through, batch.newest_ms, batch.records, len(batch.raw))
 
 
-def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Lot]:
+def read_record_lots(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[CopyLot]:
     """Yield the records of a range in order."""
     for batch in batches_of(source, partition, offsets):
         taken = sum(len(row[0] or b"") + len(row[1] or b"") for row in batch)
-        yield Lot(batch, batch[0][4], batch[-1][4] + 1, max(map(_time, batch)), len(batch), taken)
+        yield CopyLot(batch, batch[0][4], batch[-1][4] + 1, max(map(_time, batch)), len(batch), taken)
 
 
-def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[Sent]]:
+def batches_of(source: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[Sequence[SentRecord]]:
     """Yield the records of a range in order, in non-empty batches."""
     if isinstance(source, MessageLog):
         for messages in source.messages(partition, offsets):
@@ -131,16 +131,16 @@ def split_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, _ROWS)
 
 
-def mark_odd(rows: list[Sent]) -> list[Sent]:
-    """Return the records, as `Odd` if librdkafka cannot write one of them."""
+def mark_odd(rows: list[SentRecord]) -> list[SentRecord]:
+    """Return the records, as `OddRecords` if librdkafka cannot write one of them."""
     if 0 in map(_time, rows):
-        return Odd(rows)
+        return OddRecords(rows)
     if any(map(_headers, rows)) and any(isinstance(name, bytes) for row in rows for name, _ in row[3] or ()):
-        return Odd(rows)
+        return OddRecords(rows)
     return rows
 
 
-def rows_of(batch: pa.RecordBatch) -> list[Sent]:
+def rows_of(batch: pa.RecordBatch) -> list[SentRecord]:
     """Return the records of a batch of `RECORD_SCHEMA`."""
     from reconciler.providers.kafka.records.columns import contents_of, headers_of
 
@@ -187,13 +187,13 @@ class Transactions:
         self._call(self._producer.init_transactions, SLICE_S)
 
     @property
-    def is_calm(self) -> bool:
+    def should_switch(self) -> bool:
         """Return whether to switch to another way of writing."""
         return False
 
-    def takes(self, batch: Content) -> bool:
+    def accepts(self, batch: Content) -> bool:
         """Return whether it writes all records of a batch unchanged."""
-        return isinstance(batch, list) and not isinstance(batch, Odd)
+        return isinstance(batch, list) and not isinstance(batch, OddRecords)
 
     def take(self, batch: Content) -> None:
         """Write records, which become readable when committed.
@@ -201,7 +201,7 @@ class Transactions:
         Raises:
             UserError: A record cannot be written.
         """
-        rows = cast("Sequence[Sent]", batch)
+        rows = cast("Sequence[SentRecord]", batch)
         if not self._is_open:
             self._call(self._producer.begin_transaction)
             self._is_open = True
@@ -245,7 +245,7 @@ class Transactions:
                 self._producer.abort_transaction(_ABORT_S)
         self._is_open = False
 
-    def _produce(self, batch: Sequence[Sent]) -> None:
+    def _produce(self, batch: Sequence[SentRecord]) -> None:
         produce, topic, partition, delivered = self._producer.produce, self._topic, self._partition, self._on_delivery
         for value, key, timestamp_ms, headers, _ in batch:
             try:
@@ -356,11 +356,11 @@ class RawTransactions:
         self._writer = BatchWriter(settings, cluster, self._producer)
 
     @property
-    def is_calm(self) -> bool:
+    def should_switch(self) -> bool:
         """Return whether librdkafka could have written the last records."""
         return self._calm >= _CALM_RECORDS
 
-    def takes(self, batch: Content) -> bool:
+    def accepts(self, batch: Content) -> bool:
         """Return whether it writes all records of a batch unchanged; brokers may recompress whole batches."""
         if isinstance(batch, list):
             return True
@@ -378,7 +378,7 @@ class RawTransactions:
         with self._translate_errors():
             self._open(self._topic, self._partition)
             if isinstance(batch, list):
-                self._calm = 0 if isinstance(batch, Odd) else self._calm + len(batch)
+                self._calm = 0 if isinstance(batch, OddRecords) else self._calm + len(batch)
                 self._targets += self._writer.write(self._topic, self._partition, batch)
                 self._sources += [row[4] for row in batch]
             else:

@@ -20,7 +20,7 @@ from reconciler.errors import ReconcilerError, RetryableError, SourceChangedErro
 from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
 from reconciler.providers.kafka.reachability import explain_unreachable, translate_record_error, watermarks
-from reconciler.providers.kafka.records.columns import Lots, columns_in, readable_in
+from reconciler.providers.kafka.records.columns import MessageBuffer, columns_in, readable_in
 from reconciler.providers.kafka.records.record_batches import Answer, HeaderReader, Leader, connection_to, fetch_batches
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import reveal_secrets
@@ -174,12 +174,12 @@ def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
             at = through
             if records.num_rows:
                 yield records
-    lots = Lots(place.partition)
+    lots = MessageBuffer(place.partition)
     for taken in messages(place, OffsetRange(at, offsets.stop), begun=offsets.start):
         lots.add(taken)
         if lots.rows >= _BATCH_ROWS or lots.bytes >= _BATCH_BYTES:
             yield lots.batch()
-            lots = Lots(place.partition)
+            lots = MessageBuffer(place.partition)
     if lots.rows:
         yield lots.batch()
 

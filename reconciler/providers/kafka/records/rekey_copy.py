@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, LedgerReader, Value, entry_of, message
 from reconciler.providers.kafka.records.copy_progress import SourceSnapshot
-from reconciler.providers.kafka.records.copy_sink import Target, Way, Writer, transactions_of
+from reconciler.providers.kafka.records.copy_sink import CopyMethod, Target, Writer, transactions_of
 from reconciler.providers.kafka.records.copy_transaction import rows_of, split_batch
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
@@ -163,7 +163,7 @@ class _PartitionWriter:
 
     def __init__(self, sink: KafkaRekeySink, partition: int) -> None:
         self._sink, self._partition = sink, partition
-        self._open(Way.EACH)
+        self._open(CopyMethod.EACH)
 
     def take(self, batch: pa.RecordBatch) -> Iterator[Written]:
         """Write the missing records of one source partition."""
@@ -173,10 +173,10 @@ class _PartitionWriter:
         if not batch.num_rows:
             return
         rows = rows_of(batch)
-        if not self._transactions.takes(rows):
+        if not self._transactions.accepts(rows):
             yield from self._commit()
             self._transactions.close()
-            self._open(Way.ODD)
+            self._open(CopyMethod.ODD)
             yield from self.take(batch)
             return
         self._transactions.take(rows)
@@ -186,11 +186,11 @@ class _PartitionWriter:
         self._taken += batch.nbytes
         limits = self._sink.target.limits
         is_full = self._digest.records >= limits.records or self._taken >= limits.bytes
-        if is_full or monotonic() - self._began > limits.seconds or self._transactions.is_calm:
+        if is_full or monotonic() - self._began > limits.seconds or self._transactions.should_switch:
             yield from self._commit()
-        if self._transactions.is_calm:
+        if self._transactions.should_switch:
             self._transactions.close()
-            self._open(Way.EACH)
+            self._open(CopyMethod.EACH)
 
     def end(self, through: Mapping[int, int]) -> Iterator[Written]:
         """Commit the rest, and record that source partitions are complete up to these offsets."""
@@ -201,7 +201,7 @@ class _PartitionWriter:
     def close(self) -> None:
         self._transactions.close()
 
-    def _open(self, way: Way) -> None:
+    def _open(self, way: CopyMethod) -> None:
         """Fence other tasks before reading their progress."""
         self._transactions: Writer = transactions_of(self._sink.target, self._partition, way)
         try:

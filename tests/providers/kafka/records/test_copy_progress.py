@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from reconciler.providers.kafka.ledger import Key, LedgerReader, map_key, message, progress_key
 from reconciler.providers.kafka.records.copy_progress import (
-    Ledgers,
     Progress,
+    ProgressReader,
     SourceSnapshot,
-    advanced,
+    advance_progress,
+    ledger_messages,
     map_of,
-    messages_of,
 )
 from reconciler.records.log import Bounds
 from reconciler.records.offset_map import CHUNK_PIECES, Chunk, Piece
@@ -42,21 +42,21 @@ def entries_of(progress: Progress, *chunks: Chunk) -> dict[Key, Mapping[str, Any
 
 
 def test_a_map_has_no_piece_of_a_larger_copy_that_had_the_name_before() -> None:
-    larger, chunks = advanced(Progress(copy_id="deleted"), 10_000, gapped(2 * CHUNK_PIECES), SOURCE)
-    smaller, chunk = advanced(Progress(copy_id="there"), 9, [Piece(0, 0, 8)], SOURCE)
+    larger, chunks = advance_progress(Progress(copy_id="deleted"), 10_000, gapped(2 * CHUNK_PIECES), SOURCE)
+    smaller, chunk = advance_progress(Progress(copy_id="there"), 9, [Piece(0, 0, 8)], SOURCE)
     found = map_of({**entries_of(larger, *chunks), **entries_of(smaller, *chunk)}, TOPIC, 0)
     assert list(found) == [Piece(0, 0, 8)]
     assert found.target_of(9) == 8
 
 
 def test_a_restored_mirror_that_was_emptied_adds_nothing_to_the_map_it_had_before() -> None:
-    before, chunks = advanced(Progress(copy_id="there"), 5_000, gapped(3), SOURCE)
+    before, chunks = advance_progress(Progress(copy_id="there"), 5_000, gapped(3), SOURCE)
     emptied = Progress(through=0, copy_id="there")
-    ledgers = Ledgers(
+    ledgers = ProgressReader(
         cast(
             "LedgerReader",
             Written(
-                *messages_of(TOPIC, 0, before, chunks),
+                *ledger_messages(TOPIC, 0, before, chunks),
                 *(message(map_key(TOPIC, 0, each.number), None) for each in chunks),
                 message(progress_key(TOPIC, 0), emptied.document()),
             ),
@@ -66,19 +66,19 @@ def test_a_restored_mirror_that_was_emptied_adds_nothing_to_the_map_it_had_befor
     ledgers.read()
     known = ledgers.of(0)
     assert known is not None
-    _, written = advanced(known, 8, [Piece(0, 100, 8)], SOURCE)
+    _, written = advance_progress(known, 8, [Piece(0, 100, 8)], SOURCE)
     assert written == [Chunk(0, (Piece(0, 100, 8),))]
 
 
 def test_a_copy_that_has_no_record_yet_has_no_piece_of_one_that_had_its_name_before() -> None:
-    before, chunks = advanced(Progress(copy_id="deleted", commits=0), 5_000, gapped(3), SOURCE)
-    begun, none = advanced(Progress(copy_id="there", commits=0), 4, [], SOURCE)
+    before, chunks = advance_progress(Progress(copy_id="deleted", commits=0), 5_000, gapped(3), SOURCE)
+    begun, none = advance_progress(Progress(copy_id="there", commits=0), 4, [], SOURCE)
     assert not none
     assert not list(map_of({**entries_of(before, *chunks), **entries_of(begun)}, TOPIC, 0))
-    told = Written(*messages_of(TOPIC, 0, before, chunks), *messages_of(TOPIC, 0, begun, none))
-    ledgers = Ledgers(cast("LedgerReader", told), TOPIC)
+    told = Written(*ledger_messages(TOPIC, 0, before, chunks), *ledger_messages(TOPIC, 0, begun, none))
+    ledgers = ProgressReader(cast("LedgerReader", told), TOPIC)
     ledgers.read()
     known = ledgers.of(0)
     assert known is not None
-    _, written = advanced(known, 8, [Piece(4, 0, 4)], SOURCE)
+    _, written = advance_progress(known, 8, [Piece(4, 0, 4)], SOURCE)
     assert written == [Chunk(0, (Piece(4, 0, 4),))]
