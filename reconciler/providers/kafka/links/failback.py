@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes the mirror of that mirror.
 
-Brokers cannot cut the end of a log. Partitions with records that the mirror never got are emptied and copied again,
-after these records were copied elsewhere or dropped. Others continue by the inverted offset map.
+Brokers cannot cut the end of a log. Partitions with records that the mirror never got
+are emptied and copied again; the others continue by the inverted offset map.
 """
 
 from __future__ import annotations
@@ -178,11 +178,7 @@ class Failback:
     ) -> None:
         """Record the progress of a new mirror, with the inverted offset map of its source.
 
-        `bounds` and `maps` are the source's, the latter from when it was a mirror. Emptied partitions restart at
-        the start of the source's log.
-
-        Raises:
-            UserError: The operation is not in progress.
+        `bounds` and `maps` are the source's. Emptied partitions restart at the start of its log.
         """
         topic, seen = self._find_topic(full_name)
         places = [(topic, number) for number in range(len(seen.replicas))]

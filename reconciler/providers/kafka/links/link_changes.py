@@ -178,11 +178,7 @@ class LinkChanges:
             raise result
 
     def change(self, full_name: str, link: str, of: Callable[[MirrorEntry], MirrorEntry]) -> None:
-        """Change the entry of a mirror without fencing copiers.
-
-        Raises:
-            UserError: The topic is not a mirror.
-        """
+        """Change the entry of a mirror without fencing copiers."""
         topic, seen = self.site.topic(full_name)
 
         def decide(entries: Entries) -> Changes:
@@ -194,11 +190,7 @@ class LinkChanges:
         self.site.ledger.change(writer_of(link), decide)
 
     def change_link(self, name: str, of: Callable[[LinkEntry], LinkEntry]) -> LinkEntry:
-        """Change the entry of a link, and return it.
-
-        Raises:
-            UserError: The link does not exist.
-        """
+        """Change the entry of a link, and return it."""
 
         def decide(entries: Entries) -> Changes:
             link = states_of(entries).link(name)
@@ -347,9 +339,6 @@ class MirrorCreation:
         """Create mirrors of a link, by full name; return topic ids, or errors. Existing mirrors are unchanged.
 
         Each is recorded before its topic is created, and gets the topic's id afterwards.
-
-        Raises:
-            UserError: The link does not exist.
         """
         results: dict[str, str | ReconcilerError] = {}
         topics = self.site.client.topics([self.site.naming.physical(name) for name in wanted])

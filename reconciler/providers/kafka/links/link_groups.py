@@ -1,4 +1,4 @@
-"""Sync group offsets and access rules of a link, and keep other writers out of its mirrors.
+"""Sync group offsets and access rules of a link, and protect its mirrors.
 
 Brokers do not report who committed an offset. Synced offsets are recorded with the previous ones before they are
 committed; any other offset is the group's own commit, and wins.
@@ -280,11 +280,7 @@ _FEW: Final = 3
 
 
 def rules(site: Site) -> AccessRules:
-    """Return the access rules of topics and known namespaces, in two requests.
-
-    Raises:
-        NotAuthorizedError: The principal may not read them.
-    """
+    """Return the access rules of topics and known namespaces, in two requests."""
     return _read_rules(site, site.seen())
 
 
@@ -317,11 +313,7 @@ class _RuleChange:
 
 
 def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
-    """Sync access rules of a source to mirrors and known namespaces; return the number of changed ones.
-
-    Raises:
-        UserError: The link does not exist.
-    """
+    """Sync access rules of a source to mirrors and known namespaces; return the number of changed ones."""
     topics = site.seen()
     states = site.states().live({name: seen.id for name, seen in topics.items()})
     places = _plan_rule_changes(site, states, link, wanted, _read_rules(site, topics))

@@ -51,11 +51,7 @@ class Site:
         return states_of(self.ledger.read())
 
     def check_no_mirror(self, full_name: str, seen: TopicSeen) -> None:
-        """Reject an active mirror; brokers would accept records in it.
-
-        Raises:
-            UserError: It follows a source.
-        """
+        """Reject an active mirror; brokers would accept records in it."""
         states = self.states().live({seen.name: seen.id})
         mirror = states.mirrors.get(seen.name)
         if mirror is None or not mirror.follows:
@@ -117,11 +113,7 @@ class Site:
         after: tuple[int, Mapping[str, str | None]],
         may_go_on: Callable[[], None],
     ) -> None:
-        """Change partitions and configs of a topic; `None` resets a config.
-
-        Raises:
-            ReconcilerError: The brokers reject it.
-        """
+        """Change partitions and configs of a topic; `None` resets a config."""
         keys = [key for key, value in sorted(after[1].items()) if before[1].get(key) != value]
         changes = [Change(f"{CONFIGS}{key}", before[1].get(key), after[1][key]) for key in keys]
         if after[0] != before[0]:
@@ -164,11 +156,7 @@ class Site:
 
 
 def make_ledger(client: KafkaClient) -> None:
-    """Create the ledger's topic with up to three replicas, if it is missing.
-
-    Raises:
-        ReconcilerError: The brokers reject it.
-    """
+    """Create the ledger's topic with up to three replicas, if it is missing."""
     from reconciler.providers.kafka import admin  # noqa: PLC0415 - lazy import
 
     seen = client.topics([TOPIC]).get(TOPIC)
@@ -227,9 +215,6 @@ def marks(site: Site) -> dict[str, TopicMark]:
     """Return all topics by full name with a mark per partition that changes with its records, in four requests.
 
     The mark of a leaderless partition equals no copy's, so its copier checks it and fails alone.
-
-    Raises:
-        ReconcilerError: The cluster does not answer, or offsets may not be read.
     """
     try:
         return _read_marks(site)

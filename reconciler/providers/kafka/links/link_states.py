@@ -1,7 +1,7 @@
-"""States of links and mirrors in the ledger, and as an inventory. Pure.
+"""States of links and mirrors in the ledger, and as an inventory.
 
-Mirrors are stored by flat name with the topic's id, so that a topic that was created again is no mirror. A mirror
-in state `CREATING` may not have a topic yet; it is neither shown nor copied.
+Mirrors are stored by flat name with the topic's id, so that a topic created again is no mirror. A mirror in state
+`CREATING` may have no topic yet; it is neither shown nor copied.
 """
 
 from __future__ import annotations

@@ -170,14 +170,10 @@ _RETENTION: Final = frozenset({"retention.bytes", "retention.ms"})
 
 
 def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None:
-    """Delete records of a mirror below its source's log starts, but only copied ones (F-C-054). Idempotent.
+    """Delete copied records below the source's log starts (F-C-054). Idempotent; needs DELETE.
 
     Does nothing if the link does not sync retention, mirroring has ended, or the topic is only compacted: brokers
     delete no records of it.
-
-    Raises:
-        NotAuthorizedError: The principal may not DELETE the topic.
-        RetryableError: The brokers do not answer.
     """
     topic, seen = site.topic(full_name)
     if seen is None:

@@ -257,7 +257,7 @@ class KafkaLinks(MirrorEntries):
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, TruncatedPartition]:
-        """Empty partitions with records that the mirror never got: brokers cannot cut the end of a log."""
+        """Empty partitions with records that the mirror never got."""
         return self._make_failback(may_go_on).empty(self.mirror(full_name), operation)
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition]:
@@ -543,11 +543,7 @@ _AS_SENT: Final = {"producer": _LZ4, "uncompressed": "none"}
 
 
 def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink:
-    """Return the sink for records of a topic; `settings` are those of confluent-kafka, secrets hidden.
-
-    Raises:
-        UserError: The topic does not exist.
-    """
+    """Return the sink for records of a topic; `settings` are those of confluent-kafka, secrets hidden."""
     from reconciler.providers.kafka.records.copy_sink import CopySink, Target  # noqa: PLC0415 - imports numpy
 
     topic, seen = site.topic(full_name)

@@ -123,11 +123,7 @@ class ProgressReader:
     _last: dict[int, Chunk] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Read newly committed entries.
-
-        Raises:
-            RetryableError: The cluster does not answer, or a transaction stays open.
-        """
+        """Read newly committed entries."""
         for key, value in self.tail.read_new(self._forget):
             self._apply_entry(tuple(json.loads(key)), value)
 

@@ -112,11 +112,7 @@ class CopyRange:
     """Whether preceding records were copied another way; records removed since then are an error."""
 
     def lots(self) -> Iterator[CopyLot]:
-        """Yield the records in order; whole batches up to the first that cannot be copied whole.
-
-        Raises:
-            RetryableError: Records were removed since the preceding ones were read.
-        """
+        """Yield the records in order; whole batches up to the first that cannot be copied whole."""
         if self.way is CopyMethod.WHOLE and isinstance(self.source, BatchLog):
             lots = read_whole_lots(self.source, self.partition, self.offsets)
         else:

@@ -196,11 +196,7 @@ class Transactions:
         return isinstance(batch, list) and not isinstance(batch, OddRecords)
 
     def take(self, batch: Content) -> None:
-        """Write records, which become readable when committed.
-
-        Raises:
-            UserError: A record cannot be written.
-        """
+        """Write records, which become readable when committed."""
         rows = cast("Sequence[SentRecord]", batch)
         if not self._is_open:
             self._call(self._producer.begin_transaction)
@@ -312,11 +308,7 @@ class Transactions:
 
 
 def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], within: OffsetRange) -> None:
-    """Check that records are within the range, and were each written once, in order.
-
-    Raises:
-        RetryableError: They are not; nothing is committed.
-    """
+    """Check that records are within the range, and were each written once, in order."""
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
     if not (is_asked and is_whole):
@@ -368,13 +360,7 @@ class RawTransactions:
         return self._writer.keeps(self._topic, whole.codec, len(whole.raw))
 
     def take(self, batch: Content) -> None:
-        """Write records, which become readable when committed.
-
-        Raises:
-            UserError: Brokers reject a record.
-            LostRaceError: Another process copies this partition now.
-            RetryableError: The cluster does not answer.
-        """
+        """Write records, which become readable when committed."""
         with self._translate_errors():
             self._open(self._topic, self._partition)
             if isinstance(batch, list):

@@ -372,11 +372,7 @@ _THROTTLED_S: Final = 600.0
 def retry_until_answered(
     ask: Callable[[], T], code: Callable[[T], int], again: Collection[int], forget: Callable[[], None]
 ) -> T:
-    """Repeat a request while its error code is one of `again`, calling `forget` before each retry.
-
-    Raises:
-        RetryableError: There is no answer.
-    """
+    """Repeat a request while its error code is one of `again`, calling `forget` before each retry."""
     until = monotonic() + SILENCE_S
     while True:
         try:
@@ -412,9 +408,6 @@ class Leader:
         """Return the leader's answer for the partition, extracted by `answer`; the request may be sent twice.
 
         `fine`: error codes left to the caller.
-
-        Raises:
-            ReconcilerError: The leader rejects the request, or there is no leader.
         """
 
         def ask() -> Any:
@@ -477,7 +470,7 @@ class Leader:
 
 
 def update_brokers(client: KafkaClient, metadata: Any) -> None:
-    """Give a connection the brokers' addresses: it sends only to known nodes."""
+    """Update a connection's brokers: it sends only to known nodes."""
     client.admin._manager.cluster.update_metadata(metadata)  # noqa: SLF001 - the library has no public way
 
 
@@ -489,11 +482,7 @@ class HeaderReader:
         self._by_offset: dict[int, RawHeaders] = {}
 
     def at(self, offset: int) -> RawHeaders:
-        """Return the headers of the record at an offset.
-
-        Raises:
-            RetryableError: The record was removed.
-        """
+        """Return the headers of the record at an offset."""
         if offset not in self._by_offset:
             self._by_offset = {}
             for batch in batches_in(fetch_batches(self._leader, offset)):
@@ -547,7 +536,7 @@ class _PackOptions(NamedTuple):
 
     codec: str
     bytes: int
-    kept: str | None
+    stored_codec: str | None
     """Only codec that brokers store unchanged; `None` for any."""
     most: int
     """Largest batch in bytes."""
@@ -581,14 +570,10 @@ class BatchWriter:
     def keeps(self, topic: str, codec: str, size: int) -> bool:
         """Return whether brokers store a batch of this codec and size unchanged."""
         options = self._read_options(topic)
-        return options.kept in {None, codec} and size <= options.most
+        return options.stored_codec in {None, codec} and size <= options.most
 
     def put(self, topic: str, partition: int, pack: Callable[[Producer, int], bytes], records: int) -> range:
-        """Send one batch and return its records' offsets; `pack` builds it from the producer and sequence number.
-
-        Raises:
-            ReconcilerError: Brokers reject it, or do not answer.
-        """
+        """Send one batch and return its records' offsets; `pack` builds it from the producer and sequence number."""
         from kafka.protocol.producer import ProduceRequest
 
         place = (topic, partition)

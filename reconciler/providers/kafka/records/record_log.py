@@ -162,12 +162,7 @@ class Place:
 
 
 def batches(place: Place, offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield the readable records of a range as batches of `RECORD_SCHEMA`.
-
-    Raises:
-        UserError: The partition does not exist, or may not be read.
-        RetryableError: Brokers do not answer, or records were removed while they were read.
-    """
+    """Yield the readable records of a range as batches of `RECORD_SCHEMA`."""
     at = offsets.start
     if offsets.length >= _PACKED:
         for through, records in _unpack_batches(place, offsets):

@@ -67,10 +67,6 @@ class Sender:
         """Queue records with partitions and delivery callbacks; blocks while the client's queue is full.
 
         Records must not be odd (see `is_odd`).
-
-        Raises:
-            UserError: The client rejects a record.
-            RetryableError: The queue stays full.
         """
         headers = headers_of(records.column("headers"))
         times = records.column("timestamp_ms")
@@ -96,11 +92,7 @@ class Sender:
                 self.producer.poll(0)
 
     def flush(self) -> None:
-        """Wait until every record is reported as delivered or failed.
-
-        Raises:
-            RetryableError: Reports do not arrive.
-        """
+        """Wait until every record is reported as delivered or failed."""
         until = monotonic() + _REPORT_LIMIT_S
         while self.producer.flush(1.0):
             if monotonic() > until:
@@ -133,7 +125,7 @@ class KafkaProducer:
     """A `TopicProducer`. Not thread-safe.
 
     `topic` is its name on the brokers; `settings` are those of confluent-kafka, secrets have `reveal`.
-    `compression` is none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    `compression`: none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(

@@ -38,11 +38,7 @@ def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
 
 
 def check_form(document: Value, topic: str) -> None:
-    """Reject an entry of an earlier version, which did not store progress by target partition.
-
-    Raises:
-        UserError: The entry has the old form.
-    """
+    """Reject an entry of an earlier version, which did not store progress by target partition."""
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
         hint = "Nothing was deleted. Give the new topic another name: it is copied from the beginning."
@@ -50,11 +46,7 @@ def check_form(document: Value, topic: str) -> None:
 
 
 def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bool:
-    """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of the name.
-
-    Raises:
-        UserError: An earlier version wrote the entry, without ids.
-    """
+    """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of the name."""
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
     check_form(document, topic)
