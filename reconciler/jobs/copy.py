@@ -316,7 +316,7 @@ class TopicCopyJob:
 
 
 def fill(job: TopicCopyJob) -> Copy:
-    """Copy up to the source's current end, and compare everything. Raises as `mirror`."""
+    """Copy up to the source's current end, and compare everything. A difference is a `UserError`."""
     copied = _copy_until(job, {number: bounds.stable for number, bounds in job.source.bounds().items()})
     _compare_copy(job)
     return copied

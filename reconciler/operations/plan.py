@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
-    """A plan and the inventories it was made from."""
+    """A plan and the inventories from which it was made."""
 
     plan: Plan
     snapshot: Snapshot | None

@@ -770,7 +770,7 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
 
 
 def _find_last_epoch(store: ObjectStore, lockfile: Lockfile) -> int:
-    """Return the epoch of the last run, even if that only settled the open run."""
+    """Return the open run's last epoch: a run that only settled it has no file of its own."""
     if lockfile.open_run is None:
         return 0
     try:

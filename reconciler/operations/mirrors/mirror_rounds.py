@@ -248,7 +248,7 @@ class Upkeep:
     """Number of mirrors whose state excludes copying, by state."""
     ran: Execution = NOWHERE
     others: Mapping[Address, tuple[ResourceOwner, str]] = field(default_factory=dict)
-    """Work left to the owners of links: what, or why all of it."""
+    """Work left to the owners of links: its description, or why all of it is left."""
 
     @property
     def outcomes(self) -> Sequence[MirrorOutcome | JobOutcome]:

@@ -174,7 +174,7 @@ class LinkOutcome:
     """By task, `link`, or full name of a mirror in transition."""
     are_groups_due: bool = False
     left: str = ""
-    """Work left to the owner, or why all of it is."""
+    """Work left to the owner, or why everything is."""
     is_left: bool = False
     """Whether everything is left, with the copy."""
 

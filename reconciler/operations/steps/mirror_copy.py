@@ -41,7 +41,7 @@ FETCHING: Final = frozenset({_M.ACTIVE, _M.SOURCE_UNAVAILABLE, _M.PENDING_SYNCHR
 
 @dataclass(frozen=True, slots=True)
 class MirrorToCopy:
-    """A mirror to copy, and how much of it."""
+    """A mirror to copy, and the part to copy."""
 
     mirror: ObservedMirror
     only: Collection[int] | None = None

@@ -508,8 +508,8 @@ def migrate_by_hand(means: MountPorts, job: RunJob) -> JobResult:
 class Relocation:
     """Moves a topic on a cluster without renames, in two jobs: fill and compare, then group offsets.
 
-    The deletion of the old topic is refused if it received records since. Then only the deletion remains, and the new
-    topic stays unchanged.
+    The deletion of the old topic is refused if it received records since. If only the deletion remains, the new topic
+    is in use and stays unchanged.
     """
 
     means: MountPorts

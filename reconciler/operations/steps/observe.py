@@ -311,7 +311,7 @@ def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True
 def burst() -> Iterator[None]:
     """Disable garbage collection while many long-lived objects are created.
 
-    Reading and planning 10,000 topics takes half as long again with it.
+    With collections, reading and planning 10,000 topics takes half as long again.
     """
     was_enabled = gc.isenabled()
     gc.disable()

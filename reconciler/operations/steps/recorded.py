@@ -117,7 +117,7 @@ def read_state(site: Site) -> Snapshot | None:
 
 
 def require_state(site: Site) -> None:
-    """Reject a missing state, which no empty one may replace."""
+    """Reject a missing state: an empty one must not replace it."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
         hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."

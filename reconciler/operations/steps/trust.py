@@ -1,8 +1,8 @@
 """Check where secrets may be sent before a cluster is opened.
 
 A manifest names a secret and its address, so its author could send any secret anywhere. Hence the workspace must allow
-the reference, a person or the past the address, and the connection is encrypted unless the Cluster waives it. For a
-pull request, only its base decides.
+the reference; the address must be known, or allowed by a person; and the connection must be encrypted, unless the
+Cluster waives it. For a pull request, only its base decides.
 """
 
 from __future__ import annotations
