@@ -1,1 +1,1 @@
-"""The face: commands, rendering, and the one place errors become exit codes."""
+"""The command line: commands, rendering, and the translation of errors into exit codes."""

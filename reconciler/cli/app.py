@@ -1,4 +1,4 @@
-"""The tree of commands. `--help` reads nothing but its table."""
+"""The tree of commands. `--help` reads only its table."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
 
-# Every command: its name, the module that holds it, one line of help. `--help` reads nothing else.
+# Name, module and help of every command.
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One command or group. `module` has the command's function; a group has `entries` in its place."""
+    """A command or group. `module` has the command's function; a group has `entries` instead."""
 
     name: str
     summary: str
@@ -33,13 +33,13 @@ class Entry:
     function: str = ""
     entries: tuple[Entry, ...] = ()
     alias: str | None = None
-    """What other tools call it; both names do."""
+    """Another name, as in other tools."""
 
 
 def _command(
     section: str, name: str, summary: str, module: str, alias: str | None = None, *, group: str | None = None
 ) -> Entry:
-    """Return a command; `group` is told of one whose module has commands of several groups."""
+    """Return a command; `group` is needed if the module has commands of several groups."""
     function = f"{'' if group is None else f'{group}_'}{name.replace('-', '_')}_command"
     return Entry(name, summary, section, f"reconciler.cli.commands.{module}", function, alias=alias)
 
@@ -157,7 +157,7 @@ SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 1
 
 
 def root() -> Command:
-    """Return the whole command line."""
+    """Return the command line."""
     app = _typer(COMMANDS, add_completion=True)
     app.callback(help="Plan and apply for streaming platforms: topics, namespaces and mirrors as YAML in git.")(
         _options
@@ -166,16 +166,16 @@ def root() -> Command:
 
 
 class LazyGroup(TyperGroup):
-    """A group that knows its commands by name and imports one when it is run."""
+    """A group that imports a command only to run it."""
 
     entries: tuple[Entry, ...] = ()
 
     def list_commands(self, ctx: Context) -> list[str]:  # noqa: ARG002 - typer's signature
-        """Return the names, in the table's order."""
+        """Return the names in the table's order."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return the command of that name, importing its module; refuse any other with the nearest names."""
+        """Return the command of that name; for an unknown name, fail with the nearest names."""
         for entry in self.entries:
             if cmd_name in (entry.name, entry.alias):
                 return _load(entry)
@@ -184,7 +184,7 @@ class LazyGroup(TyperGroup):
         return None
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - typer's signature
-        """Write the commands by section, from the table alone."""
+        """Write the commands by section."""
         width = max(len(entry.name) for entry in self.entries)
         for section in dict.fromkeys(entry.section for entry in self.entries):
             with formatter.section(section):
@@ -194,10 +194,10 @@ class LazyGroup(TyperGroup):
 
 
 class _Leaf(TyperCommand):
-    """A command; what it cannot read names it, so that the hint leads to its own help."""
+    """A command that names itself in usage errors, so that the hint leads to its own help."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read its words."""
+        """Parse its arguments."""
         try:
             return super().parse_args(ctx, args)
         except TyperException as error:
@@ -251,8 +251,8 @@ def _options(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Hold the options of the program itself."""
+    """Accept the program's own options."""
 
 
 def _nothing() -> None:
-    """Hold a group's help."""
+    pass

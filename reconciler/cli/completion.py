@@ -1,7 +1,7 @@
-"""Completion in a shell: addresses, environments, clusters, links and runs, from files alone.
+"""Shell completion of addresses, environments, clusters, links and runs, from files only.
 
-The user waits for the answer: manifests are not checked, only the heads of their documents are read;
-no cluster and no bucket is asked. What goes wrong is no completion, and never a word of output.
+Manifests are not checked: only the heads of their documents are read, and no cluster or bucket. Errors give no
+completions and no output.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 ASKED_BY: Final = "_RECONCILER_COMPLETE"
-"""What a shell's script sets where it asks for completions, to `complete_bash` and the like."""
+"""Set by a shell's script to `complete_bash` or the like."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
-"""What no shell takes apart or expands: other names are not offered, for they would have to be quoted."""
+"""Text that no shell splits or expands; other names would have to be quoted and are not offered."""
 _MOST_RUNS: Final = 50
 
 
 def is_completing() -> bool:
-    """Tell whether a shell asks for completions."""
+    """Return whether a shell requests completions."""
     return os.environ.get(ASKED_BY, "").startswith("complete_")
 
 
 def complete(run: Callable[[], int]) -> int:
-    """Let typer answer a shell; `run` starts it. Whatever is wrong, nothing but completions is written."""
+    """Let typer answer a shell; `run` starts it. On any error only completions are written."""
     split = _join_words_of_bash() if os.environ[ASKED_BY] == "complete_bash" else ""
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for some reads every package installed
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search reads every package
     output, code = io.StringIO(), 1
     with redirect_stdout(output), redirect_stderr(io.StringIO()):
         try:
@@ -50,14 +50,14 @@ def complete(run: Callable[[], int]) -> int:
     return code
 
 
-# Bash takes words apart at `:` and `=`, and puts a completion in place of the last part alone.
+# Bash splits words at `:` and `=`, and a completion replaces only the last part.
 
 
 _BREAKS: Final = re.compile(r"[:=]+")
 
 
 def _join_words_of_bash() -> str:
-    """Put words together that bash took apart; return how each completion begins that it must not be given again."""
+    """Join the words that bash split; return the beginning that a completion must omit."""
     try:
         pieces, current = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     except (KeyError, ValueError):
@@ -72,7 +72,7 @@ def _join_words_of_bash() -> str:
 
 
 def _joined(pieces: Iterable[str]) -> tuple[list[str], int]:
-    """Return the words, and where in the last of them bash's own last word begins."""
+    """Return the words, and where bash's own last word begins in the last of them."""
     words: list[str] = []
     start, goes_on = 0, False
     for piece in pieces:
@@ -89,11 +89,8 @@ def _joined(pieces: Iterable[str]) -> tuple[list[str], int]:
     return words or [""], start
 
 
-# What the parameters of a command take, by the words that its help has for them.
-
-
 class Offer(NamedTuple):
-    """One completion, as typer reads it."""
+    """A completion, as typer reads it."""
 
     value: str
     help: str | None = None
@@ -101,11 +98,11 @@ class Offer(NamedTuple):
 
 
 def offer_values(command: Command) -> None:
-    """Let the parameters of a command offer what the workspace has."""
+    """Let a command's parameters offer values of the workspace."""
     for parameter in command.params:
         values = _VALUES.get(_metavar(parameter))
         if values is not None:
-            # An attribute of the object: the class stays typer's.
+            # An attribute of the object: typer's class is unchanged.
             parameter.__dict__["shell_complete"] = _offering(values)
 
 
@@ -123,14 +120,13 @@ def _offering(values: Callable[[_CompletionRequest], Iterable[str]]) -> Callable
 
 
 class _CompletionRequest(NamedTuple):
-    """Of which command line a value is wanted."""
+    """The command line to complete."""
 
     context: Context
     incomplete: str
 
     @property
     def folder(self) -> Path:
-        """The workspace."""
         from reconciler.manifests.files import find_workspace
 
         workspace = self.context.params.get("workspace")
@@ -138,13 +134,13 @@ class _CompletionRequest(NamedTuple):
 
     @property
     def environment(self) -> str | None:
-        """The environment that was typed before."""
+        """The environment typed before."""
         environment: str | None = self.context.params.get("environment")
         return environment
 
     @property
     def group(self) -> str:
-        """The group that the command belongs to: `mirror` of `reconciler mirror pause`."""
+        """The command's group: `mirror` of `reconciler mirror pause`."""
         return (self.context.parent.info_name if self.context.parent is not None else None) or ""
 
 
@@ -154,7 +150,7 @@ _KINDS: Final = {
     "topic": {"topic", "mirror", "mounting"},
     "verify": {"topic", "mirror", "mounting", "link"},
 }
-"""Groups and commands whose addresses are of some kinds alone."""
+"""Groups and commands that accept only some kinds of addresses."""
 
 
 def _addresses(request: _CompletionRequest) -> Iterator[str]:
@@ -187,7 +183,7 @@ def _links(request: _CompletionRequest) -> Iterable[str]:
 
 
 def _runs(request: _CompletionRequest) -> Iterable[str]:
-    """Return the newest runs of a state that is a folder."""
+    """Return the newest runs of a state in a folder."""
     from reconciler.objectstore.settings import StoreSettings
 
     state = _workspace(request.folder)["spec"]["state"]
@@ -211,16 +207,13 @@ _VALUES: Final[dict[str, Callable[[_CompletionRequest], Iterable[str]]]] = {
 }
 
 
-# The addresses that files declare, read without checking anything.
-
-
 _DOCUMENT: Final = re.compile(rb"^---[^\n]*$", re.MULTILINE)
 _HEAD: Final = re.compile(rb"^(?:kind:[^\n]*|metadata:[^\n]*(?:\n(?:[ \t#][^\n]*)?)*)$", re.MULTILINE)
 _LINK: Final = re.compile(rb"^kind:\s*MirrorLink\b", re.MULTILINE)
 
 
 def declared(folder: Path, environment: str | None) -> list[Address]:
-    """Return the addresses that a workspace declares, sorted; names that hold a variable are left out."""
+    """Return the declared addresses, sorted, without names that contain a variable."""
     from reconciler.manifests.files import OVERLAYS, manifest_files
 
     listed = _workspace(folder).get("spec", {}).get("manifests") or ["manifests"]
@@ -254,7 +247,7 @@ def _of_file(file: Path) -> Iterator[Address]:
 
 
 def _head(document: bytes) -> bytes:
-    """Return of a document what says its address; of a link, whose mirrors have addresses too, all of it."""
+    """Return a document's lines with its address; a link whole, because its mirrors have addresses, too."""
     return document if _LINK.search(document) else b"\n".join(_HEAD.findall(document)) or document
 
 

@@ -1,4 +1,4 @@
-"""The two streams of a terminal or a pipe: the only module that writes."""
+"""Standard output and standard error; no other module writes to them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """One stream. Colours where it is a terminal that wants them, or where they are asked for."""
+    """One stream. Uses colours on a terminal that shows them, or if requested."""
 
     stream: TextIO
 
     @property
     def is_terminal(self) -> bool:
-        """Tell whether a person is looking."""
+        """Return whether the stream is a terminal."""
         return not self.stream.closed and self.stream.isatty()
 
     @property
     def has_colours(self) -> bool:
-        """Tell whether colour codes may be written.
+        """Return whether colour codes may be written.
 
-        NO_COLOR wins (https://no-color.org), then FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, which hold
-        in a pipe too, then CLICOLOR (https://bixense.com/clicolors).
+        By precedence: NO_COLOR (https://no-color.org), FORCE_COLOR (https://force-color.org) and CLICOLOR_FORCE, also
+        in a pipe, CLICOLOR (https://bixense.com/clicolors).
         """
         environ = os.environ
         if environ.get("NO_COLOR"):
@@ -60,21 +60,21 @@ class Screen:
 
     @property
     def can_redraw(self) -> bool:
-        """Tell whether lines may be drawn over: the log of a pipeline keeps each, even where it seems a terminal."""
+        """Return whether lines may be redrawn; a pipeline's log keeps each, even if it seems a terminal."""
         return self.is_terminal and os.environ.get("TERM") not in {"dumb", "unknown"} and pipeline() is None
 
     @property
     def width(self) -> int | None:
-        """Return the columns of a terminal; `None` in a pipe, where a line may be as long as it is."""
+        """Return the columns of a terminal; `None` in a pipe."""
         return os.get_terminal_size(self.stream.fileno()).columns or None if self.is_terminal else None
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Write lines. A reader that has gone is no error: what is left has nobody to read it."""
+        """Write lines; a reader that has gone is no error."""
         again = lines_again(lines)
         self.write(_coloured(again) if self.has_colours else text_of(again))
 
     def page(self, lines: Iterable[Line]) -> None:
-        """Show lines; through RECONCILER_PAGER where it is set, this is a terminal, and they are more than it has."""
+        """Show lines, through RECONCILER_PAGER if that is set and they exceed the terminal."""
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
@@ -84,17 +84,17 @@ class Screen:
         self.show(held)
 
     def write(self, text: str) -> None:
-        """Write text; its lines are ours, and no pipeline takes one for a command."""
+        """Write text so that no pipeline reads a line as a command."""
         text = without_commands(text)
         _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
 
     def command(self, text: str) -> None:
-        """Write a command to the runner of a pipeline, which `write` would disarm; what is in it is escaped already."""
+        """Write a command to a pipeline's runner, which `write` would disarm; its content is escaped already."""
         _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
 
     @contextmanager
     def folded(self, title: str) -> Iterator[None]:
-        """Fold what the block writes where the log of a pipeline can; a file gets what it would get elsewhere."""
+        """Fold the block's output in a pipeline's log; in a file nothing changes."""
         runner = pipeline()
         if runner is None or self._is_file:
             yield
@@ -116,12 +116,12 @@ class Screen:
             return True
 
     def write_bytes(self, body: bytes) -> None:
-        """Write bytes as they are: JSON, whose encoding is not the terminal's to choose."""
+        """Write bytes unchanged, such as JSON, whose encoding the terminal does not choose."""
         _ignore_a_gone_reader(self.stream, lambda: _written(self.stream, body))
 
 
 def pipeline() -> Pipeline | None:
-    """Return whose pipeline this runs in, by what runners set."""
+    """Return the kind of pipeline by its environment; `None` outside."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         return "github"
     if os.environ.get("GITLAB_CI") == "true":
@@ -130,17 +130,17 @@ def pipeline() -> Pipeline | None:
 
 
 def out() -> Screen:
-    """Return standard output: results."""
+    """Return standard output, for results."""
     return Screen(sys.stdout)
 
 
 def err() -> Screen:
-    """Return standard error: progress, warnings, errors, questions."""
+    """Return standard error, for progress, warnings, errors and questions."""
     return Screen(sys.stderr)
 
 
 def prepare_streams() -> None:
-    """Let no locale turn a plan into an encoding error; a stream that was closed beforehand leads nowhere."""
+    """Make output robust against the locale's encoding and streams closed at start."""
     if sys.stdin is None:
         sys.stdin = _nowhere("r")
     if sys.stdout is None:
@@ -158,7 +158,7 @@ def _nowhere(mode: Literal["r", "w"]) -> TextIO:
 
 
 def stdin_is_terminal() -> bool:
-    """Tell whether somebody can be asked."""
+    """Return whether a person can answer."""
     return not sys.stdin.closed and sys.stdin.isatty()
 
 
@@ -168,48 +168,46 @@ def binary_stdin() -> BinaryIO:
 
 
 def binary_stdout() -> BinaryIO:
-    """Return standard output as bytes; what is written to it is written whole."""
+    """Return standard output as bytes; each write is complete."""
     buffer = sys.stdout.buffer
     return cast("BinaryIO", _Whole(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
 
 
 class _Whole:
-    """Writes all it is given.
+    """Writes completely.
 
-    With PYTHONUNBUFFERED nothing else does: a system call that a signal interrupts takes a part of it, and no more.
+    With PYTHONUNBUFFERED a system call that a signal interrupts may write only a part.
     """
 
     def __init__(self, raw: io.RawIOBase) -> None:
         self._raw = raw
 
     def write(self, body: bytes) -> int:
-        """Write until nothing is left."""
         left = memoryview(body)
         while left:
             left = left[self._raw.write(left) or 0 :]
         return len(body)
 
     def flush(self) -> None:
-        """Keep nothing back."""
+        pass
 
     def fileno(self) -> int:
-        """Return what the system calls it."""
         return self._raw.fileno()
 
 
 def silence(stream: TextIO) -> None:
-    """Send what is still to come on a stream nowhere, so that closing it cannot fail either."""
+    """Discard further output, so that closing the stream cannot fail."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _paged(pager: str, text: str) -> bool:
-    """Tell whether a pager showed a text. It is a command with its options, and no line of a shell."""
+    """Show a text in a pager, given as a command with options; return whether that worked."""
     import shlex
     import subprocess
 
-    environ = {"LESS": "FRX", **os.environ}  # as git does: colours, and nothing where it all fits
+    environ = {"LESS": "FRX", **os.environ}  # as git does: colours, and exit at once if the text fits
     sys.stdout.flush()
     try:
         with signals.left_to_another():
@@ -236,7 +234,7 @@ def _name_of(stream: TextIO) -> str:
 
 
 def are_one() -> bool:
-    """Tell whether standard output and standard error go to the same place: what one says need not be said twice."""
+    """Return whether both streams go to the same place, so that nothing need be printed twice."""
     try:
         ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
     except (OSError, ValueError):

@@ -13,30 +13,28 @@ from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.runtime.text import visible
 from reconciler.version import __version__
 
-# Which reconciler this is.
-
 
 def version_line() -> str:
-    """Return what `--version` prints."""
+    """Return the output of `--version`."""
     return f"reconciler {__version__}"
 
 
 def warn(text: str) -> None:
-    """Say one line to people, at once; with `--verbose` as a line of the log."""
+    """Print a warning; with `--verbose`, as a line of the log."""
     if speaks():
         note("warning", text=text)
         return
     err().show([line(Span("Warning: ", Tone.CHANGE), text)])
 
 
-# `--verbose`: one JSON object a line on standard error, for people and for the process that collects them.
+# `--verbose` writes one JSON object a line to standard error.
 
 
 _LOGGER: Final = logging.getLogger("reconciler.cli")
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: when, how grave, who, what, and the facts that belong to it."""
+    """Formats a record as one line of JSON: time, level, logger, message, facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -48,7 +46,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Let our loggers, and only ours, speak."""
+    """Log debug messages of this package only."""
     speaker = logging.StreamHandler(sys.stderr)
     speaker.setFormatter(JsonLines())
     logger = logging.getLogger("reconciler")
@@ -58,18 +56,18 @@ def log_to_stderr() -> None:
 
 
 def note(message: str, /, **facts: object) -> None:
-    """Log something worth knowing at 3 a.m.; costs nothing where nobody asked."""
+    """Log an event for troubleshooting; cheap without `--verbose`."""
     if speaks():
         _LOGGER.debug(message, extra={"facts": facts})
 
 
 def speaks() -> bool:
-    """Tell whether somebody asked for the log."""
+    """Return whether the log is enabled."""
     return _LOGGER.isEnabledFor(logging.DEBUG)
 
 
 def hush() -> None:
-    """End what `log_to_stderr` began: the next command in this process is asked anew."""
+    """Undo `log_to_stderr`, for the next command in this process."""
     logger = logging.getLogger("reconciler")
     logger.handlers.clear()
     logger.setLevel(logging.NOTSET)

@@ -1,4 +1,4 @@
-"""Errors as text on standard error, the exit code, and what is behind the likeliest ones."""
+"""Errors as text on standard error, exit codes, and explanations of the likeliest errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.runtime.text import one_line, visible
 USAGE: Final = 64
 INTERRUPTED: Final = 130
 _LONGEST: Final = 2_000
-"""Characters of a line of a traceback: what others said may be a page."""
+"""Limit of a traceback's line in characters."""
 
 _BUG_HINT: Final = (
     "This is our bug. Please report it with the command and what `--verbose` adds; apply again when it is mended"
@@ -26,7 +26,7 @@ _BUG_HINT: Final = (
 
 
 def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
-    """Say what went wrong and return the code to leave with."""
+    """Print an error and return its exit code."""
     screen = err()
     match error:
         case ReconcilerError():
@@ -38,7 +38,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             screen.show([EMPTY, line("Interrupted: nothing was started.")])
             code = INTERRUPTED
         case BrokenPipeError():
-            # A process that read our output has enough of it; the rest of it goes nowhere.
+            # The reader closed our output: discard the rest.
             silence(sys.stdout)
             code = 0
         case _:
@@ -51,7 +51,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
 
 
 def unexpected(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint of what none of us raised."""
+    """Return exit code, message and hint of an unexpected error."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED, "Interrupted: nothing was started", "Run the same command again"
@@ -70,7 +70,7 @@ def unexpected(error: BaseException) -> tuple[int, str, str]:
 def _say_ours(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
-            return  # the plan has just said so
+            return  # the plan was printed and has the reason
         case DriftError():
             _say(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():
@@ -83,13 +83,13 @@ def _say_ours(screen: Screen, error: ReconcilerError) -> None:
 
 
 def _problem(problem: object, error: ReconcilerError) -> list[Line]:
-    """Return a problem, and the line of its file below it."""
+    """Return a problem and the excerpt of its file."""
     excerpt = getattr(error, "excerpts", {}).get(problem, ())
     return [line(str(problem)), *(line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
 
 def misread(error: BaseException) -> tuple[str, str] | None:
-    """Return message and hint of a command line that cannot be read as a whole; `None`: it was read."""
+    """Return message and hint of a command line that cannot be parsed, or `None`."""
     if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
         return None
     context = getattr(error, "ctx", None)
@@ -115,7 +115,7 @@ _WORDINGS: Final = (
     (re.compile(r"Input should be "), "it is "),
     (re.compile(r"\n\t"), " "),
 )
-"""What the library that reads options says, and what people are told."""
+"""The option parser's wordings and ours."""
 
 
 def _plainly(message: str) -> str:
@@ -149,15 +149,15 @@ def _rest(message: str) -> list[Line]:
     return [line("  ", part) for part in message.split("\n")[1:]]
 
 
-# What is behind the likeliest errors: `reconciler explain E012` prints it, and each such error names its code.
+# `reconciler explain E012` prints an explanation; each such error names its code.
 
 
 class Explanation(NamedTuple):
-    """One error: its code, how its message reads, and what to know about it."""
+    """One error, explained."""
 
     code: str
     message: str
-    """Regular expression; the message of an error has it somewhere."""
+    """Regular expression, searched in an error's message."""
     title: str
     text: str
 
@@ -402,18 +402,18 @@ EXPLANATIONS: Final = (
         "The hint names the one that is missing.",
     ),
 )
-"""The likeliest errors. A code keeps its meaning for ever."""
+"""The likeliest errors. A code never changes its meaning."""
 
 CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
-"""What `reconciler explain` takes for a code; no address looks like it."""
+"""Codes in `reconciler explain`; no address looks like them."""
 
 
 def wrapped(text: str) -> str:
-    """Return a text in lines of at most 100 characters; what is indented keeps its line."""
+    """Wrap a text at 100 characters; indented lines stay."""
     return "\n".join(paragraph if paragraph.startswith(" ") else fill(paragraph, 100) for paragraph in text.split("\n"))
 
 
 def explanation_of(message: str) -> Explanation | None:
-    """Return the explanation of an error by its message; `None` where there is none."""
+    """Return an error's explanation by its message, or `None`."""
     first = message.split("\n", 1)[0]
     return next((explanation for explanation in EXPLANATIONS if re.search(explanation.message, first)), None)

@@ -1,7 +1,7 @@
-"""Put the options that were typed into commands that hints name.
+"""Add the typed options to commands in hints.
 
-A hint names a command from far below, where nobody knows what was typed. Typed as it is shown, it has to act on the
-same environment, and on no more than the command before it looked at.
+The code that makes a hint does not know the command line. Copied, the command must act on the same environment and on
+no more than the command before.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _COMMAND: Final = re.compile(
     r"(?P<more>(?! --help)(?: --resume| '[^']*'| [\w./]\S*)?)"
 )
 _OF_PART: Final = ("reconciler apply", "reconciler plan", "reconciler drift", "reconciler destroy")
-"""What these act on is chosen by a part of the workspace."""
+"""Commands that act on a part of the workspace."""
 _OF_FILES: Final = ("reconciler state ", "reconciler show", "reconciler export")
-"""What takes no `--state`."""
+"""Commands without `--state`."""
 _ORDER: Final = re.compile(
     r"reconciler (?:topic|namespace|mirror|link) (?!(?:list|describe|errors|storage|profile|produce|consume)$)"
 )
-"""What takes `--cluster NAME=URL`."""
+"""Commands with `--cluster NAME=URL`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedOptions:
-    """Options of the command line, as they would be typed again."""
+    """Options as they would be typed again."""
 
     place: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     part: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
-    """What stands in for a workspace, where a command takes that."""
+    """Replaces a workspace."""
     clusters: tuple[str, ...] = ()
-    """What stands in for a workspace and a state, where a command takes that."""
+    """Replaces a workspace and a state."""
 
     def joined(self, other: TypedOptions) -> TypedOptions:
-        """Return these options and those of another bundle; each part comes from one of them."""
+        """Return these options and another bundle's; each part comes from one of them."""
         return TypedOptions(
             self.place or other.place,
             self.environment or other.environment,
@@ -55,21 +55,21 @@ class TypedOptions:
         )
 
     def after(self, command: str, more: str) -> tuple[str, ...]:
-        """Return what belongs behind a command; `more` is what follows it."""
+        """Return the options for a command; `more` is the text after it."""
         if command not in _OF_PART:
             state = () if command.startswith(_OF_FILES) else self.state
             state += self.clusters if _ORDER.match(command) else ()
             return (*state, *self.place, *self.environment, *self.variables)
         if more == " --resume":
-            return (*self.place, *self.environment)  # the open run brings the rest
+            return (*self.place, *self.environment)  # the open run has the rest
         if more:
-            return self.place  # so does a saved plan
+            return self.place  # so has a saved plan
         return (*self.place, *self.environment, *self.variables, *self.part)
 
 
 @runtime_checkable
 class TypedBundle(Protocol):
-    """A bundle with options that belong into hints."""
+    """A bundle with options that belong in hints."""
 
     def typed(self) -> TypedOptions:
         """Return its options as they would be typed again."""
@@ -81,12 +81,12 @@ _TYPED: Final = ContextVar("_TYPED", default=_NOTHING)
 
 
 def forget_typed() -> None:
-    """Begin a command line."""
+    """Forget the options of the previous command line."""
     _TYPED.set(_NOTHING)
 
 
 def remember_typed(bundles: Iterable[object]) -> None:
-    """Keep what a command was given, for as long as it is spoken of."""
+    """Store the options of this command line."""
     typed = _NOTHING
     for bundle in bundles:
         if isinstance(bundle, TypedBundle):
@@ -95,13 +95,13 @@ def remember_typed(bundles: Iterable[object]) -> None:
 
 
 def typed_again(text: str) -> str:
-    """Return a text whose commands act on what the one before acted on."""
+    """Return a text whose commands have the typed options."""
     typed = _TYPED.get()
     return text if typed == _NOTHING or not _speaks(text) else _COMMAND.sub(lambda at: _filled(typed, at), text)
 
 
 def lines_again(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield lines in the same way."""
+    """Yield lines whose commands have the typed options."""
     for spans in lines:
         if any(_speaks(span.text) for span in spans):
             yield tuple(Span(typed_again(span.text), span.tone) for span in spans)

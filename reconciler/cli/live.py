@@ -1,7 +1,6 @@
-"""What moves on a terminal while a run goes: the actions under way.
+"""The table of running actions on a terminal.
 
-It is imported where standard error is a terminal whose lines may be drawn over, and leaves nothing behind but the lines
-it was told to keep.
+Imported only if standard error is a terminal that can be redrawn. Nothing stays but the lines to be kept.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ if TYPE_CHECKING:
 
 _PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
-"""What took less, and moved nothing, is counted and gets no line of its own."""
+"""Shorter actions that moved no records get no line."""
 _WIDE: Final = 72
-"""Columns below which a row says how much is done and for how long it takes, and no more."""
+"""Columns below which a row has only its share and duration."""
 _BESIDE: Final = 3
-"""Lines of a screen that no row takes: the count, how many rows are not shown, and the cursor."""
+"""Screen lines without rows: the counts, the number of hidden rows, and the cursor."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """An action under way."""
+    """A running action."""
 
     id: str
     began: float
@@ -58,7 +57,7 @@ class _Row:
 
 
 class LiveTable:
-    """Takes events of a run; draws how far it is, and says above it what failed, moved records or took long."""
+    """Takes a run's events; draws the progress, and above it what failed, moved records or took long."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or _console()
@@ -67,24 +66,24 @@ class LiveTable:
         self._rows: dict[str, _Row] = {}
         self._total = self._done = self._failed = 0
         self._failures = Failures()
-        # Drawn by a thread of its own: times go on while nothing is told.
+        # Drawn by its own thread, so that times advance between events.
         self._live = Live(
             console=self._console, get_renderable=self.view, refresh_per_second=_PER_SECOND, transient=True
         )
 
     def __enter__(self) -> Self:
-        """Draw nothing before the first action: until then a question may stand here."""
+        """Draw nothing before the first action: a question may be on the screen."""
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Take the table away."""
+        """Remove the table."""
         self._live.stop()
 
     def take(self, event: Event) -> None:
         """Draw one event."""
         match event:
             case PlanMade():
-                # From here on: before it a question may have stood for long.
+                # Count from here: a question before may have taken long.
                 self._total, self._began = len(event.plan.actions), self._clock()
             case ActionStarted():
                 self._row(event.id)
@@ -109,7 +108,7 @@ class LiveTable:
                 assert_never(event)
 
     def view(self) -> Table:
-        """Return the table as it is now: no wider and no higher than the screen."""
+        """Return the current table, no larger than the screen."""
         now, size = self._clock(), self._console.size
         rows, most = list(self._rows.values()), max(1, size.height - _BESIDE)
         cells = [_cells(row, now, is_wide=size.width >= _WIDE) for row in rows[:most]]
@@ -141,7 +140,7 @@ class LiveTable:
 
 
 def _cells(row: _Row, now: float, *, is_wide: bool) -> list[str]:
-    """Return what stands beside an action: how much, how fast, how many partitions, how long still, for how long."""
+    """Return an action's amount, rate, partitions, remaining time and duration."""
     passed, progress = _passed(now - row.began), row.progress
     if not is_wide:
         return ["" if progress is None else _share(progress), passed]
@@ -163,7 +162,7 @@ def _share(progress: Progress) -> str:
 
 
 def _passed(seconds: float) -> str:
-    """Return a time that goes on, in whole seconds: its decimals would only flicker."""
+    """Return a running time in whole seconds: decimals would flicker."""
     return took(float(int(seconds)))
 
 

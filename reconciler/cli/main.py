@@ -11,15 +11,16 @@ from typing import Final
 from reconciler.cli import signals
 
 _YOUNG: Final = 50_000
-"""New objects before the cyclic collector looks at them, which is 700 unless told. What a command imports and reads
-stays until it ends: looking again and again takes a tenth of the time of a plan, and frees nothing."""
+"""New objects before the cyclic collector runs; the default is 700. A command's objects live until its end, and
+collecting takes a tenth of a plan's time.
+"""
 _ELSEWHERE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. Never raises, never shows a traceback unasked."""
+    """Run a command line and return its exit code. Never raises."""
     try:
-        import fcntl  # noqa: F401 - locks of files, which a state in a folder is built on: Windows has none
+        import fcntl  # noqa: F401 - Windows has no file locks, which a state in a folder needs
     except ImportError:
         sys.stderr.write(_ELSEWHERE)
         return 1
@@ -73,7 +74,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _code_of(leaving: SystemExit) -> int:
-    """Return the code typer leaves with: after printing a completion script, or for a reader that has gone."""
+    """Return typer's exit code: after a completion script, or for a reader that has gone."""
     if isinstance(leaving.__context__, BrokenPipeError):
         return 0
     return leaving.code if isinstance(leaving.code, int) else 0

@@ -1,4 +1,4 @@
-"""The metrics file: whole at every moment."""
+"""The metrics file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 _COUNTER: Final = re.compile(rf'{PREFIX}(\w+)\{{cluster="([^"\\]*)"\}} (\d+(?:\.\d+)?(?:e\+\d+)?)')
-"""Files of earlier versions have whole numbers without a point."""
+"""Earlier versions wrote whole numbers without a point."""
 _JSON: Final = ".json"
 
 
 class MetricsFile:
-    """Writes the metrics after every pass, as JSON where the file's name says so.
+    """Writes the metrics after every pass, as JSON if the file's name ends so.
 
-    Counters go on from what the file says. What goes wrong is said at once, and keeps no pass from its work.
+    Counters continue from the file. Errors are printed at once and do not stop the pass.
     """
 
     def __init__(self, path: Path, reach: SiteOptions) -> None:
@@ -49,7 +49,7 @@ class MetricsFile:
         self._invocation = reach.invocation
         self._instruments = Instruments(reach)
         self.trouble: ReconcilerError | None = None
-        """That not every pass was told, if so; why, was said when it happened."""
+        """The last error, which was printed."""
         self._totals = totals_in(self._path)
 
     def write(self, upkeep: Upkeep) -> None:
@@ -70,7 +70,7 @@ class MetricsFile:
 
 
 def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
-    """Return what the file at `path` is to hold, in the form its name asks for."""
+    """Return the file's content in the format of its name."""
     if path.suffix != _JSON:
         return prometheus_text(metrics).encode()
     from reconciler.cli.json.base import document_bytes
@@ -80,12 +80,12 @@ def metrics_body(path: Path, metrics: Sequence[Metric]) -> bytes:
 
 
 def totals_in(path: Path) -> Totals:
-    """Return what a metrics file says was counted; nothing where there is none, or it is something else."""
+    """Return the counters of a metrics file; empty if it is missing or something else."""
     try:
         body = path.read_bytes()
         return dict(_from_json(body) if path.suffix == _JSON else _from_text(body))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # Counters begin at nothing, as after any restart; that it cannot be written is told by then.
+        return {}  # Counters begin at zero, as after a restart; writing will report the error.
 
 
 def _from_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
@@ -105,17 +105,17 @@ def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def _counted(name: str) -> str | None:
-    """Return what a metric counts; `None`: it is no counter of ours."""
+    """Return the counter of a metric, or `None`."""
     short = name.removeprefix(REMOTE)
     is_remote = name.startswith(REMOTE) and short in COUNTER_HELP
     return short if is_remote or short == MIRROR_BYTES else None
 
 
 def put_metrics(path: Path, body: bytes) -> None:
-    """Put `body` in place of what the file holds, at once.
+    """Replace the file's content.
 
     Raises:
-        UserError: It cannot be written; what was there is still there.
+        UserError: It cannot be written; the old content is unchanged.
     """
     try:
         write_atomically(path, body)
@@ -126,25 +126,24 @@ def put_metrics(path: Path, body: bytes) -> None:
         ) from error
 
 
-# The text format of Prometheus, version 0.0.4, as its own library writes it.
+# Prometheus' text format, version 0.0.4, as its own library writes it.
 
 
 _TOTAL: Final = "_total"
 
 
 class _MetricsCollector:
-    """Our metrics, as the library asks a collector for them."""
+    """Our metrics as a collector of the library."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Family]:
-        """Return one family for each."""
         return [_family(metric) for metric in self._metrics]
 
 
 def prometheus_text(metrics: Iterable[Metric]) -> str:
-    """Return all of them; a metric without numbers is left out."""
+    """Return all metrics that have numbers."""
     sampled = [metric for metric in metrics if metric.samples]
     text = generate_latest(_MetricsCollector(sampled)).decode()
     for metric in sampled:
@@ -162,12 +161,12 @@ def _family(metric: Metric) -> Family:
 
 
 def _named(text: str, name: str) -> str:
-    """Undo the suffix that the library puts on a counter's head: our names are Redpanda's and Confluent's."""
+    """Remove the suffix that the library adds to a counter's head: our names are Redpanda's and Confluent's."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text
 
 
 def _whole(value: str) -> str:
-    """Replace halves of characters: they cannot be written as UTF-8, which the format asks for."""
+    """Replace surrogates, which UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()

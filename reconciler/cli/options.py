@@ -1,4 +1,4 @@
-"""Options that commands share, and the bundles that commands take."""
+"""Shared options, and the bundles (dataclasses) that commands take."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ IntoFolder = Annotated[bool, Option("--force", help="Also into a folder that hol
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """For a command that needs no workspace."""
+    """Options of commands that need no workspace."""
 
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
     def invocation(self) -> Invocation:
-        """Read the edge once."""
+        """Read the process's environment once."""
         return Place(verbose=self.verbose).invocation()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a command works, and how much it says."""
+    """Workspace, and verbosity."""
 
     workspace: Annotated[
         Path | None,
@@ -92,7 +92,7 @@ class Place:
     verbose: Annotated[bool, Option("--verbose", help="Log structured lines to standard error.")] = False
 
     def invocation(self) -> Invocation:
-        """Read the edge once."""
+        """Read the process's environment once."""
         from reconciler.cli.environment import warn
         from reconciler.process import invocation
 
@@ -105,13 +105,13 @@ class Place:
         return made
 
     def typed(self) -> TypedOptions:
-        """Return what a hint has to name of it."""
+        """Return the options for hints."""
         return TypedOptions(place=() if self.workspace is None else ("--workspace", str(self.workspace)))
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Which reading of the files: the environment and its variables."""
+    """The environment and its variables."""
 
     environment: Annotated[
         str | None, Option("--environment", "-e", metavar="ENV", help="The overlay and its state.", show_default=False)
@@ -124,7 +124,7 @@ class Files:
     ] = None
 
     def select(self) -> Select:
-        """Say it in the words of the workflow."""
+        """Return the workflow's options."""
         from reconciler.operations.steps.invocation import Select
 
         typed = self.typed()
@@ -134,7 +134,7 @@ class Files:
         )
 
     def typed(self) -> TypedOptions:
-        """Return what a hint has to name of it."""
+        """Return the options for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
             variables=(*_each("--var", self.var), *_each("--var-file", self.var_file)),
@@ -143,7 +143,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Files):
-    """SELECT: which part of the workspace, and what is allowed to it."""
+    """SELECT: the part of the workspace, and allowances."""
 
     target: Annotated[
         list[str] | None,
@@ -165,7 +165,7 @@ class Chosen(Files):
     ] = None
 
     def select(self) -> Select:
-        """Say it in the words of the workflow."""
+        """Return the workflow's options."""
         from dataclasses import replace
 
         _check_text(tuple(_each("--allow", self.allow)))
@@ -179,7 +179,7 @@ class Chosen(Files):
         )
 
     def typed(self) -> TypedOptions:
-        """Return what a hint has to name of it."""
+        """Return the options for hints."""
         changed_since = [self.changed_since] if self.changed_since else None
         return Files.typed(self).joined(
             TypedOptions(
@@ -194,11 +194,7 @@ class Chosen(Files):
 
 
 def _check_text(typed: Sequence[str]) -> None:
-    """Refuse the value of an option that is not UTF-8: runs and saved plans keep what was typed.
-
-    Raises:
-        UsageError: One is not.
-    """
+    """Reject values that are not UTF-8, because runs and saved plans store them."""
     for option, value in zip(typed[::2], typed[1::2], strict=True):
         if (shown := escape_non_utf8(value)) != value:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
@@ -210,10 +206,10 @@ def _each(option: str, values: Iterable[object] | None) -> Iterator[str]:
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """Return what `KEY=VALUE` options say.
+    """Parse `KEY=VALUE` options.
 
     Raises:
-        UsageError: One is not of that form, or a key is there twice.
+        UsageError: The form is wrong, or a key occurs twice.
     """
     values: dict[str, str] = {}
     for text in texts or ():
@@ -227,7 +223,7 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
-    """Return the values that `--set KEY=VALUE` gives, and `None` for each key that `--delete KEY` resets.
+    """Return the values of `--set KEY=VALUE`, and `None` for each `--delete KEY`.
 
     Raises:
         UsageError: A key is set twice, or set and reset.
@@ -243,7 +239,7 @@ def seconds(option: str, text: str) -> float:
     """Return the seconds of a duration such as 90s or 10m.
 
     Raises:
-        UsageError: It is not a duration, or it has no end.
+        UsageError: It is no duration, or unlimited.
     """
     from reconciler.resources.base import parse_duration
 
@@ -256,12 +252,12 @@ def seconds(option: str, text: str) -> float:
     return ms / 1000
 
 
-# The options of commands about migrations: whose they are, and what stands in for a workspace.
+# Options of migration commands.
 
 
 @dataclass(frozen=True, slots=True)
 class FromState:
-    """Connections as a state recorded them, in place of the files of a workspace."""
+    """Connections recorded in a state, instead of a workspace's files."""
 
     state: Annotated[
         str | None,
@@ -269,11 +265,11 @@ class FromState:
     ] = None
 
     def typed(self) -> TypedOptions:
-        """Return what a hint has to name of it."""
+        """Return the options for hints."""
         return TypedOptions(state=() if self.state is None else ("--state", self.state))
 
     def reach(self, files: Files, place: Place) -> SiteOptions:
-        """Say it in the words of the workflow."""
+        """Return the workflow's options."""
         from reconciler.operations.steps.runner import SiteOptions
 
         return SiteOptions(invocation=place.invocation(), select=files.select(), state_url=self.state)
@@ -281,14 +277,14 @@ class FromState:
 
 @dataclass(frozen=True, slots=True)
 class ByState(FromState):
-    """The same, where the state also says which clusters these should be."""
+    """As `FromState`; the state also identifies the clusters."""
 
     no_state: Annotated[
         bool, Option("--no-state", help="Continue if the state, which has the cluster's id, cannot be read.")
     ] = False
 
     def reach(self, files: Files, place: Place) -> SiteOptions:
-        """Say it in the words of the workflow."""
+        """Return the workflow's options."""
         from dataclasses import replace
 
         _check_one_way(self.state, no_state=self.no_state)
@@ -297,7 +293,7 @@ class ByState(FromState):
 
 @dataclass(frozen=True, slots=True)
 class ByStateAndFilter:
-    """The same, where `--state` names states of topics, too: no state is a URL."""
+    """As `ByState`, but `--state` also filters topics by state, which is no URL."""
 
     state: Annotated[
         list[str] | None,
@@ -314,15 +310,15 @@ class ByStateAndFilter:
     ] = False
 
     def typed(self) -> TypedOptions:
-        """Return what a hint has to name of it."""
+        """Return the options for hints."""
         return self._by_state().typed()
 
     def reach(self, files: Files, place: Place) -> SiteOptions:
-        """Say it in the words of the workflow."""
+        """Return the workflow's options."""
         return self._by_state().reach(files, place)
 
     def states(self) -> tuple[str, ...]:
-        """Return the states that topics are wanted in; none: all are."""
+        """Return the states to filter by; empty for all."""
         return tuple(text for text in self.state or () if "://" not in text)
 
     def _by_state(self) -> ByState:
@@ -341,12 +337,9 @@ Cluster = Annotated[
 ]
 
 
-# Where a forge is, for commands that write there.
-
-
 @dataclass(frozen=True, slots=True)
 class AtForge:
-    """Which forge, and how long to ask it."""
+    """The forge, and the time limit of requests."""
 
     forge: Annotated[
         Kind | None, Option("--forge", help="Where; by default as the pipeline says.", show_default=False)
@@ -363,7 +356,7 @@ class AtForge:
     ] = False
 
     def asked(self, pull_request: int | None = None) -> ForgeRequest:
-        """Say it in the words of the workflow."""
+        """Return the forge's options."""
         from reconciler.forges.environment import ForgeRequest
 
         return ForgeRequest(
@@ -375,11 +368,8 @@ class AtForge:
         )
 
 
-# Options that travel together: a command takes a bundle, its command line shows the options in it.
-
-
 def bundled(body: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of `body`: parameters that are bundles (dataclasses of options) become their options."""
+    """Make a command of `body`: bundles become their options."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
     parameters = list(_parameters(body, hints, bundles))
@@ -398,7 +388,7 @@ def bundled(body: Callable[..., None]) -> Callable[..., None]:
 def _parameters(
     body: Callable[..., None], hints: dict[str, Any], bundles: dict[str, type]
 ) -> Iterator[inspect.Parameter]:
-    # What is particular to a command stands before what every command has.
+    # The command's own parameters come first.
     for name, parameter in inspect.signature(body).parameters.items():
         if name not in bundles:
             yield parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
@@ -412,23 +402,20 @@ def _parameters(
 
 
 def _filled(kind: type, values: dict[str, Any]) -> Any:
-    """Take a bundle's values out of what typer gives."""
+    """Remove a bundle's values from `values` and return the bundle."""
     return kind(**{field.name: values.pop(field.name) for field in fields(kind)})
 
 
 def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
-    """Run a command; what typer would turn into an exit code by itself is turned into ours here."""
+    """Run a command with exit codes of ours instead of typer's."""
     try:
         body(**values)
     except KeyboardInterrupt as error:
         raise InterruptedRunError("Interrupted", hint="Run the same command again") from error
     except BrokenPipeError as error:
-        # A process that read our output has what it wanted.
+        # The reader closed our output.
         silence(out().stream)
         raise typer.Exit from error
-
-
-# The options of commands that act at once, and the run they make.
 
 
 DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done and lost; change nothing.")]
@@ -436,11 +423,7 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 
 
 def _check_one_way(state: str | None, *, no_state: bool) -> None:
-    """Refuse to read a state and to do without one.
-
-    Raises:
-        UsageError: Both are typed.
-    """
+    """Reject `--state` with `--no-state`."""
     if state is not None and no_state:
         hint = "Leave one out. Without a workspace and a state: --no-state --cluster NAME=URL"
         raise UsageError("--state names a state, and --no-state does without one", hint=hint)
@@ -448,7 +431,7 @@ def _check_one_way(state: str | None, *, no_state: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ActOptions:
-    """How to act: under the lease of a state, or without any."""
+    """The lease of a state, or none."""
 
     state: Annotated[
         str | None,
@@ -468,7 +451,7 @@ class ActOptions:
     lock_timeout: Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")] = "10s"
 
     def typed(self) -> TypedOptions:
-        """Return what a hint has to name of it."""
+        """Return the options for hints."""
         clusters = ("--no-state", *_each("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
@@ -481,7 +464,7 @@ class ActOptions:
         *,
         form: Literal["text", "json"] = "text",
     ) -> Iterator[Emergency]:
-        """Give the run, which a signal stops before it starts; afterwards say where the state does not know of it."""
+        """Yield the run, which a signal stops before it starts; afterwards report if no state recorded it."""
         _check_one_way(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
             raise UsageError(

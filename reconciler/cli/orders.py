@@ -1,4 +1,4 @@
-"""Show the plan of orders, ask about it, and show what became of each resource: the same for all commands."""
+"""Show the plan of orders, ask for confirmation, and show the results."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def ordering(
     *,
     is_dry_run: bool = False,
 ) -> Iterator[Emergency]:
-    """Give the access of a command to clusters; with JSON, events and the error at the end are lines.
+    """Yield a command's access to clusters; with JSON, events and a final error are lines.
 
-    As text, failures are shown once, with the result of their resource.
+    As text, failures are shown once, with their resource.
     """
     streamed: TextOrJson = "text" if is_dry_run else form
     with last_line(streamed), acting.emergency(files, place, command, form=streamed) as emergency:
@@ -56,7 +56,7 @@ _ASKED: Final = frozenset({Risk.DATA_LOSS, Risk.IRREVERSIBLE})
 
 
 def confirmation_of_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Return a function that shows a plan with a risk or a warning, and asks before a loss or what cannot be undone."""
+    """Return a function that shows a plan with risks or warnings, and asks before a loss or an irreversible change."""
 
     def confirm(plan: Plan) -> bool:
         risks = {action.risk for action in plan.actions}
@@ -68,11 +68,11 @@ def confirmation_of_loss(verb: str, *, yes: bool, form: TextOrJson) -> Callable[
 
 
 def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callable[[Plan], bool]:
-    """Return a function that shows a plan and asks whether to carry it out: `Delete these 3 topics?`."""
+    """Return a function that shows a plan and asks: `Delete these 3 topics?`."""
 
     def confirm(plan: Plan) -> bool:
         changed = {at for action in plan.actions if action.blocked is None for at in addresses_of(action)}
-        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # Without mirrors of deleted links.
+        count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # without mirrors of deleted links
         question = f"{verb.capitalize()} {'it' if count == 1 else f'these {count_text(count)} {noun}'}?"
         return approved(_plan_lines(plan), question, yes=yes, form=form)
 
@@ -86,7 +86,7 @@ def _plan_lines(plan: Plan) -> list[Line]:
 
 
 def _total_loss(plan: Plan) -> Iterator[Line]:
-    """Yield what mirrors lose together, where several change their roles."""
+    """Yield the total loss of several mirrors that change roles."""
     costs = [cost for action in plan.actions if (cost := action.estimate.role) is not None]
     losing = [lost for cost in costs if (lost := cost.lost_offsets)]
     unknown = sum(cost.unknown is not None for cost in costs)
@@ -99,7 +99,7 @@ def _total_loss(plan: Plan) -> Iterator[Line]:
 
 
 def show_plan(plan: Plan, form: TextOrJson) -> None:
-    """Show the plan of a dry run."""
+    """Print a plan."""
     if form == "json":
         from reconciler.planning.plan_rows import plan_bytes
 
@@ -109,9 +109,9 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 
 
 def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
-    """Show the plan of a dry run, or what became of each resource; then raise the verdict.
+    """Show the plan of a dry run, or the results; then raise the verdict.
 
-    `done` is the past participle of the verb: `deleted`. Call it inside `ordering`.
+    `done` is the verb's past participle: `deleted`. Call it inside `ordering`.
     """
     if result.is_dry_run:
         show_plan(result.plan, form)

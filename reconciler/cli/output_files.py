@@ -1,4 +1,4 @@
-"""Which file or folder an option may write: a new one, or what the same option wrote before."""
+"""Check that an option may write a file or folder: a new one, or its own earlier output."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ Kind: TypeAlias = Literal[
     "a report",
 ]
 _MOST: Final = 1 << 30
-"""Bytes of a document: far more than a plan has."""
+"""Limit of a document in bytes."""
 _IN_LINES: Final = ("records as JSON", "Parquet", "values")
-"""Kinds whose first line tells."""
+"""Kinds that the first line identifies."""
 _REPORTS: Final = ("reconciler.plan/", "reconciler.drift/", "reconciler.validate/", "reconciler.error/")
-"""The formats of reports as JSON."""
+"""Formats of reports as JSON."""
 _MARKUP: Final = (b'<testsuites name="reconciler ', b"<footer><p>Made by reconciler ")
-"""What a report as JUnit or as a page has in it."""
+"""Content of a report as JUnit or as a page."""
 _MANIFESTS: Final = (".yaml", ".yml")
 _STATE: Final = ("lockfile.json", "catalog/head.json")
-"""What tells the folder of a state and that of an embedded cluster."""
+"""Files that identify the folder of a state or of an embedded cluster."""
 _STATES: Final = ".reconciler"
 _REPOSITORY: Final = ".git"
 
 
 def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
-    """Return where an option writes, if nothing else is lost by that.
+    """Return the path if writing it destroys nothing else.
 
-    A file that is there is replaced only where it is `kind` already, or empty; links are followed. What is no file,
-    such as a pipe, may be written. Nothing is written among the files of a state or cluster, or under their names.
-    `is_added_to`: what is there stays, so it may be anything.
+    An existing file is replaced only if it is empty or of the same `kind`; links are followed, and pipes may be
+    written. Files and names of states and clusters are rejected. `is_added_to`: the content stays, so it may be
+    anything.
 
     Raises:
         UsageError: It may not be written; nothing was done.
@@ -59,21 +59,17 @@ def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = F
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Refuse a folder that is one of a state, a cluster or a repository, or lies in one.
+    """Reject a folder of a state, a cluster or a repository, or inside one.
 
     Raises:
-        UsageError: It is; nothing was done.
+        UsageError: It is one; nothing was done.
     """
     target = path.resolve()
     _check_owner(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
 
 
 def check_name(option: str, path: Path) -> None:
-    """Refuse the name of a format: elsewhere `-o json` means the format, here it would be a file.
-
-    Raises:
-        UsageError: It is one, or `-`.
-    """
+    """Reject `-` and a format's name: in other tools `-o json` is the format."""
     if str(path) in get_args(Form):
         raise UsageError(
             f"-o is {option} here, and '{path}' is a format", hint=f"Write --format {path}, or {option} ./{path}"
@@ -86,7 +82,7 @@ def check_name(option: str, path: Path) -> None:
 
 
 def _check_place(option: str, path: Path) -> None:
-    """Refuse a name that makes a file one of a state, a cluster, a repository or a workspace."""
+    """Reject files in a state, a cluster, a repository or a workspace."""
     target = path.resolve()
     if target.is_dir():
         raise UsageError(f"{option} {path} is a folder", hint="Name a file in it. Nothing was done.")
@@ -98,7 +94,6 @@ def _check_place(option: str, path: Path) -> None:
 
 
 def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) -> None:
-    """Refuse what lies in a folder of a state, a cluster or a repository."""
     for folder in folders:
         if folder.name == _STATES or any((folder / name).is_file() for name in _STATE):
             raise UsageError(f"{option} {path} is in {folder}, which holds a state or a cluster", hint=hint)
@@ -107,7 +102,7 @@ def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) ->
 
 
 def _check_held(option: str, path: Path, kind: Kind) -> None:
-    """Refuse to replace what is something else."""
+    """Reject a file of another kind."""
     if not path.is_file():
         return
     with path.open("rb") as file:
@@ -118,7 +113,7 @@ def _check_held(option: str, path: Path, kind: Kind) -> None:
 
 
 def _is_format(begin: str) -> Callable[[bytes], bool]:
-    """Return the test of a JSON document by its `format`."""
+    """Return a test of a JSON document's `format`."""
     return lambda body: str(_document(body).get("format")).startswith(begin)
 
 
@@ -163,4 +158,4 @@ _IS: Final[Mapping[Kind, Callable[[bytes], bool]]] = {
     "a report": _is_report,
 }
 KINDS: Final[Mapping[str, Kind]] = {"records": "records as JSON", "values": "values", "parquet": "Parquet"}
-"""What `topic consume` writes, by its format."""
+"""Output of `topic consume` by format."""

@@ -1,4 +1,4 @@
-"""Print a result in the form that was asked for, and findings as text."""
+"""Print a result in the requested format, and findings as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def present(
     *,
     is_paged: bool = False,
 ) -> None:
-    """Print a result on standard output; `is_paged`: through the user's pager, if one is set."""
+    """Print a result on standard output; `is_paged`: through the user's pager, if set."""
     if form == "json":
         from reconciler.cli.json.base import document_bytes
 
@@ -41,12 +41,12 @@ def present(
 
 
 def warn_all(warnings: Iterable[str]) -> None:
-    """Print warnings on standard error, where no pipe mistakes them for the result."""
+    """Print warnings on standard error."""
     err().show([line(Span("Warning: ", Tone.CHANGE), warning) for warning in warnings])
 
 
 def show_page(report: Report, folder: Path) -> None:
-    """Print a page whose links lead to the files of a workspace where a pipeline says where those are shown."""
+    """Print a page; its links lead to the workspace's files on the forge, if a pipeline names it."""
     from reconciler.cli.html.report import page_bytes
     from reconciler.process import forge_of
 
@@ -54,14 +54,14 @@ def show_page(report: Report, folder: Path) -> None:
 
 
 def raise_verdict(verdict: ReconcilerError | None) -> None:
-    """Leave with a verdict, if there is one; its list has been shown already, so only its first line is said."""
+    """Raise a verdict; only its first line, because its list was printed."""
     if verdict is not None:
         verdict.message = verdict.message.partition(":\n")[0]
         raise verdict
 
 
 def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
-    """Return the error of a plan that is blocked and was shown: what stands in it is not said twice."""
+    """Return the error of a blocked plan that was printed, without repeating it."""
     if plan.applied is not None and not plan.blocked:
         message, hint = plan.applied.message_and_hint()
         return BlockedError(f"{consequence}{message}", hint=hint)
@@ -69,12 +69,9 @@ def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
     return BlockedError(f"{consequence}{count} blocked", hint="The plan above has the reason, and what allows it")
 
 
-# With JSON the last line of a stream says how it ended where it did not end well.
-
-
 @contextmanager
 def last_line(form: Literal["text", "json"]) -> Iterator[None]:
-    """Write the error that ends the block as one more line of JSON; it goes on to be an exit code."""
+    """Print the block's error as a last line of JSON, and raise it."""
     try:
         yield
     except BaseException as error:
@@ -83,9 +80,6 @@ def last_line(form: Literal["text", "json"]) -> Iterator[None]:
 
             out().write_bytes(error_line(error))
         raise
-
-
-# `validate` as text.
 
 
 _NOUNS: Final = {
@@ -101,7 +95,7 @@ _PLURALS: Final = {"TieringPolicy": "tiering policies"}
 
 
 def validated_lines(validated: ValidationResult) -> list[Line]:
-    """Return what is wrong, or what was checked."""
+    """Return findings, or what was checked."""
     lines = [finding_line(finding) for finding in validated.findings]
     kinds = [counted(count, _NOUNS.get(kind, kind), _PLURALS.get(kind)) for kind, count in validated.counts.items()]
     word = "Not valid" if validated.findings else "Valid"
@@ -110,7 +104,7 @@ def validated_lines(validated: ValidationResult) -> list[Line]:
 
 
 def finding_line(finding: PlanFinding) -> Line:
-    """Return one finding as compilers print them: where, what, what to do."""
+    """Return a finding as compilers print them: place, problem, remedy."""
     where = finding.source or finding.address or "workspace"
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return line(Span(f"{where}: ", Tone.STRONG), f"{about}{finding.message}. {finding.hint}")

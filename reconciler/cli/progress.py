@@ -29,16 +29,13 @@ from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.runs_text import Failures, done_line, of_the_run, progress_text
 from reconciler.runtime.text import bytes_text, counted, took
 
-# Records and bytes so far, of a command that moves records itself.
-
-
 _TERMINAL_S: Final = 0.1
 _PIPE_S: Final = 5.0
 
 
 @contextmanager
 def counting(word: str) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that takes records and bytes so far."""
+    """Yield a function that takes the number of records and bytes moved."""
     screen = err()
     every = _TERMINAL_S if screen.can_redraw else _PIPE_S
     said_at = time.monotonic()
@@ -67,7 +64,7 @@ def counting(word: str) -> Iterator[Callable[[int, int], None]]:
             screen.write(f"\r{' ' * widest}\r")
 
 
-# What a run says while it goes: JSON lines for programs, a table on a terminal, a line now and then in a pipe.
+# Events are JSON lines for programs, a table on a terminal, occasional lines in a pipe.
 
 
 _BETWEEN_LINES_S: Final = 5.0
@@ -82,13 +79,13 @@ class FinishedRun:
 
 @contextmanager
 def reporter(form: Literal["text", "json"], ending: FinishedRun | None = None) -> Iterator[Callable[[Event], None]]:
-    """Give a function that takes a run's events, from any thread; `ending` is told how it ended."""
+    """Yield a function that takes a run's events, from any thread; `ending` receives the outcome."""
     lock = threading.Lock()
     ending = ending or FinishedRun()
     if form == "json":
         yield _serial(_as_json, lock, ending)
     elif speaks():
-        # Standard error is for who reads JSON there: events are among its lines, and what failed is said at the end.
+        # Standard error is JSON, which has the events; failures are printed at the end.
         yield _serial(_as_log_only, lock, ending)
     elif err().can_redraw:
         from reconciler.cli.live import LiveTable
@@ -112,7 +109,7 @@ def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Finishe
 
 
 def _as_log_only(_event: Event) -> None:
-    """Say nothing more: every event is noted."""
+    """Print nothing: every event is logged."""
 
 
 def _as_json(event: Event) -> None:
@@ -122,10 +119,10 @@ def _as_json(event: Event) -> None:
 
 
 class Lines:
-    """For a pipe: failures at once, the rest of each action at most every few seconds."""
+    """For a pipe: failures at once, other actions at most every few seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, is_timed: bool = False) -> None:
-        """`is_timed`: a line says how long after the beginning it comes, where a log has no times of its own."""
+        """`is_timed`: lines have the time since the beginning, for logs without times."""
         self._clock = clock
         self._began = clock()
         self._told_at: dict[str, float] = {}
@@ -135,7 +132,7 @@ class Lines:
         self._failures = Failures()
 
     def take(self, event: Event) -> None:
-        """Tell what is worth a line."""
+        """Print an event that deserves a line."""
         match event:
             case ActionFailed():
                 self._say(self._failures.lines(event))
@@ -170,7 +167,7 @@ class Lines:
         self._say([line(f"{counted(self._done, 'action')} done")])
 
     def _is_time(self, name: str = "") -> bool:
-        """Tell whether it is long enough ago that a line was told of an action, or of the count of all."""
+        """Return whether the action, or the total, was printed long enough ago."""
         now = self._clock()
         if now - self._told_at.get(name, self._began) < _BETWEEN_LINES_S:
             return False

@@ -1,4 +1,4 @@
-"""Results in the forms that pipelines take: errors in every form, files beside what is printed, issues, webhooks."""
+"""Results for pipelines: errors in every format, report files, issues, webhooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
 
 
-# What ended in an error, in the form that was asked for: a page that collects results must not keep an old one.
+# A failed command prints its error in the requested format: a page that collects results must not keep an old one.
 
 
 Command: TypeAlias = Literal["plan", "drift", "validate"]
@@ -43,15 +43,15 @@ _TITLES: Final[dict[Command, str]] = {
     "validate": "Files of {} are not valid",
 }
 _ROOM: Final = 100
-"""Bytes for the line that says how many problems are missing."""
+"""Bytes reserved for the number of omitted problems."""
 
 
 @contextmanager
 def errors_shown(form: Form, command: Command, invocation: Invocation, environment: str | None) -> Iterator[None]:
-    """Print the error that ends the block on standard output, too, unless that is for people; it goes on from here."""
+    """Print the block's error on standard output in a format for programs, and raise it."""
     try:
         yield
-    except Exception as error:  # any: after a bug of the tool the old result must not stay either
+    except Exception as error:  # any: after a bug the old result must not stay, either
         if form != "text":
             _show(error, form, command, invocation, environment)
         elif pipeline() == "github":
@@ -62,7 +62,7 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
 
 
 def annotate(remarks: Remarks, folder: Path) -> None:
-    """Let GitHub show remarks of the workspace in `folder` at their lines, beside the text that the log has."""
+    """Let GitHub annotate the workspace's files with remarks."""
     if pipeline() == "github":
         from reconciler.cli.text.job_log import at_lines
         from reconciler.process import prefix_of
@@ -92,7 +92,7 @@ def _remarks(error: BaseException, command: Command, invocation: Invocation, env
 
 
 def plan_failed(why: str, invocation: Invocation, environment: str | None) -> str:
-    """Return the comment that a plan could not be made, as another program says."""
+    """Return the comment of a plan that failed, as another program reports it."""
     error = UsageError(one_line(why) or "it is not known why", hint="The log of the job has details.")
     return remarks_markdown(_remarks(error, "plan", invocation, environment))
 
@@ -122,20 +122,20 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
 
 
 def said(error: BaseException) -> tuple[int, str, str]:
-    """Return exit code, message and hint; of a list of problems only its heading."""
+    """Return exit code, message and hint; of several problems only the heading."""
     if not isinstance(error, ReconcilerError):
         return unexpected(error)
     return error.exit_code, error.message.partition("\n")[0], error.hint
 
 
 def problems_of(error: BaseException) -> Sequence[Problem]:
-    """Return what is wrong with the files, one by one."""
+    """Return the problems of the files."""
     problems: Sequence[Problem] = getattr(error, "problems", ())
     return problems
 
 
 def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
-    """Yield every problem of the files; of any other error, that one."""
+    """Yield every problem of the files, or the error itself."""
     from reconciler.cli.text.remarks import of_error, of_problem
     from reconciler.planning.plan import PlanFinding
 
@@ -147,7 +147,7 @@ def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
 
 
 def validated_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
-    """Return what is wrong with files that can be read, and what is odd about them."""
+    """Return errors and warnings of valid files."""
     from reconciler.cli.text.remarks import Remarks, of_error, of_oddity
 
     rows = [of_error(finding, "validate") for finding in validated.findings]
@@ -156,13 +156,13 @@ def validated_remarks(validated: ValidationResult, tool: str, environment: str |
 
 
 def title_of(remarks: Remarks) -> str:
-    """Return what a report of problems is headed with, with `{}` where the name of the workspace belongs."""
+    """Return the heading of a report, with `{}` for the workspace."""
     errors = any(remark.level == "error" for remark in remarks.rows)
     return _TITLES[remarks.command] if errors or not remarks.is_whole else "Files of {} are valid"
 
 
 def remarks_markdown(remarks: Remarks) -> str:
-    """Return remarks as a comment, under the marker of the comment that it takes the place of."""
+    """Return remarks as a comment, with the marker of the comment that it replaces."""
     from reconciler.cli.text.markdown import LIMIT, cell, code, row
     from reconciler.forges.protocol import Marker
 
@@ -188,20 +188,21 @@ def remarks_markdown(remarks: Remarks) -> str:
     return "\n".join([*head, *rows, *end]) + "\n"
 
 
-# `--report FORM=FILE`: a result also in other forms, of one and the same look at the clusters.
+# `--report FORM=FILE`: the same result in further formats.
 
 
 ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
-"""Lines `name=value`, as GitHub's `$GITHUB_OUTPUT` and GitLab's dotenv take them; GitLab's counts for the merge request
-(`reports: terraform`)."""
+"""Lines `name=value`, as GitHub's `$GITHUB_OUTPUT` and GitLab's dotenv; GitLab's counts for the merge request
+(`reports: terraform`).
+"""
 _FORMS: Final[tuple[str, ...]] = (*(each for each in get_args(Form) if each != "text"), *get_args(ForPipelines))
 _ADDED_TO: Final = frozenset({"outputs"})
-"""Forms whose file others write, too."""
+"""Formats appended to a file of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A result in the words of a pipeline."""
+    """A result as values for a pipeline."""
 
     values: Mapping[str, str | int | bool]
     counts: Mapping[str, int]
@@ -210,17 +211,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The files that a result is written to as well."""
+    """Files that a result is written to, too."""
 
     files: tuple[tuple[str, Path], ...]
     form: Form
-    """What is printed."""
+    """The printed format."""
     command: Command
     invocation: Invocation
     environment: str | None
 
     def write(self, show: Callable[[Form], None], outcome: Callable[[], Outcome]) -> None:
-        """Write a result in each form; `show` prints it in a form of `--format`."""
+        """Write the result in each format; `show` prints one."""
         for form, path in self.files:
             if form in get_args(Form):
                 _write(path, _printed(partial(show, cast("Form", form))))
@@ -229,7 +230,7 @@ class Reports:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Print the error that ends the block, as every command does, and write it in each form."""
+        """Print the block's error as every command does, and write it in each format."""
         try:
             with errors_shown(self.form, self.command, self.invocation, self.environment):
                 yield
@@ -242,10 +243,10 @@ class Reports:
 def reports(
     texts: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
-    """Return what `--report` asks for, beside what is printed in `form`.
+    """Parse `--report`; `form` is the printed format.
 
     Raises:
-        UsageError: A form is none, or a file may not be written; nothing was done but that the other files say so.
+        UsageError: A format is unknown, or a file may not be written; only the other files have the error.
     """
     files: list[tuple[str, Path]] = []
     wrong: UsageError | None = None
@@ -281,7 +282,7 @@ _REPORTING: Final[tuple[Command, ...]] = ("plan", "drift", "validate")
 
 
 def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
-    """Print and write, as far as they were typed well, the reports of a command that cannot be read as a whole.
+    """Print and write the reports of a command line that cannot be parsed, if their options can.
 
     Else a pipeline would keep the results of an earlier commit.
     """
@@ -305,7 +306,7 @@ def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
 
 
 def _values(typed: Sequence[str], *names: str) -> list[str]:
-    """Return what follows an option, or stands behind its `=`."""
+    """Return an option's values."""
     values: list[str] = []
     for position, word in enumerate(typed):
         name, equals, value = word.partition("=")
@@ -323,7 +324,7 @@ def _failed(error: Exception) -> Outcome:
 
 
 def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
-    """Return a plan in the words of a pipeline."""
+    """Return a plan as values for a pipeline."""
     from reconciler.planning.actions import is_dangerous
     from reconciler.planning.plan_rows import summary_of
 
@@ -342,7 +343,7 @@ def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcom
 
 
 def drift_outcome(drifted: DriftResult) -> Outcome:
-    """Return drift in the words of a pipeline."""
+    """Return drift as values for a pipeline."""
     values: dict[str, str | int | bool] = {
         "findings": len(drifted.findings),
         "failing": len(drifted.failing),
@@ -353,7 +354,7 @@ def drift_outcome(drifted: DriftResult) -> Outcome:
 
 
 def validated_outcome(validated: ValidationResult) -> Outcome:
-    """Return what is wrong with files in the words of a pipeline."""
+    """Return a validation as values for a pipeline."""
     values: dict[str, str | int | bool] = {
         "errors": len(validated.findings),
         "warnings": len(validated.warnings),
@@ -369,7 +370,7 @@ def _verdict(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:
 
 
 def _printed(show: Callable[[], None]) -> bytes:
-    """Return what is printed on standard output meanwhile."""
+    """Return what `show` prints on standard output."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
     with redirect_stdout(stream):
@@ -408,9 +409,6 @@ def _value(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else visible(one_line(str(value)))
 
 
-# What `drift` tells others than the one who typed it: an issue, and a message to a webhook.
-
-
 _SAID: Final[dict[Did, str]] = {
     "opened": "Opened an issue",
     "updated": "Updated the issue",
@@ -422,20 +420,20 @@ _SAID: Final[dict[Did, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class DriftReport:
-    """Whom to tell."""
+    """The issue and webhook of `drift`."""
 
     invocation: Invocation
     asked: ForgeRequest
     has_issue: bool
     labels: tuple[str, ...]
     webhook: str | None
-    """The variable that holds its address."""
+    """Variable that holds its address."""
 
     def check(self) -> None:
-        """Refuse what cannot be told before clusters are asked.
+        """Check issue and webhook before clusters are queried.
 
         Raises:
-            UsageError: It is not known where the forge or the webhook is.
+            UsageError: The forge's or webhook's address is unknown.
             UserError: There is no token.
         """
         environ = self.invocation.environ
@@ -449,9 +447,9 @@ class DriftReport:
             address_of(environ, self.webhook, allows_http=self.asked.allows_http)
 
     def tell(self, drifted: DriftResult) -> None:
-        """Tell what was found: keep the issue, then send the message, once for as long as the issue says the same.
+        """Update the issue, then send the message, once for each content of the issue.
 
-        A message that fails is sent by the next run: the issue says that it is still to be sent.
+        The next run sends a message that failed: the issue notes it.
         """
         from reconciler.cli.text.drift_text import drift_message, issue_markdown
 

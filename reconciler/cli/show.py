@@ -1,4 +1,4 @@
-"""Show what a command is doing, then its plan, drift or the result of a run."""
+"""Show progress, then a plan, drift or the result of a run."""
 
 from __future__ import annotations
 
@@ -36,18 +36,15 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import PlanFinding, SavedPlan
 
 
-# Ask once, about a finished plan.
-
-
 _LOOK_S: Final = 0.2
-"""A signal that comes just before a read begins does not end it: Python runs its handler when the read is over."""
+"""Limit of one wait for input: a signal that comes just before a read does not end it."""
 
 
 def ask(question: str) -> bool:
-    """Ask on the terminal and return whether the answer was `yes`.
+    """Ask on the terminal; return whether the answer was `yes`.
 
     Raises:
-        InterruptedRunError: Somebody asked to stop, or nobody answers any more.
+        InterruptedRunError: The user interrupted, or standard input ended.
     """
     screen = err()
     try:
@@ -58,7 +55,7 @@ def ask(question: str) -> bool:
                 pass
             answer = sys.stdin.readline()
     except KeyboardInterrupt as error:
-        screen.write("\n")  # what is said next does not stand behind the question
+        screen.write("\n")  # begin a new line
         raise InterruptedRunError("Interrupted", hint="Nothing was started") from error
     if not answer:
         screen.write("\n")
@@ -67,7 +64,7 @@ def ask(question: str) -> bool:
 
 
 def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show what is about to happen, and ask unless that was answered before; with JSON it does not mix with the result.
+    """Show the effects and ask for confirmation; with JSON on standard error.
 
     Raises:
         UsageError: Standard input is no terminal; nothing was done.
@@ -79,7 +76,7 @@ def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["
 
 
 def require_someone_to_ask(instead: str) -> None:
-    """Refuse to start what needs an answer where nobody can give one.
+    """Fail early if a confirmation is needed and nobody can answer.
 
     Raises:
         UsageError: Standard input is no terminal.
@@ -89,7 +86,7 @@ def require_someone_to_ask(instead: str) -> None:
 
 
 def show_planned(planned: PlanResult, form: Form) -> None:
-    """Print a plan on standard output."""
+    """Print a plan."""
     screen = out()
     match form:
         case "text":
@@ -125,20 +122,20 @@ def show_planned(planned: PlanResult, form: Form) -> None:
 
 
 def warn_about(planned: PlanResult) -> None:
-    """Print what is odd about the files or the plan, on standard error."""
+    """Print warnings of the files and the plan."""
     warn_all(planned.warnings)
     warn_all(warning_text(finding) for finding in planned.plan.warnings)
 
 
 def warning_text(finding: PlanFinding) -> str:
-    """Return a warning of a plan: what it is about, where that is declared, what is odd, what to do."""
+    """Return a plan's warning: place, subject, problem, remedy."""
     about = f"{finding.address}: " if finding.address and finding.address not in finding.message else ""
     where = f"{finding.source}: " if finding.source else ""
     return f"{where}{about}{finding.message}. {finding.hint}"
 
 
 def show_as_text(planned: PlanResult, screen: Screen) -> None:
-    """Print a plan as people read it, on any screen; a question may follow, so no pager comes between."""
+    """Print a plan as text, without a pager, because a question may follow."""
     screen.show(_lines_of(planned, screen))
 
 
@@ -149,7 +146,7 @@ def _lines_of(planned: PlanResult, screen: Screen) -> Iterable[Line]:
 
 
 def annotate_plan(planned: PlanResult) -> None:
-    """Let the page of a pull request show at their lines what is wrong in a plan, blocked or dangerous."""
+    """Annotate errors, blocked and dangerous actions in a pull request."""
     if pipeline() == "github":
         from reconciler.cli.reports import annotate
         from reconciler.cli.text.remarks import plan_remarks
@@ -158,7 +155,7 @@ def annotate_plan(planned: PlanResult) -> None:
 
 
 def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: Callable[[], Path]) -> None:
-    """Print a saved plan on standard output; `folder` returns that of the workspace, for the links of a page."""
+    """Print a saved plan; `folder` returns the workspace's, for links of a page."""
     screen = out()
     if form == "json":
         import orjson
@@ -177,21 +174,18 @@ def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: 
 
 
 def say_saved(file: Path) -> None:
-    """Say which command does what was saved, and nothing else."""
+    """Print the command that applies a saved plan."""
     err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
 
 
-# What `drift` found on the screen, in the form that was asked for.
-
-
 def warn_about_drift(drifted: DriftResult) -> None:
-    """Print what is odd about the files or the clusters, on standard error."""
+    """Print warnings of files and clusters."""
     warn_all(drifted.planned.warnings)
     warn_all(warning_text(finding) for finding in drifted.warnings)
 
 
 def show_drifted(drifted: DriftResult, form: Form) -> None:
-    """Print findings on standard output."""
+    """Print findings."""
     screen = out()
     match form:
         case "text":
@@ -227,15 +221,12 @@ def show_drifted(drifted: DriftResult, form: Form) -> None:
             assert_never(form)
 
 
-# `apply` and `destroy`: show the plan, ask once, do it, say what came of it.
-
-
 Options = TypeVar("Options", bound="ApplyOptions")
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyMode:
-    """How a plan is carried out."""
+    """How to carry out a plan."""
 
     yes: Annotated[bool, Option("--yes", "-y", "--auto-approve", help="Do not ask.")] = False
     parallelism: Annotated[int, Option(metavar="N", min=1, max=256, help="Actions at the same time.")] = 8
@@ -264,7 +255,7 @@ class ApplyMode:
     form: TextOrJson = "text"
 
     def options(self, kind: type[Options], **more: Any) -> Options:
-        """Return the options of a step: these, and those of one command alone."""
+        """Return a step's options: these, and `more`."""
         timeout_s = seconds("--lock-timeout", self.lock_timeout)
         for name in self.approved_by or ():
             if not name.isprintable() or "," in name or not name.strip():
@@ -291,12 +282,12 @@ def carry_out(
     is_approved: bool,
     instead: str = "Give --yes",
 ) -> None:
-    """Run `do` with everything a run tells and asks on the way, and the line of what is done before it is asked.
+    """Run `do` with progress and confirmation.
 
-    `instead`: what to do where nobody can be asked.
+    `instead`: what to do without a terminal.
 
     Raises:
-        UsageError: Somebody has to be asked, and there is no terminal.
+        UsageError: A confirmation is needed, and there is no terminal.
         ReconcilerError: The run's verdict, after its result was shown.
     """
     with last_line(doing.form):
@@ -326,7 +317,7 @@ def carry_out(
 
 
 class _Talk:
-    """What is said about one plan: it is shown once, however it goes on."""
+    """Output about one plan, which is shown once."""
 
     def __init__(self, doing: ApplyMode, question: str, before: Phases, *, is_approved: bool) -> None:
         self._before = before
@@ -336,7 +327,7 @@ class _Talk:
         self._is_shown = False
 
     def confirm(self, planned: PlanResult) -> bool:
-        """Show a plan, and ask unless it is approved already; without a question the log of a pipeline folds it."""
+        """Show a plan, and ask unless approved; without a question a pipeline's log folds it."""
         self._before.end()
         if self._is_approved:
             with (out() if self._doing.form == "text" else err()).folded("Plan"):
@@ -346,7 +337,7 @@ class _Talk:
         return self._is_approved or ask(self._question)
 
     def about_blocked(self, error: BlockedError) -> BlockedError:
-        """Show the plan that is blocked; what stands in it is not said twice."""
+        """Show the blocked plan and return an error that does not repeat it."""
         planned = getattr(error, "planned", None)
         if planned is None:
             return error
@@ -359,7 +350,7 @@ class _Talk:
         return blocked_above(planned.plan, "nothing was done: ")
 
     def about_stale(self, error: StalePlanError) -> StalePlanError:
-        """Show what differs from what was approved, and nothing else; with JSON it is in the last line, too."""
+        """Show only the differences from the approved plan; with JSON they are in the last line."""
         from reconciler.cli.text.states_text import difference_lines
         from reconciler.operations.steps.approval import ChangedPlanError
 
@@ -368,12 +359,12 @@ class _Talk:
         return error
 
     def show_outcome(self, applied: ApplyOutcome, summary: Summary | None) -> None:
-        """Say what came of it."""
+        """Print the result."""
         from reconciler.cli.text.runs_text import applied_text
 
         if not self._is_shown:
             self._show(applied.planned)
-        # What failed was told on standard error when it did.
+        # Failures were printed on standard error.
         out().show(applied_text(applied, summary, with_failures=speaks() or not are_one()))
 
     def _show(self, planned: PlanResult) -> None:
@@ -383,23 +374,20 @@ class _Talk:
         if self._doing.form == "text":
             show_as_text(planned, out())
         elif not (self._is_approved and speaks()):
-            # With JSON standard output belongs to the events, and with --verbose standard error to the log.
+            # JSON has standard output for events, `--verbose` standard error for the log.
             show_as_text(planned, err())
 
 
-# What a command is doing before it has a result: one line on a terminal. Every plan has it, so it draws no tables.
-
-
 _SOON_S: Final = 0.5
-"""What is done sooner shows nothing: it would only flicker."""
+"""Shorter phases show nothing: they would flicker."""
 _REDRAW_S: Final = 0.25
 
 
 class Phases:
-    """One line that says what is being done, and for how long; gone before anything else is written."""
+    """One line with the current phase and its duration; removed before other output."""
 
     def __init__(self, screen: Screen) -> None:
-        """Draw nothing yet, and never where lines cannot be drawn over."""
+        """Draw nothing yet, and never if lines cannot be redrawn."""
         self._screen = screen
         self._text = ""
         self._began = time.monotonic()
@@ -410,7 +398,7 @@ class Phases:
         self._thread = threading.Thread(target=self._draw_on, name="phases", daemon=True)
 
     def seen_by(self, invocation: Invocation) -> Invocation:
-        """Return the invocation with this line in it: it is told what is being done, and gives way to warnings."""
+        """Return the invocation with this line as its progress; warnings remove it."""
         if speaks() or not self._screen.can_redraw:
             return invocation
         self._thread.start()
@@ -423,13 +411,13 @@ class Phases:
         return replace(invocation, tell=self._tell, warn=warn)
 
     def end(self) -> None:
-        """Take the line away, for good."""
+        """Remove the line permanently."""
         self._is_over.set()
         with self._lock:
             self._erase()
 
     def ended_by(self, report: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return where a run's events go, of which the first ends this line."""
+        """Return `report`, whose first event ends this line."""
 
         def tell(event: Event) -> None:
             self.end()
@@ -461,14 +449,14 @@ class Phases:
 
 _NARROWEST: Final = 20
 _CTRL_C: Final = 3
-"""Cells that a terminal may need behind the line, to show a key that was pressed, and the cursor."""
+"""Reserved cells: a terminal echoes `^C` and shows the cursor."""
 _TO_THE_END: Final = "\x1b[K"
-"""Erases what is left of a line."""
+"""Erases the rest of a line."""
 
 
 @contextmanager
 def phases() -> Iterator[Phases]:
-    """Give the line of a command's phases, which is gone after the block."""
+    """Yield the line of phases; removed after the block."""
     line_of_phases = Phases(err())
     try:
         yield line_of_phases

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM: stop a run cleanly, interrupt anything else.
 
-The second signal leaves at once, and so does an alarm some seconds after the first, where something hangs that cannot
-be interrupted. Nothing here takes a lock: a handler may interrupt whoever holds it.
+The second signal ends the process at once, and so does an alarm some seconds after the first, if something hangs. No
+locks: a handler may interrupt their holder.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _INCOMPLETE: Final = 4
 _SAID: Final = b"\nInterrupted twice: left at once. What was under way is as after a crash: the next run goes on.\n"
 _LATE: Final = b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
 _IDLE_S: Final = 2.5
-"""What was interrupted before anything began has this long to clean up."""
+"""Time to clean up if nothing had begun."""
 RUN_S: Final = 6.0
-"""A run ends by itself well before; a pipeline that was cancelled signals again after 7 s."""
+"""A run ends well before; a cancelled pipeline signals again after 7 s."""
 _CLEAN: Final = b"\r\x1b[K\x1b[?25h"
-"""Ends what a terminal may be shown while a command works: a line of its own, and a cursor that is hidden."""
+"""Erases the line in progress and shows the cursor."""
 
 
 class Stoppable(Protocol):
-    """What can be asked to end by itself."""
+    """A run that can be asked to stop."""
 
     def request(self) -> bool:
-        """Ask. False: nothing is under way."""
+        """Request a stop; false if nothing is running."""
         ...
 
 
 class _Watch:
-    """Whom a signal goes to. One per process, because signals are."""
+    """Receiver of signals; one per process."""
 
     stoppable: Stoppable | None = None
     patience_s: float | None = None
@@ -52,19 +52,19 @@ _WATCH: Final = _Watch()
 
 
 def install() -> None:
-    """Take over both signals; called before anything heavy is imported."""
+    """Handle both signals; called before slow imports."""
     _WATCH.is_signalled = _WATCH.has_begun = False
     for number in _NUMBERS:
         signal.signal(number, _on_signal)
     signal.signal(signal.SIGALRM, _on_alarm)
-    # The interpreter gives signals back while it ends: one that comes then would turn a finished run into a killed one.
+    # The interpreter restores signals while it ends: one then would turn a finished run into a killed one.
     atexit.unregister(_ignore)
     atexit.register(_ignore)
 
 
 @contextmanager
 def stopping(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
-    """Send signals to `stoppable` for as long as the block runs; it has `patience_s` to end (`None`: all the time)."""
+    """Send signals to `stoppable` during the block; it has `patience_s` to end (`None`: unlimited)."""
     _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
         yield
@@ -73,10 +73,10 @@ def stopping(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterat
 
 
 def leave_if_held_up(code: int) -> None:
-    """End the process here if a signal asked for that and a thread is left: one that hangs would keep it alive."""
+    """End the process if a signal was sent and a thread still hangs."""
     if _WATCH.is_signalled and threading.active_count() > 1:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # Nobody reads it any more: the exit code says it.
+            with suppress(OSError, ValueError):  # the reader has gone; the exit code is enough
                 stream.flush()
         os._exit(code)
     signal.setitimer(signal.ITIMER_REAL, 0)
@@ -84,7 +84,7 @@ def leave_if_held_up(code: int) -> None:
 
 @contextmanager
 def asking() -> Iterator[None]:
-    """Let signals interrupt a prompt: while we ask, nothing has started."""
+    """Let signals interrupt a prompt: nothing has started."""
     _WATCH.is_asking = True
     try:
         yield
@@ -94,8 +94,8 @@ def asking() -> Iterator[None]:
 
 @contextmanager
 def left_to_another() -> Iterator[None]:
-    """Leave Ctrl-C to the program that has the terminal meanwhile, such as a pager."""
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # ignored it would be there, too
+    """Leave Ctrl-C to another program, such as a pager."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # an ignored signal would be inherited
     try:
         yield
     finally:
@@ -124,12 +124,12 @@ def _on_alarm(_number: int, _frame: FrameType | None) -> None:
 
 
 def _leave(message: bytes, code: int) -> NoReturn:
-    """End the process without waiting for anybody, not even for a reader of what is said."""
+    """End the process at once, without waiting for a slow reader."""
     error = sys.__stderr__
     try:
         if error is not None and select.select([], [error], [], 0)[1]:
             os.write(error.fileno(), (_CLEAN if error.isatty() else b"") + message)
     except (OSError, ValueError):
-        pass  # Standard error is closed: the exit code says it.
+        pass  # standard error is closed; the exit code is enough
     finally:
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What migration, link and state commands share."""
+"""Shared parts of migration, link and state commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def surgery(
     files: Files, place: Place, command: str, lock_timeout: str, show: Callable[[Plan], None] | None
 ) -> Iterator[RecordEdit]:
-    """Give the run, which a signal stops before it starts."""
+    """Yield the run, which a signal stops before it starts."""
     lock_timeout_s = seconds("--lock-timeout", lock_timeout)
     from reconciler.operations.state_edit import RecordEdit
     from reconciler.operations.steps.runner import Stop
@@ -39,12 +39,9 @@ def surgery(
         )
 
 
-# What `mount cancel` and `mount delete` have in common: a migration is shown, and what is asked of it confirmed.
-
-
 @dataclass(frozen=True, slots=True)
 class MigrationId:
-    """A migration by its id, and the cluster that counts it, where that is said."""
+    """A migration's id, and its cluster if given."""
 
     migration: int
     cluster: str | None
@@ -53,7 +50,7 @@ class MigrationId:
 def ask_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> ClusterMigration:
-    """Ask a verb of a migration, once that is confirmed; return the migration as it is then."""
+    """Cancel or delete a migration after a confirmation; return its new state."""
     from reconciler.cli.text.mounts_text import asking_text
     from reconciler.operations.clusters.mounts import ask_migration
     from reconciler.operations.steps.runner import Stop

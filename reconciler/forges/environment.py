@@ -1,4 +1,4 @@
-"""Find the forge, repository and pull request from the environment of a pipeline's runner."""
+"""The forge, repository and pull request of a pipeline, from its runner's environment."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ForgeRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Variables of one kind of forge; the first that is set counts."""
+    """Variables of one kind of forge; the first that is set wins."""
 
     title: str
     api: tuple[str, ...]
     public: str
-    """Default API; empty: there is none."""
+    """Default API; may be empty."""
     repository: tuple[str, ...]
     token: tuple[str, ...]
     token_hint: str
@@ -100,12 +100,7 @@ def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, 
 
 
 def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) -> ForgeSettings:
-    """Return the address of the forge, and the token.
-
-    Raises:
-        UsageError: The forge, its repository or its address is unknown.
-        UserError: There is no token.
-    """
+    """Return the address of the forge, and the token; raises as `open_forge`."""
     kind = request.forge or _kind_of(environ)
     names = _NAMES[kind]
     api = (_value(environ, names.api) or names.public).rstrip("/")
@@ -154,7 +149,7 @@ _COMMITS: Final = ("GITHUB_SHA", "CI_COMMIT_SHA")
 
 
 def commit_of_run(environ: Mapping[str, str]) -> str | None:
-    """Return the commit that this run was started for."""
+    """Return the commit of this run."""
     return _value(environ, _COMMITS) or None
 
 

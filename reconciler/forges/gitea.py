@@ -32,8 +32,8 @@ _GONE: Final = 404
 class Gitea(SharedApi):
     """A repository on Gitea or Forgejo.
 
-    A comment is ours if its author is the user of `GET /user`, which workflow tokens may call. Comments cannot be
-    hidden: older ones become folds.
+    A comment is ours if its author is the user of `GET /user`, which workflow tokens may call. Older comments become
+    folds.
     """
 
     kind: Kind = "gitea"
@@ -50,7 +50,7 @@ class Gitea(SharedApi):
         return len(text.encode())
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments of this token's user, oldest first."""
+        """Return matching comments of this token's user."""
         matching = [item for item in self._comments(number) if is_wanted(str(item.get("body") or ""))]
         if not matching:
             return []
@@ -65,7 +65,7 @@ class Gitea(SharedApi):
             self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit, self.size))
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token's user, oldest first."""
+        """Return matching open issues of this token's user."""
         rows = self._rows(f"{self._issues}?state=open&type=issues", "list the issues")
         matching = [item for item in rows if is_wanted(str(item.get("body") or ""))]
         if not matching:
@@ -75,21 +75,21 @@ class Gitea(SharedApi):
         return sorted(own, key=lambda item: item.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
-        """Create an issue, with labels that the repository has."""
+        """Create an issue; missing labels are left out."""
         known = self._rows(f"{self._labels}?", "list the labels") if labels else ()
         numbers = [label["id"] for label in known if label.get("name") in labels]
         content = {"title": title, "body": body, "labels": numbers}
         return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit an issue, and close it if asked; `None` if it does not exist."""
+        """Edit or close an issue."""
         content = {"body": body, **({"state": "closed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE,))
         return None if answer.status == _GONE else issue_of(answer.item())
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the number of the merged pull request of a commit."""
+        """Return the merged pull request of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pull"
         answer = self._api.get(path, "see which pull request a commit is of", accepts=(_GONE,))
         if answer.status == _GONE:
@@ -98,7 +98,7 @@ class Gitea(SharedApi):
         return [pull_request.number] if pull_request.is_merged else []
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the valid approvals; `official` ones are of people with write access."""
+        """Return approvals; `official` ones are by people with write access."""
         rows = self._rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
         latest = standing((review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",))
         return [
@@ -111,7 +111,7 @@ class Gitea(SharedApi):
         return self._rows(f"{self._issues}/{number}/comments?", "list the comments")
 
     def _rows(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield all rows of a list. Some versions have no pages of comments: a page without new rows ends it."""
+        """Yield all rows. Some versions do not page comments: a page without new rows is the last."""
         seen: set[int] = set()
         page = 1
         while True:

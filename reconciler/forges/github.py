@@ -20,10 +20,7 @@ def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
 
 
 def _trouble_of(answer: Answer) -> Trouble | None:
-    """Return why to retry a GraphQL answer, whose status is always 200.
-
-    Internal errors have no type: "Something went wrong while executing your query".
-    """
+    """Return why to retry a GraphQL answer, whose status is always 200; internal errors have no type."""
     if b'"errors"' not in answer.body:
         return None
     types = {problem.get("type") for problem in _errors_of(answer)}
@@ -63,13 +60,13 @@ class SharedApi:
         return comment_of(self._api.send("POST", path, "post a comment", body={"body": body}).item())
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:  # noqa: ARG002 - the protocol's
-        """Edit a comment; `None` if it does not exist."""
+        """Edit a comment."""
         path = f"{self._issues}/comments/{comment.id}"
         answer = self._api.send("PATCH", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
         return None if answer.status == _GONE else comment_of(answer.item())
 
     def delete_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
-        """Delete a comment; a missing one is ignored."""
+        """Delete a comment."""
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
     def pull_request(self, number: int) -> PullRequest:
@@ -84,8 +81,7 @@ class SharedApi:
 class GitHub(SharedApi):
     """A repository on github.com or a GitHub Enterprise Server.
 
-    Workflow tokens cannot call `GET /user`. GraphQL reports for every token whether it wrote a comment
-    (`viewerDidAuthor`); only comments with the marker are queried.
+    Workflow tokens cannot call `GET /user`; GraphQL reports whether any token wrote a comment (`viewerDidAuthor`).
     """
 
     kind: Kind = "github"
@@ -107,7 +103,7 @@ class GitHub(SharedApi):
         return len(text)
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments of this token, oldest first."""
+        """Return matching comments of this token."""
         matching = [comment for comment in self._comments(number) if is_wanted(comment.body)]
         own = self._own_and_shown([comment.node for comment in matching])
         return sorted((comment for comment in matching if comment.node in own), key=lambda comment: comment.id)
@@ -117,7 +113,7 @@ class GitHub(SharedApi):
         self._ask("hide an older comment", _MINIMIZE, {"id": comment.node})
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token, oldest first.
+        """Return matching open issues of this token.
 
         Lists all open issues: search indexes new ones late, and labels may be edited.
         """
@@ -133,20 +129,20 @@ class GitHub(SharedApi):
         return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit an issue, and close it if asked; `None` if it does not exist."""
+        """Edit or close an issue."""
         content = {"body": body, **({"state": "closed", "state_reason": "completed"} if closes else {})}
         path = f"{self._issues}/{issue.number}"
         answer = self._api.send("PATCH", path, "change its issue", body=content, accepts=(_GONE, _DELETED))
         return None if answer.status in {_GONE, _DELETED} else issue_of(answer.item())
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the numbers of the merged pull requests of a commit."""
+        """Return the merged pull requests of a commit."""
         path = f"{self._repository}/commits/{quote(commit)}/pulls?per_page={_AT_ONCE}"
         pulls = self._rows(path, "see which pull request a commit is of")
         return sorted(request_of(pull).number for pull in pulls if pull.get("merged_at"))
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the valid approvals of people with write access; others may review, too."""
+        """Return approvals by people with write access; others may review, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_AT_ONCE}"
         latest = standing(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
         return [
@@ -185,13 +181,7 @@ class GitHub(SharedApi):
         return own
 
     def _ask(self, what: str, query: str, variables: Mapping[str, object]) -> dict[str, Any]:
-        """Send a GraphQL request, which must be repeatable.
-
-        Raises:
-            NotAuthorizedError: The token lacks a right.
-            UserError: GitHub refuses the request.
-            RetryableError: No answer in time, or a rate limit beyond the time left.
-        """
+        """Send a GraphQL request, which must be repeatable."""
         body = {"query": query, "variables": variables}
         answer = self._api.send("POST", self._graphql, what, body=body, is_repeatable=True)
         data, wrong = answer.part("data"), _errors_of(answer)
@@ -210,7 +200,7 @@ _DELETED: Final = 410
 
 
 def comment_of(row: Mapping[str, Any]) -> Comment:
-    """Parse a comment of GitHub or Gitea."""
+    """Parse a comment."""
     return Comment(
         int(row["id"]),
         str(row.get("body") or ""),
@@ -221,7 +211,7 @@ def comment_of(row: Mapping[str, Any]) -> Comment:
 
 
 def request_of(row: Mapping[str, Any]) -> PullRequest:
-    """Parse a pull request of GitHub or Gitea."""
+    """Parse a pull request."""
     number = row.get("number")
     is_merged = bool(row.get("merged") or row.get("merged_at"))
     return PullRequest(
@@ -235,18 +225,18 @@ def request_of(row: Mapping[str, Any]) -> PullRequest:
 
 
 def login_of(row: Mapping[str, Any]) -> str:
-    """Return the author's login name."""
+    """Return the author's login."""
     return str((row.get("user") or {}).get("login") or "")
 
 
 def standing(reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]) -> list[Mapping[str, Any]]:
-    """Return the latest review of each person that decides, if it is an approval."""
+    """Return each person's latest deciding review, if it is an approval."""
     newest = {login_of(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]
 
 
 def issue_of(row: Mapping[str, Any]) -> Issue:
-    """Parse an issue of GitHub or Gitea."""
+    """Parse an issue."""
     number = row.get("number")
     return Issue(
         number if isinstance(number, int) else 0,

@@ -30,7 +30,7 @@ _GONE: Final = 404
 class GitLab:
     """A project on gitlab.com or a self-managed GitLab.
 
-    A note is ours if its author is the user of `GET /user`. Notes cannot be hidden: older ones become folds.
+    A note is ours if its author is the user of `GET /user`. Older notes become folds.
     """
 
     kind: Kind = "gitlab"
@@ -48,7 +48,7 @@ class GitLab:
         return len(text)
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching notes of this token's user, oldest first."""
+        """Return matching notes of this token's user."""
         matching = [note for note in self._all(number) if is_wanted(str(note.get("body") or ""))]
         if not matching:
             return []
@@ -64,13 +64,13 @@ class GitLab:
         return _note(answer.item(), page)
 
     def edit_comment(self, number: int, comment: Comment, body: str) -> Comment | None:
-        """Edit a note; `None` if it does not exist."""
+        """Edit a note."""
         path = f"{self._notes(number)}/{comment.id}"
         answer = self._api.send("PUT", path, "edit its comment", body={"body": body}, accepts=(_GONE,))
         return None if answer.status == _GONE else Comment(comment.id, body, comment.url)
 
     def delete_comment(self, number: int, comment: Comment) -> None:
-        """Delete a note; a missing one is ignored."""
+        """Delete a note."""
         self._api.send("DELETE", f"{self._notes(number)}/{comment.id}", "delete its comment", accepts=(_GONE,))
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
@@ -80,7 +80,7 @@ class GitLab:
             self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit))
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
-        """Return matching open issues of this token's user, oldest first."""
+        """Return matching open issues of this token's user."""
         me = self._api.get("/user", "see whose token this is").item()["id"]
         path = f"{self._project}/issues?state=opened&scope=all&author_id={me}"
         issues = map(_issue, self._rows(path, "list the issues"))
@@ -92,7 +92,7 @@ class GitLab:
         return _issue(self._api.send("POST", f"{self._project}/issues", "open an issue", body=content).item())
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit an issue, and close it if asked; `None` if it does not exist."""
+        """Edit or close an issue."""
         content = {"description": body, **({"state_event": "close"} if closes else {})}
         path = f"{self._project}/issues/{issue.number}"
         answer = self._api.send("PUT", path, "change its issue", body=content, accepts=(_GONE,))
@@ -104,16 +104,16 @@ class GitLab:
         return _request(row)
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the numbers of the merged merge requests of a commit."""
+        """Return the merged merge requests of a commit."""
         path = f"{self._project}/repository/commits/{quote(commit)}/merge_requests?"
         rows = self._rows(path, "see which merge request a commit is of")
         return sorted(request.number for request in map(_request, rows) if request.is_merged)
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the valid approvals; only people with the right can approve.
+        """Return approvals; only people with the right can approve.
 
-        Older versions have no time of approval; GitLab's note about it has. An approval is of the head if all commits
-        were pushed before it.
+        Older versions lack the time of approval; GitLab's note has it. An approval is of the head if all commits were
+        pushed before it.
         """
         place = f"{self._project}/merge_requests/{request.number}"
         rows = self._api.get(f"{place}/approvals", "see the approvals").part("approved_by") or ()

@@ -1,7 +1,7 @@
-"""Requests to the REST API of a forge, with bounded retries; the token is never sent to another host.
+"""Requests to a forge's REST API, with bounded retries; the token is never sent to another host.
 
-All methods but POST are retried without an answer or after a proxy's error. A POST is retried only if it surely was not
-executed; else the caller looks first.
+Without an answer or after a proxy's error, a request is retried. A POST is retried only if it surely was not executed;
+else the caller checks first.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("reconciler.forges")
 _BACKOFF: Final = Backoff(0.25, 20.0, spread=0.5)
 _ATTEMPTS: Final = 8
-"""Limit of retries of one request without an answer; rate limits are waited for longer."""
+"""Limit of tries without an answer; rate limits are waited for longer."""
 _AT_ONCE_S: Final = 30.0
-"""Limit of one read of an answer."""
+"""Limit of one read."""
 _MOST_BYTES: Final = 64 << 20
-"""Limit of one answer; a hundred comments of full length have less."""
+"""Limit of one answer, well above a hundred comments of full length."""
 _HOPS: Final = 5
-_SAID: Final = 500
+_MESSAGE_CHARACTERS: Final = 500
 """Limit of the forge's text in a message, in characters."""
 _A_MINUTE_S: Final = 60.0
-"""Pause after a secondary limit of GitHub without a time."""
+"""Pause after a secondary limit of GitHub that names no time."""
 
 _CHECK: Final = "Check the address of the API, and any proxy in between."
 _BUSY: Final = frozenset({502, 503, 504})
@@ -55,7 +55,7 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     where: str
-    """Host name, for messages."""
+    """Host name."""
 
     def json(self) -> Any:
         """Return the body.
@@ -110,7 +110,7 @@ def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
 
 
 Trouble: TypeAlias = Literal["limit", "busy"]
-"""Reason to retry a successful answer: the forge was asked too much or is overloaded."""
+"""Reason to retry a successful answer: a rate limit or overload."""
 
 
 def _no_trouble(_answer: Answer) -> Trouble | None:
@@ -119,14 +119,14 @@ def _no_trouble(_answer: Answer) -> Trouble | None:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A forge's texts about refusals, and its test for them."""
+    """A forge's texts for refusals."""
 
     title: str
     """Name of the forge."""
     rights: str
-    """Rights of the token, as a sentence."""
+    """Rights that the token needs, as a sentence."""
     trouble_of: Callable[[Answer], Trouble | None] = _no_trouble
-    """Finds the reason to retry a success."""
+    """Finds a reason to retry a success."""
 
 
 class Api:
@@ -135,7 +135,7 @@ class Api:
     def __init__(
         self, settings: ForgeSettings, headers: Mapping[str, str], advice: Advice, now_ms: Callable[[], int]
     ) -> None:
-        """Make no connection yet; the time limit of all requests begins."""
+        """Start the time limit of all requests; no connection is made."""
         self._settings = settings
         self._advice = advice
         self._now_ms = now_ms
@@ -174,8 +174,7 @@ class Api:
     ) -> Answer:
         """Send a request; return an answer that is a success or has a status in `accepts`.
 
-        `what` names the operation in messages: "list the comments". `is_repeatable` allows retries; default: all but
-        POST.
+        `what` names the operation: "list the comments". `is_repeatable` allows retries; default: all but POST.
 
         Raises:
             NotAuthorizedError: The token lacks a right.
@@ -273,7 +272,7 @@ class Api:
         return place
 
     def _pause_of(self, answer: Answer, *, is_limited: bool) -> float | None:
-        """Return the pause that the forge asks for; `None` if it asks for none."""
+        """Return the pause that the forge asks for, or `None`."""
         headers = answer.headers
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (
@@ -341,7 +340,7 @@ class Api:
         return UnansweredError(message, hint="Run the same command again: it looks before it writes.")
 
     def _check_trust(self, error: httpx.RequestError) -> None:
-        """Raise for errors that a retry cannot change: an untrusted certificate or a malformed address."""
+        """Raise for an untrusted certificate or a malformed address, which a retry cannot change."""
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -367,8 +366,8 @@ class Api:
         return self._one_line("; ".join(dict.fromkeys(_as_text(part) for part in parts if part)))
 
     def _one_line(self, text: str) -> str:
-        """Return foreign text for a message: one short line, without the token."""
-        return one_line(text.replace(self._settings.token, "***"))[:_SAID]
+        """Return foreign text as one short line, without the token."""
+        return one_line(text.replace(self._settings.token, "***"))[:_MESSAGE_CHARACTERS]
 
 
 def _as_text(part: object) -> str:

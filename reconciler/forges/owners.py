@@ -1,6 +1,6 @@
 """CODEOWNERS: owners of a file, as the forges read it.
 
-GitHub: patterns as in .gitignore; the last match counts. GitLab: the same within each section, whose owners are the
+GitHub: patterns as in .gitignore; the last match wins. GitLab: the same within each section, whose owners are the
 default. Gitea: regular expressions, and all matches count; `!` negates one.
 """
 
@@ -22,7 +22,7 @@ _PLACES: Final[dict[Kind, tuple[str, ...]]] = {
     "gitea": ("CODEOWNERS", "docs/CODEOWNERS", ".gitea/CODEOWNERS"),
 }
 _MAX_BYTES: Final = 3 << 20
-"""Limit of GitHub."""
+"""GitHub's limit."""
 _OWNER: Final = re.compile(r"@[A-Za-z0-9_](?:[A-Za-z0-9_./-]*[A-Za-z0-9_-])?")
 """Mentions; e-mail addresses are ignored."""
 _SECTION: Final = re.compile(r"\^?\[([^\]]+)\](?:\[\d+\])?(.*)")
@@ -31,17 +31,14 @@ _SPACE: Final = re.compile(r"(?<!\\)\s+")
 
 @dataclass(slots=True, eq=False)  # compared by identity
 class _Section:
-    """A section of the file, of which the last matching line counts."""
+    """A section, of which the last matching line wins."""
 
     owners: list[str]
     lines: list[tuple[re.Pattern[str], list[str]]] = field(default_factory=list)
 
 
 def owners_of(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
-    """Return the owners to mention for files (paths relative to the repository `root`), sorted.
-
-    Empty without a readable CODEOWNERS file.
-    """
+    """Return the owners of files (relative to `root`), sorted; empty without a readable CODEOWNERS."""
     text = _read(root, kind)
     named = list(files)
     match kind:
@@ -54,7 +51,7 @@ def owners_of(root: Path, kind: Kind, files: Iterable[str]) -> tuple[str, ...]:
 
 
 def repository_of(folder: Path) -> Path | None:
-    """Return the root of the repository that contains a folder, or `None`."""
+    """Return the root of the folder's repository, or `None`."""
     folder = folder.resolve()
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 

@@ -1,4 +1,4 @@
-"""The protocol of a forge, and the marker by which our comments are found."""
+"""The protocol of a forge, and the marker that identifies our comments."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from reconciler.runtime.text import count_text, visible
 
-# The first line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3
-# -->`. Unknown fields are ignored; older versions lack some.
+# First line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3 -->`.
+# Older versions lack fields; unknown ones are ignored.
 
 
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"
-"""Command of a collapsed comment, which is not found again."""
+"""Command of a collapsed comment, which is not searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The subject of a comment: one per command, workspace and environment."""
+    """Subject of a comment: one per command, workspace and environment."""
 
     command: str
     workspace: str
@@ -46,12 +46,12 @@ class Marker:
         return f"<!-- reconciler:{self.command}{values} -->"
 
     def is_of(self, text: str) -> bool:
-        """Return whether a text is about the same command, workspace and environment."""
+        """Return whether a text has the same command, workspace and environment."""
         other = marker_of(text)
         return other is not None and _identity(other) == _identity(self)
 
     def is_in(self, text: str) -> bool:
-        """Return whether any line is such a marker; people write above it."""
+        """Return whether any line is this marker; people write above it."""
         return any(line.startswith("<!--") and self.is_of(line) for line in text.splitlines())
 
 
@@ -75,13 +75,13 @@ def marker_of(text: str) -> Marker | None:
 
 
 def owing_message(text: str) -> str:
-    """Return the text with a marker that its message is not sent yet."""
+    """Mark a text whose message is not sent yet."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
 
 
 def comment_safe(text: str) -> str:
-    """Return `text` safe for an HTML comment."""
+    """Escape `text` for an HTML comment."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", visible(text)).replace("--", "-_")
 
 
@@ -92,14 +92,11 @@ def _identity(marker: Marker) -> tuple[str, str, str]:
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _FOLD: Final = re.compile(r"<(/?)details\b", re.IGNORECASE)
 _ROOM: Final = 200
-"""Room for the sentence about the missing lines."""
+"""Reserved for the note about omitted lines."""
 
 
 def fitted(text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Return a text of at most `limit` by `size`, cut at a line with a note at its end.
-
-    Open folds and code blocks are closed.
-    """
+    """Cut a text to at most `limit` by `size`, at a line, with a note; open folds and code blocks are closed."""
     if size(text) <= limit:
         return text
     lines = text.splitlines(keepends=True)
@@ -140,7 +137,7 @@ _END_OF_FOLD: Final = "</details>"
 
 
 def folded_away(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
-    """Return an older comment as a fold with its text, under an outdated marker."""
+    """Return an older comment as a fold under an outdated marker."""
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
@@ -153,7 +150,7 @@ Kind: TypeAlias = Literal["github", "gitlab", "gitea"]
 
 @dataclass(frozen=True, slots=True)
 class ForgeSettings:
-    """Address, repository and token of a forge."""
+    """Access to a forge."""
 
     kind: Kind
     api: str
@@ -168,14 +165,14 @@ class ForgeSettings:
     within_s: float
     """Limit for all requests, pauses included."""
     trusted_file: str | None = None
-    """Certificate authorities instead of the default (`SSL_CERT_FILE`)."""
+    """Certificate authorities (`SSL_CERT_FILE`)."""
     trusted_folder: str | None = None
     """The same as a folder (`SSL_CERT_DIR`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment of a pull request. Others may have edited it."""
+    """A comment of a pull request, maybe edited by others."""
 
     id: int
     body: str
@@ -193,12 +190,12 @@ class PullRequest:
     number: int
     url: str
     head: str
-    """Its last commit."""
+    """Last commit."""
     author: str
     """Login name."""
     is_merged: bool
     is_closed: bool = False
-    """Closed without a merge: rejected."""
+    """Closed without a merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +221,7 @@ class Issue:
 
 
 def ms_of(stamp: object) -> int:
-    """Return a forge's time in milliseconds since 1970; 0 if malformed."""
+    """Parse a time to milliseconds since 1970; 0 if malformed."""
     try:
         return round(datetime.fromisoformat(str(stamp)).timestamp() * 1000)
     except ValueError:
@@ -234,8 +231,8 @@ def ms_of(stamp: object) -> int:
 class Forge(Protocol):
     """A repository of a forge.
 
-    Every call may raise: NotAuthorizedError (the token lacks a right), UserError (the request is refused),
-    RetryableError (no answer in time, or a rate limit beyond the time left).
+    Calls may raise NotAuthorizedError (the token lacks a right), UserError (the request is refused) and RetryableError
+    (no answer in time, or a rate limit beyond the time left).
     """
 
     @property
@@ -254,21 +251,18 @@ class Forge(Protocol):
         ...
 
     def size(self, text: str) -> int:
-        """Return the length of a text towards `limit`."""
+        """Return a length to compare with `limit`."""
         ...
 
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
-        """Return matching comments of this token's user in a pull request, oldest first.
-
-        Never those of others, nor hidden ones.
-        """
+        """Return matching comments of this token's user, oldest first, without hidden ones."""
         ...
 
     def post_comment(self, number: int, body: str) -> Comment:
         """Create a comment.
 
         Raises:
-            UnansweredError: It may have been created: look before a retry.
+            UnansweredError: It may exist: check before a retry.
         """
         ...
 
@@ -281,7 +275,7 @@ class Forge(Protocol):
         ...
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
-        """Hide an older comment, which stays readable; `own_comments` no longer returns it."""
+        """Hide an older comment from `own_comments`; it stays readable."""
         ...
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
@@ -292,12 +286,12 @@ class Forge(Protocol):
         """Create an issue. Missing labels are created, or left out.
 
         Raises:
-            UnansweredError: It may have been created: look before a retry.
+            UnansweredError: It may exist: check before a retry.
         """
         ...
 
     def edit_issue(self, issue: Issue, body: str, *, closes: bool = False) -> Issue | None:
-        """Edit an issue, and close it if asked; `None` if it does not exist."""
+        """Edit an issue, or close it; `None` if it does not exist."""
         ...
 
     def pull_request(self, number: int) -> PullRequest:
@@ -309,11 +303,11 @@ class Forge(Protocol):
         ...
 
     def merged_with(self, commit: str) -> list[int]:
-        """Return the numbers of the merged pull requests of a commit."""
+        """Return the merged pull requests of a commit."""
         ...
 
     def approvals(self, request: PullRequest) -> list[Approval]:
-        """Return the valid approvals of people with write access."""
+        """Return the valid approvals by people with write access."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Send a message to a webhook in the form of Slack, Mattermost and others: `{"text": …}`."""
+"""Send a message to a webhook of Slack, Mattermost and others: `{"text": …}`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
 
 def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_http: bool = False) -> None:
-    """Send a text to the address in the variable `name`; the address is secret and is never shown.
-
-    A message with a lost answer may be sent twice.
+    """Send a text to the address in the variable `name`, which is secret; if the answer is lost, it may be sent twice.
 
     Raises:
         UsageError: The variable is not set, or is no address.

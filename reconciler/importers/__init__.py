@@ -1,1 +1,1 @@
-"""Files of other tools, read into manifests."""
+"""Importers of other tools' files."""

@@ -24,7 +24,7 @@ from reconciler.runtime.text import one_of
 
 
 class Place(NamedTuple):
-    """Where something is written; Terraform states have no useful lines."""
+    """Position in a source; Terraform states have no useful lines."""
 
     file: str
     line: int | None = None
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A value and where it is written."""
+    """A value and its position."""
 
     value: Any
     place: Place
@@ -47,7 +47,7 @@ class FoundTopic:
     name: str
     place: Place
     cluster: str = ""
-    """Name in the other tool; empty if its files have only one cluster."""
+    """Name in the other tool; empty if it has only one cluster."""
     partitions: int | None = None
     replication_factor: int | None = None
     configs: Mapping[str, Said] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class FoundTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRule:
-    """An access rule of Kafka in our words: `topics`, `describe-configs`, `allow`."""
+    """A Kafka access rule in our words: `topics`, `describe-configs`, `allow`."""
 
     resource: str
     name: str
@@ -76,25 +76,25 @@ class FoundRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCluster:
-    """A cluster and its connection. Never a secret: `security` has references instead."""
+    """A cluster and its connection, with references instead of secrets."""
 
     name: str
     place: Place
     bootstrap_servers: tuple[str, ...]
     cluster_id: str | None = None
     security: Mapping[str, str] = field(default_factory=dict)
-    """Fields of a Cluster's `security`, as in manifests."""
+    """Fields of a Cluster's `security`."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotImported:
-    """Something not imported: where, what and why."""
+    """Something not imported."""
 
     place: Place
     subject: str
-    """Its subject: `topic orders`."""
+    """`topic orders`."""
     field: str
-    """Its field; empty for the whole subject."""
+    """Empty for the whole subject."""
     why: str
     hint: str = ""
     is_left_out: bool = True
@@ -103,14 +103,13 @@ class NotImported:
 
 @dataclass(slots=True)
 class Reading:
-    """Everything read in one run."""
+    """Result of reading all files."""
 
     topics: list[FoundTopic] = field(default_factory=list)
     rules: list[FoundRule] = field(default_factory=list)
     clusters: list[FoundCluster] = field(default_factory=list)
     lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    """Files that were read."""
     unread: list[str] = field(default_factory=list)
     """Other files next to them."""
 
@@ -119,7 +118,7 @@ UNKNOWN = "is an unknown field"
 
 
 class Fields:
-    """A mapping, its position, and its keys read so far. Absent and empty keys are equal."""
+    """A mapping with positions that records which keys were read; absent and empty keys are equal."""
 
     def __init__(
         self,
@@ -139,15 +138,15 @@ class Fields:
 
     @property
     def place(self) -> Place:
-        """Its first position."""
+        """First position."""
         return self._locate(self._path)
 
     def of(self, key: str) -> Place:
-        """Return the position of a key."""
+        """Return a key's position."""
         return self._locate((*self._path, key))
 
     def raw(self, key: str) -> Any:
-        """Read any value; numbers and booleans as values."""
+        """Read any value."""
         self._taken.add(key)
         value = self.content.get(key)
         return positions.values_of(value) if isinstance(value, positions.ScalarText) else value
@@ -198,7 +197,7 @@ class Fields:
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of texts; a single text is a list of one."""
+        """Read a list of texts, or a single one."""
         value = self.raw(key)
         if value is None:
             return ()
@@ -259,20 +258,20 @@ class Fields:
             self.lost(key, why, hint)
 
     def lost(self, key: str, why: str, hint: str = "") -> None:
-        """Report why a field, or with an empty key the whole subject, was not imported."""
+        """Report why a field, or with an empty key the subject, was not imported."""
         self._tell(key, why, hint, is_left_out=True)
 
     def unsaid(self, key: str, why: str, hint: str = "") -> None:
-        """Report that manifests cannot express a field, or with an empty key the whole subject."""
+        """Report that manifests cannot express a field, or with an empty key the subject."""
         if not key or self._is_there(key):
             self._tell(key, why, hint, is_left_out=False)
 
     def pass_over(self, *keys: str) -> None:
-        """Ignore bookkeeping keys of the other tool."""
+        """Ignore the other tool's bookkeeping keys."""
         self._taken.update(keys)
 
     def rest(self, why: str = UNKNOWN, *, is_left_out: bool = True) -> None:
-        """Report every unread key as not imported."""
+        """Report every unread key."""
         for key in self.content:
             if key not in self._taken and self._is_there(key):
                 self._tell(key, why, "", is_left_out=is_left_out)
@@ -304,7 +303,7 @@ _MERGE: Final = "<<"
 
 
 class Document(NamedTuple):
-    """A document of a file, and the positions of its fields."""
+    """A document of a file, with its fields' positions."""
 
     file: str
     path: FilePath
@@ -369,7 +368,7 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             continue
         parsed = parse(raw, label, may_merge=True)
         problems += _explained(parsed.problems, raw)
-        where = () if parsed.problems else spots(raw)  # endless nesting is rejected before it is read
+        where = () if parsed.problems else spots(raw)  # reject endless nesting first
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
             documents.append(Document(label, path, merged(document.as_written), document.line, at))
@@ -379,12 +378,12 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
 
 
 def refused(problems: Iterable[Problem]) -> ManifestError:
-    """Return the error of unreadable files."""
+    """Return the error for unreadable files."""
     return ManifestError(tuple(problems), hint="Nothing was written: correct the files, or name others.")
 
 
 def merged(content: Any) -> Any:
-    """Return a value with merge keys (`<<`) expanded: many tools still read them."""
+    """Expand merge keys (`<<`), which many tools still read."""
     match content:
         case dict():
             return {**_bases(content.get(_MERGE)), **{key: merged(item) for key, item in _own(content)}}
@@ -399,7 +398,7 @@ def _own(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _bases(merge: Any) -> dict[str, Any]:
-    """Return the merged mapping; the first of several wins."""
+    """Merge the mappings; of several the first wins."""
     bases: dict[str, Any] = {}
     for base in reversed(merge if isinstance(merge, list) else [merge]):
         if isinstance(base, dict):
@@ -416,7 +415,7 @@ def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A cluster in the workspace."""
+    """A cluster of the workspace."""
 
     name: str
     separator: str = FLAT_SEPARATOR
@@ -429,7 +428,7 @@ class Target:
 
     @property
     def catalog(self) -> Mapping[str, ConfigKey] | None:
-        """Known config keys; `None`: they are checked by plan."""
+        """Known config keys; `None`: plan checks them."""
         return CATALOGS.get(self.provider)
 
 
@@ -443,7 +442,7 @@ NOT_KAFKA: Final = "it is not a Kafka topic or access rule"
 
 EVERYTHING: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
-"""Kafka's name of the only resource of the kind `cluster`."""
+"""Kafka's name of the only resource of kind `cluster`."""
 
 _RESOURCES: Final[Mapping[str, str]] = {
     "topic": "topics",
@@ -461,7 +460,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaidRule:
-    """An access rule of another tool; each operation is a rule of ours."""
+    """An access rule of another tool; each operation becomes a rule of ours."""
 
     resource: str | None
     name: str | None
@@ -573,7 +572,7 @@ class Sasl:
 
 
 def secrets_of(security: Mapping[str, str], cluster: str) -> dict[str, str]:
-    """Return a copy with references of the cluster's own: with several clusters each has its password."""
+    """Return a copy whose references name the cluster: each of several has its own password."""
     if not cluster:
         return dict(security)
     own = f"KAFKA_{_ODD.sub('_', cluster).upper()}_"
@@ -584,7 +583,7 @@ SECURITY: Final = f"spec.{BROKERS_PROVIDER}.security"
 
 
 def security_of(at: Fields, tls: Tls | None, sasl: Sasl | None) -> dict[str, str]:
-    """Return the `security` of a Cluster; missing or unsupported fields are reported at `at`."""
+    """Return a Cluster's `security`; missing or unsupported fields are reported at `at`."""
     login = _login(at, sasl) if sasl is not None else {}
     protocol = ("SASL_" if login else "") + ("SSL" if tls is not None else "PLAINTEXT")
     files = {} if tls is None else {"caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file}

@@ -50,7 +50,7 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
             case "KafkaPrincipalAuthorization":
                 _take_principal(fields, roles)
             case "ConfigMap" | "KafkaPrincipalRole":
-                pass  # reported where they are used
+                pass  # read where they are used
             case "KafkaClientQuota" | "KafkaQuota":
                 fields.unsaid("", NO_CLIENT_QUOTA)
             case "KafkaUser":

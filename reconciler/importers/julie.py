@@ -1,4 +1,4 @@
-"""Import JulieOps topologies, with its naming rules and roles."""
+"""Import JulieOps topologies, with their naming rules and roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reconciler.importers.base import (
 )
 from reconciler.manifests.files import label_of
 
-# Roles of JulieOps as access rules, by its documentation.
+# JulieOps' roles as access rules, by its documentation.
 
 
 _STORES: Final = {
@@ -39,7 +39,7 @@ _CONNECT_GROUP: Final = "connect-cluster"
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Rules of a principal for all topics of a project, or one."""
+    """Rules of a principal for one topic or all of a project."""
 
     principal: str
     operations: tuple[str, ...]
@@ -55,7 +55,7 @@ def take_users(fields: Fields) -> tuple[Role, ...]:
 
 
 def take_roles(project: Fields, prefix: str) -> None:
-    """Read the streams and connectors of a project, whose topics have full names."""
+    """Read streams and connectors, whose topics have full names."""
     for stream in project.each("streams"):
         principal = stream.text("principal")
         _add_topics(stream, principal)
@@ -152,7 +152,7 @@ def claims(content: Any) -> bool:
 
 
 def read(documents: tuple[Document, ...], reading: Reading, names: Names) -> None:
-    """Read the documents; `names` makes topic names."""
+    """Read the documents."""
     whole = [Fields(document.content, reading, document.locate) for document in documents]
     plans = {name: plan.said("config") for item in whole for name, plan in _plans(item)}
     for topology in whole:
@@ -201,7 +201,7 @@ def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]
     plan = topic.text("plan")
     if plan is not None and plan not in plans:
         topic.lost("plan", f"no plan {plan} is in these files", "Import the folder that holds the file of plans, too.")
-    configs |= plans.get(plan or "", {})  # a plan overrides the topic
+    configs |= plans.get(plan or "", {})  # plans override topics
     counts = Fields(
         {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.of("config")
     )
@@ -239,14 +239,14 @@ class Names:
     project_format: str | None = None
 
     def topic(self, parts: Mapping[str, str]) -> str:
-        """Return the name of a topic; missing parts are empty."""
+        """Return a topic's name."""
         if self.topic_format is not None:
             return _fill(self.topic_format, parts)
         rest = [parts[key] for key in ("topic", "dataType") if parts.get(key)]
         return self.separator.join([self.project(parts), *rest])
 
     def project(self, parts: Mapping[str, str]) -> str:
-        """Return the name prefix of a project's topics."""
+        """Return the prefix of a project's topics."""
         if self.project_format is not None:
             return _fill(self.project_format, parts)
         above = [parts[key] for key in parts if key not in {"topic", "dataType", "project"}]
@@ -272,7 +272,7 @@ def names_of(properties: Mapping[str, str]) -> Names:
 
 
 def properties_in(text: str) -> dict[str, str]:
-    """Return the keys of a properties file about names and brokers; other values are ignored."""
+    """Return a properties file's keys about names and brokers."""
     wanted = {_FORMAT, _PROJECT_FORMAT, _SEPARATOR, SERVERS}
     properties: dict[str, str] = {}
     for line in text.splitlines():

@@ -1,7 +1,4 @@
-"""Import kafka-gitops state files.
-
-Services and roles are expanded to access rules, by its documentation and code.
-"""
+"""Import kafka-gitops state files; services and roles are expanded as in its documentation and code."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ _STREAMS: Final = (
 _NO_PRINCIPAL: Final = "it names no principal: with Confluent Cloud the other tool looks service accounts up"
 
 Rule = tuple[str, str, tuple[str, ...], bool]
-"""Kind, name, operations, and whether the name is a prefix."""
+"""Kind, name, operations, is a prefix."""
 
 _ROLES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "writer": (("topic", EVERYTHING, ("WRITE",), False),),
@@ -77,8 +74,6 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
 
 
 class _Defaults:
-    """Settings for all topics and services."""
-
     def __init__(self) -> None:
         self.partitions: int | None = None
         self.replication: int | None = None
@@ -180,7 +175,7 @@ def _topic_rules(produces: Iterable[str], consumes: Iterable[str], *, describes:
 
 
 def _take_users(state: Fields) -> Iterator[tuple[str, str]]:
-    """Read the roles of users; yield each user with its principal, for its own rules."""
+    """Read users' roles; yield each user with its principal, for its own rules."""
     for name, user in state.named("users"):
         user.subject = f"user {name}"
         principal = user.text("principal")

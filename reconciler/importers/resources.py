@@ -1,7 +1,4 @@
-"""Convert what another tool declares to our resources.
-
-Namespaces and shared values are derived afterwards, as `export` does.
-"""
+"""Convert another tool's declarations to our resources; namespaces and shared values are derived afterwards."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _GONE: Final = {
 
 
 def named_topics(imported: Iterable[FoundTopic], lost: list[NotImported]) -> dict[str, FoundTopic]:
-    """Return topics by name; of duplicates the first is used, the others are reported."""
+    """Return topics by name; duplicates after the first are reported."""
     topics: dict[str, FoundTopic] = {}
     for topic in imported:
         first = topics.setdefault(topic.name, topic)
@@ -52,7 +49,7 @@ def named_topics(imported: Iterable[FoundTopic], lost: list[NotImported]) -> dic
 def composed_topic(
     imported: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
-    """Return a topic by its flat name; `None` if it cannot be declared, with the reason reported to `lost`."""
+    """Return a topic by its flat name; `None` if it cannot be declared, with the reason in `lost`."""
     if why := _why_not(imported):
         lost.append(NotImported(imported.place, _subject(imported), "", *why))
         return None
@@ -124,7 +121,7 @@ def _unknown(key: str, imported: FoundTopic, place: Place, target: Target) -> No
 
 
 def _plain(value: Any) -> Any:
-    """Return an integral number as an integer: some files have 6.048e+08."""
+    """Some files have 6.048e+08."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -142,14 +139,14 @@ def _is_same(one: FoundTopic, other: FoundTopic) -> bool:
 
 @dataclass(slots=True)
 class Permissions:
-    """Rules of one cluster: topic rules as in manifests, by name; and other rules, with positions."""
+    """Rules of one cluster: topic rules as in manifests, by name; and others, with positions."""
 
     topics: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     bindings: dict[AccessBinding, Place] = field(default_factory=dict)
 
 
 def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
-    """Split rules into those of topics and others; rules without effect are reported to `lost`."""
+    """Split rules into those of topics and others; rules without effect go to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     permissions = Permissions()
     for rule in rules:
@@ -199,7 +196,7 @@ class Flat:
 
     topics: dict[str, Topic] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
-    """Where each topic was written."""
+    """Positions of topics."""
     bindings: Mapping[AccessBinding, Place] = field(default_factory=dict)
 
 
@@ -213,7 +210,7 @@ class ImportedResources:
 
 
 def compose(reading: Reading, targets: Mapping[str, Target]) -> ImportedResources:
-    """Convert a reading to resources; `targets` maps the other tool's clusters to ours."""
+    """Convert a reading; `targets` maps the other tool's clusters to ours."""
     composed = ImportedResources(lost=list(reading.lost))
     for cluster in reading.clusters:
         mark = targets[cluster.name].name if len(reading.clusters) > 1 else ""

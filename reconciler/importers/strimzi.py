@@ -55,7 +55,7 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
         _take(fields, homes)
 
 
-# Kafka names are unique only within a Kubernetes namespace: duplicates become NAMESPACE/NAME.
+# Kafka names are unique within a Kubernetes namespace; duplicates become NAMESPACE/NAME.
 
 
 Homes: TypeAlias = Mapping[str, set[str]]
@@ -63,7 +63,7 @@ Homes: TypeAlias = Mapping[str, set[str]]
 
 
 def _homes(resources: list[Fields]) -> Homes:
-    """Return the namespaces of clusters. An operator watches one namespace: topics in two belong to two clusters."""
+    """Return the namespaces of clusters. An operator watches one: topics in two belong to two clusters."""
     kafkas: defaultdict[str, set[str]] = defaultdict(set)
     topics: defaultdict[str, set[str]] = defaultdict(set)
     for fields in resources:
@@ -80,7 +80,7 @@ def _homes(resources: list[Fields]) -> Homes:
 
 
 def _cluster_in(metadata: Fields, name: str, homes: Homes) -> str | None:
-    """Return the name of a resource's cluster; `None` if it is ambiguous."""
+    """Return a resource's cluster; `None` if it is ambiguous."""
     home = metadata.text("namespace") or ""
     if name not in homes:
         return name
@@ -193,7 +193,7 @@ def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
 
 
 def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
-    """Read a cluster's connection; the broker settings belong to the operator."""
+    """Read the connection; broker settings belong to the operator."""
     cluster = _cluster_in(metadata, name, homes) or name
     metadata.pass_over("labels", "annotations")
     kafka = spec.inside("kafka")

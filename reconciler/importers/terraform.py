@@ -1,6 +1,6 @@
 """Import Terraform and OpenTofu state, or the output of `terraform show -json`.
 
-Reads resources of the provider Mongey/kafka. Declarations (`*.tf`) are not evaluated.
+Reads the provider Mongey/kafka. Declarations (`*.tf`) are not evaluated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DEFAULT: Final = "kafka"
 """Name of a provider without an alias."""
 _PROVIDER: Final = re.compile(r'(?:module\.(.+)\.)?provider\["[^"]*"\](?:\.([A-Za-z0-9_-]+))?$')
 _LIKE: Final = re.compile("kafka|confluent|redpanda")
-"""Resource types of other providers that declare such things."""
+"""Related resource types of other providers."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
 _PULL_ANEW: Final = "Write it again: terraform state pull > terraform.tfstate"
@@ -47,8 +47,6 @@ _EXPORT: Final = "Write what the cluster has: reconciler export"
 
 
 class _Instance(NamedTuple):
-    """An instance of a managed resource: position, type, fields and provider."""
-
     at: Fields
     kind: str
     key: str
@@ -98,11 +96,7 @@ def _is_state(raw: bytes) -> bool:
 
 
 def _take_state(raw: bytes, label: str, reading: Reading) -> str:
-    """Read a state; return an id of its cluster, empty if it has none.
-
-    Raises:
-        ManifestError: It is no state, or of another version.
-    """
+    """Read a state; return an id of its cluster, or ""."""
     content = _content(raw, label)
     is_shown = "version" not in content
     whole = Fields(content, reading, lambda _: Place(label), subject="state")
@@ -115,7 +109,7 @@ def _take_state(raw: bytes, label: str, reading: Reading) -> str:
 
 
 def _take_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
-    """Read one instance; return whether its type is supported."""
+    """Return whether its type is supported."""
     at = instance.at
     if instance.kind not in KINDS:
         at.unsaid("", f"resources of the kind {instance.kind} are not read", _EXPORT)
@@ -160,7 +154,7 @@ def _parse_json(raw: bytes) -> Any:
 
 
 def _resources(whole: Fields) -> Iterator[_Instance]:
-    """Yield each instance of a managed resource; unreadable ones are reported."""
+    """Yield instances of managed resources; unreadable ones are reported."""
     for resource in whole.each("resources"):
         if (kind := _kind_of(resource)) is None:
             continue
@@ -187,7 +181,7 @@ def _shown_instances(whole: Fields) -> Iterator[_Instance]:
 
 
 def _kind_of(resource: Fields) -> str | None:
-    """Return the type of a managed resource that is supported or known from other providers."""
+    """Return a managed resource's type if it is supported or known from other providers."""
     kind = str(resource.content.get("type"))
     is_managed = resource.content.get("mode", _MANAGED) == _MANAGED
     return kind if is_managed and (kind in KINDS or _LIKE.search(kind)) else None
@@ -199,7 +193,6 @@ def _cluster_of(provider: str) -> str:
 
 
 def _take_resource(kind: str, fields: Fields, cluster: str) -> None:
-    """Read one resource; unsupported fields are reported."""
     fields.pass_over("id", "timeouts")
     match kind:
         case "kafka_topic":

@@ -1,1 +1,1 @@
-"""YAML in, resources out; every error names file, line and field."""
+"""YAML in, resources out; errors name file, line and field."""

@@ -20,17 +20,16 @@ _TWICE = f"Keep one of the two; what differs in an environment belongs below {OV
 
 
 class DraftCollector:
-    """Desired resources while they are read.
+    """Desired resources while they are read, in the order overlays, bases, `finish`.
 
-    Order: overlays, bases, `finish`. So each document is validated once, after the merge, and only one file is in
-    memory.
+    So each document is validated once, after the merge, and only one file is in memory.
     """
 
     def __init__(self, findings: Findings) -> None:
         self.desired: dict[Address, DeclaredResource] = {}
         self.places: dict[Address, tuple[Place, ...]] = {}
         self.declared: set[Address] = set()
-        """All declared addresses, valid or not."""
+        """Addresses, valid or not."""
         self.unread: dict[Address, tuple[tuple[Place, ...], tuple[str, ...]]] = {}
         """Places and config keys of invalid declarations."""
         self._findings = findings
@@ -38,7 +37,7 @@ class DraftCollector:
         self._first: dict[Address, Place] = {}
 
     def add_overlays(self, drafts: Iterable[Draft]) -> None:
-        """Store an environment's changes until their base comes."""
+        """Store an environment's changes until their base is read."""
         for draft in drafts:
             complaints = list(header_complaints(draft.content))
             address = identify(draft.content)
@@ -108,7 +107,7 @@ def _config_keys(content: Any) -> tuple[str, ...]:
     configs = spec.get("configs") if isinstance(spec, dict) else None
     if not isinstance(configs, dict):
         return ()
-    # a key that is a reference is reported elsewhere
+    # references are reported elsewhere
     return tuple(key for key in configs if isinstance(key, str) and "${" not in key)
 
 
@@ -116,18 +115,17 @@ VALUES_FILE = "values.yaml"
 
 
 class WorkspaceFile(NamedTuple):
-    """Content known before the manifests are read, even if the workspace is invalid."""
+    """The part of `reconciler.yaml` that is needed to read the manifests, even if it is invalid."""
 
     workspace: Workspace | None
     manifests: tuple[str, ...]
-    """The listed paths."""
     apart: frozenset[Path]
     """Other files next to the manifests."""
     values: Values
 
 
 def read_workspace(folder: Path, overlay: Path | None, variables: Variables, findings: Findings) -> WorkspaceFile:
-    """Read `reconciler.yaml` and all values; errors go to `findings`."""
+    """Read `reconciler.yaml` and all values."""
     document = _document(folder, findings)
     content = document.content if document is not None else None
     spec = content.get("spec") if isinstance(content, dict) else None
@@ -170,5 +168,5 @@ def _validate_workspace(draft: Draft, findings: Findings) -> Workspace | None:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Return the strings of a list; the model reports the rest."""
+    """Return a list's strings; the model reports the rest."""
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -29,14 +29,14 @@ def at(content: Any, path: FieldPath) -> Any:
 
 
 def put(content: Any, path: FieldPath, value: Any) -> None:
-    """Set the value at a path, creating mappings on the way."""
+    """Set the value at a path, creating mappings."""
     for part in path[:-1]:
         content = content.setdefault(part, {}) if isinstance(content, dict) else content[part]
     content[path[-1]] = value
 
 
 def take(content: Any, path: FieldPath) -> None:
-    """Remove the value at a path, and mappings left empty above it except the root."""
+    """Remove the value at a path and the mappings left empty above it, except the root."""
     parent = at(content, path[:-1])
     del parent[path[-1]]
     if not parent and len(path) > 1:
@@ -44,7 +44,7 @@ def take(content: Any, path: FieldPath) -> None:
 
 
 def copied(content: Any) -> Any:
-    """Return a copy without shared values, which YAML aliases produce."""
+    """Return a copy in which YAML aliases share no values."""
     match content:
         case dict():
             return {key: copied(value) for key, value in content.items()}
@@ -55,11 +55,11 @@ def copied(content: Any) -> Any:
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
-"""Texts that need no quotes in any position."""
+"""Texts that never need quotes."""
 
 
 def yaml_text(value: Any, like: str = "") -> str:
-    """Return a value in flow form; `like` is the scalar it replaces, whose quotes are used."""
+    """Return a value in flow form, quoted like the scalar `like` that it replaces."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -77,7 +77,7 @@ def yaml_text(value: Any, like: str = "") -> str:
 
 
 def key_of(text: str) -> str:
-    """Return the value of a key as written."""
+    """Return a written key's value."""
     if text.startswith('"'):
         try:
             return str(json.loads(text))
@@ -95,15 +95,15 @@ def _quote(text: str, like: str = "") -> str:
 
 
 _LINE_END: Final = re.compile(r"\s*,?\s*(#.*)?")
-"""Pattern of the rest of a line after a bracketed entry."""
+"""Rest of a line after a bracketed entry."""
 
 
 class UneditableError(Exception):
-    """The layout of the text would force a change of other lines."""
+    """The layout would force a change of other lines."""
 
 
 def set_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with `value` at `path`, creating missing parents.
+    """Return `text` with `value` at `path`, creating parents.
 
     Raises:
         UneditableError: The layout must be edited by hand.
@@ -116,7 +116,7 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def append_text(text: str, path: FieldPath, value: Any) -> str:
-    """Return `text` with one entry more in the list at `path`, which is made where there is none."""
+    """Return `text` with one more entry in the list at `path`, which is created if missing."""
     page = _Text(text)
     chain = page.chain(path)
     if len(chain) < len(path) or not chain[-1].value.entries:
@@ -125,7 +125,7 @@ def append_text(text: str, path: FieldPath, value: Any) -> str:
 
 
 def remove_text(text: str, path: FieldPath) -> str:
-    """Return `text` without what stands at `path`, and without the collections that it leaves empty."""
+    """Return `text` without the value at `path` and the collections left empty."""
     page = _Text(text)
     chain = page.chain(path)
     if len(chain) < len(path):
@@ -138,8 +138,6 @@ def remove_text(text: str, path: FieldPath) -> str:
 
 
 class _Text:
-    """A document as lines and parsed nodes."""
-
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
         self._end = "\r" if "\r\n" in text else ""
@@ -152,7 +150,7 @@ class _Text:
         self.root = roots[0]
 
     def chain(self, path: FieldPath) -> list[Entry]:
-        """Return the existing entries on the way to `path`."""
+        """Return the existing entries along `path`."""
         entries: list[Entry] = []
         node = self.root
         for part in path:
@@ -169,7 +167,7 @@ class _Text:
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
             return self._with(node.start, node.end, yaml_text(value, node.text))
-        # a block begins below its key and ends with its last entry
+        # a block begins below its key
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
         last = _last_line(node)
@@ -193,7 +191,6 @@ class _Text:
         return self._below(node, " " * first.column + text)
 
     def appended(self, node: Node, value: Any) -> str:
-        """Append an entry to a list."""
         if node.kind != "sequence":
             raise UneditableError
         if node.is_flow:
@@ -205,7 +202,6 @@ class _Text:
         return self._below(node, f"{dash} {yaml_text(value)}")
 
     def removed(self, node: Node, entry: Entry) -> str:
-        """Remove an entry."""
         if node.is_flow:
             return self._out_of_brackets(node, entry)
         start, last = entry.start, _last_line(entry.value)
@@ -270,13 +266,13 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029")
 
 
 class EditedFile:
-    """One file, before and after. Document numbers stay when another document is dropped."""
+    """A file before and after. Document numbers stay when another document is dropped."""
 
     def __init__(self, text: str) -> None:
         """Parse a file.
 
         Raises:
-            UneditableError: It uses rare syntax and must be edited by hand.
+            UneditableError: It uses rare syntax.
         """
         if any(other in text for other in _OTHER_LINE_ENDS) or "\r" in text.replace("\r\n", ""):
             raise UneditableError
@@ -310,11 +306,7 @@ class EditedFile:
         self._edit(number, lambda text: set_text(text, path, value), lambda content: put(content, path, value))
 
     def append(self, number: int, path: FieldPath, value: Any) -> None:
-        """Append an entry to a list.
-
-        Raises:
-            UneditableError: As `set`.
-        """
+        """Append an entry to a list, or raise `UneditableError`."""
         self._edit(
             number,
             lambda text: append_text(text, path, value),
@@ -322,16 +314,12 @@ class EditedFile:
         )
 
     def remove(self, number: int, path: FieldPath) -> None:
-        """Remove an entry, and collections left empty.
-
-        Raises:
-            UneditableError: As `set`.
-        """
+        """Remove an entry and collections left empty, or raise `UneditableError`."""
         self._edit(number, lambda text: remove_text(text, path), lambda content: take(content, path))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Apply several changes, or none if one fails."""
+        """Apply all changes, or none."""
         before = list(self._after)
         try:
             yield
@@ -360,7 +348,7 @@ class EditedFile:
 
 
 def with_ends(text: str) -> list[str]:
-    """Split a text into lines with their ends; only LF ends a line."""
+    """Split a text into lines with their ends, which are LF."""
     *lines, last = text.split("\n")
     return [*(f"{line}\n" for line in lines), *([last] if last else [])]
 
@@ -375,10 +363,7 @@ def _means_something(text: str) -> bool:
 
 
 def _heading(text: str) -> str:
-    """Return the comments at the top that belong to the file.
-
-    All before its first `---`; without `---`, all but those directly above the content.
-    """
+    """Return the file's comments: all before its first `---`, else all but those directly above the content."""
     comments: list[str] = []
     for line in with_ends(text):
         if line.startswith("---"):
@@ -403,7 +388,7 @@ _STEP = "  "
 
 
 def laid_out(content: Mapping[str, Any]) -> str:
-    """Return a document with its spec on several lines, and everything below in brackets where it fits."""
+    """Return a document with its spec on several lines, and everything below in brackets if it fits."""
     lines: list[str] = []
     for key, value in content.items():
         if key == "spec" and value:
@@ -435,7 +420,6 @@ def _entries(value: Any, indent: str) -> Iterator[str]:
     for item in value:
         is_long = len(f"{indent}- {yaml_text(item)}") >= MAX_WIDTH  # one column less than after a key, as `fmt` does
         if isinstance(item, Mapping | list | tuple) and item and is_long:
-            # the first nested line follows the dash
             first, *rest = _entries(item, indent + _STEP)
             yield f"{indent}- {first.removeprefix(indent + _STEP)}"
             yield from rest
@@ -448,8 +432,6 @@ _NOTHING: Final = "/dev/null"
 
 
 class _Hunk(NamedTuple):
-    """A range of changed lines, before and after."""
-
     start: int
     end: int
     new_start: int
@@ -457,9 +439,9 @@ class _Hunk(NamedTuple):
 
 
 def patch_of(label: str, pieces: Sequence[tuple[str, str]], *, is_new: bool = False, is_gone: bool = False) -> str:
-    """Return the patch of one file, given in pieces before and after; empty if nothing changed.
+    """Return the patch of a file; empty if nothing changed.
 
-    Without a `diff --git` line, whose paths would have to start at the repository's root.
+    Without a `diff --git` line, whose paths would be relative to the repository.
     """
     before = [line for old, _ in pieces for line in with_ends(old)]
     after = [line for _, new in pieces for line in with_ends(new)]
@@ -514,7 +496,6 @@ def _show_hunks(group: Sequence[_Hunk], before: Sequence[str], after: Sequence[s
 
 def _range(start: int, end: int) -> str:
     length = end - start
-    # an empty range is named by the line before it
     return f"{start if length == 0 else start + 1},{length}"
 
 

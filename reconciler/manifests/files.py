@@ -23,7 +23,7 @@ WORKSPACE_FILE: Final = "reconciler.yaml"
 OVERLAYS: Final = "overlays"
 ENVIRONMENT: Final = re.compile(r"[a-z0-9-]{1,40}")
 MAX_BYTES: Final = 32 * 2**20
-"""Limit of one file, far beyond hand-written ones; parsed in seconds."""
+"""Limit of a file, beyond hand-written ones; parsed in seconds."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
 _API: Final = b"reconciler/v1"
@@ -50,7 +50,7 @@ def find_workspace(start: Path) -> Path:
 
 
 def environments(folder: Path) -> tuple[str, ...]:
-    """Return the environments of a workspace."""
+    """Return a workspace's environments."""
     try:
         names = [child.name for child in (folder / OVERLAYS).iterdir() if child.is_dir()]
     except OSError:
@@ -69,7 +69,7 @@ def _is_file(path: Path) -> bool:
 
 
 def label_of(path: Path, folder: Path) -> str:
-    """Return a file's name for messages: relative to the workspace if it is inside."""
+    """Return a file's name for messages: relative to the workspace if inside."""
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
@@ -79,13 +79,13 @@ def is_outside(path: Path, within: Path | None) -> bool:
 
 
 def outside(label: str) -> Problem:
-    """Return the problem of a file outside the repository of a pull request."""
+    """Return the problem of a file outside a pull request's repository."""
     message = "is outside the repository, and a pull request reads nothing there"
     return Problem(label, None, None, "", message, "Move it into the repository")
 
 
 def read_bounded(path: Path, label: str) -> bytes | Problem:
-    """Return the content of a regular file of at most `MAX_BYTES`, or the problem."""
+    """Return a regular file's content of at most `MAX_BYTES`, or the problem."""
     try:
         # O_NONBLOCK: opening a pipe would wait for its writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -106,7 +106,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
 
 
 class FoundManifests(NamedTuple):
-    """Manifests below the listed paths, sorted, with problems and warnings."""
+    """Manifests, sorted, with problems and warnings."""
 
     files: tuple[Path, ...]
     problems: tuple[Problem, ...]
@@ -121,10 +121,9 @@ def manifest_files(
     may_be_empty: bool = False,
     within: Path | None = None,
 ) -> FoundManifests:
-    """Return all `*.yaml` and `*.yml` below `listed`, each once, without dot-folders.
+    """Return all `*.yaml` and `*.yml` below `listed`, each once, without dot-folders and folders outside `within`.
 
-    `apart` are files and folders with another meaning: workspace, values, overlays. Folders outside `within` are not
-    read.
+    `apart` are files and folders with another meaning: workspace, values, overlays.
     """
     files: dict[str, Path] = {}
     problems: list[Problem] = []
@@ -140,8 +139,6 @@ def manifest_files(
 
 
 class _Walk:
-    """Walks one listed path."""
-
     def __init__(self, folder: Path, apart: AbstractSet[Path], *, may_be_empty: bool, within: Path | None) -> None:
         self.files: list[Path] = []
         self.problems: list[Problem] = []
@@ -186,7 +183,7 @@ class _Walk:
     def _descend(self, folder: Path) -> None:
         real = os.path.realpath(folder)
         if real in self._visited:
-            return  # a link to a parent, or to a folder already read
+            return  # a link to a parent, or already read
         self._visited.add(real)
         if is_outside(folder, self._within):
             self.problems.append(outside(escape_non_utf8(label_of(folder, self._folder))))
@@ -226,7 +223,7 @@ class _Walk:
             self.files.append(path)
 
     def _hides_manifests(self, folder: Path) -> bool:
-        """Return whether a hidden folder has a manifest, except `.git` and `..data` of a mounted ConfigMap."""
+        """Return whether a hidden folder has a manifest, except `.git` and a mounted ConfigMap's `..data`."""
         if folder.name == ".git" or folder.name.startswith("..") or is_outside(folder, self._within):
             return False
         files = (Path(place, name) for place, _, names in os.walk(folder) for name in names if name.endswith(_SUFFIXES))
@@ -258,19 +255,19 @@ class Place(NamedTuple):
 class Findings:
     """Problems and warnings of one run.
 
-    A resource has one place, or two if an overlay changes a base: the overlay first.
+    A resource has one place, or the overlay's and then the base's.
     """
 
     def __init__(
         self, folder: pathlib.Path, *, within: pathlib.Path | None = None, typed: tuple[pathlib.Path, ...] = ()
     ) -> None:
-        """Read nothing outside `within`, except `typed` files that lie there."""
+        """Read nothing outside `within`, except `typed` files in it."""
         self.tell: Callable[[str], None] = lambda _text: None
-        """Receives the number of files read."""
+        """Receives progress."""
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self.is_whole = True
-        """Whether all files and documents were readable: only then is an absent address meaningful."""
+        """Whether everything was readable: only then is an absent address meaningful."""
         self.within = within
         self._folder = folder
         self._typed = typed
@@ -305,7 +302,7 @@ class Findings:
             self.complain(places, complaint)
 
     def warn(self, places: tuple[Place, ...], complaint: Complaint, *, unseen: str | None = None) -> None:
-        """Add a warning of a document, not an error; `unseen` is an address that may exist on a cluster."""
+        """Add a warning; `unseen` is an address that may exist on a cluster."""
         self.warnings.append(self._to_problem(places, complaint)._replace(unseen=unseen))
 
     def where(self, places: tuple[Place, ...], path: FieldPath) -> str:
@@ -314,7 +311,7 @@ class Findings:
         return f"{place.file}:{spot.line}"
 
     def spot(self, places: tuple[Place, ...], path: FieldPath) -> tuple[Place, Spot]:
-        """Return where a field is written: in the overlay, else the base, else at its parent."""
+        """Return where a field, or else its parent, is written: in the overlay, else the base."""
         for length in range(len(path), 0, -1):
             for place in places:
                 if spot := self.spots(place).get(path[:length]):
@@ -331,7 +328,7 @@ class Findings:
         return documents[place.number] if place.number < len(documents) else {}
 
     def excerpts(self, problems: Iterable[Problem]) -> Mapping[Problem, tuple[str, ...]]:
-        """Return the excerpts below problems; each file is read again."""
+        """Return excerpts for problems; files are read again."""
         texts: dict[str, list[str]] = {}
         excerpts: dict[Problem, tuple[str, ...]] = {}
         for problem in problems:

@@ -25,19 +25,19 @@ from reconciler.manifests.yaml_documents import parse
 
 
 class Mark(NamedTuple):
-    """A position in a text, counted from 0."""
+    """A position, counted from 0."""
 
     line: int
     column: int
 
 
 class NotLaidOutError(Exception):
-    """The text uses rare syntax whose layout is left unchanged."""
+    """The text uses rare syntax and is left unchanged."""
 
 
 @dataclass(eq=False)
 class Node:
-    """One value. `text` is a scalar as written, with quotes; or an alias with its star."""
+    """A value. `text` is a scalar as written, with quotes; or an alias with its star."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     start: Mark
@@ -45,17 +45,17 @@ class Node:
     text: str = ""
     is_flow: bool = False
     in_brackets: bool = False
-    """Whether it was written as a flow collection."""
+    """Was written as a flow collection."""
     anchor: str = ""
     is_block_scalar: bool = False
     entries: list[Entry] = field(default_factory=list)
     below: list[str] = field(default_factory=list)
-    """Comments after the last entry of a block collection."""
+    """Comments after a block collection's last entry."""
 
 
 @dataclass(eq=False)
 class Entry:
-    """A key with its value, or a list entry, with its comments; an empty comment is a blank line."""
+    """A key with its value, or a list entry, with comments; an empty comment is a blank line."""
 
     key: Node | None
     value: Node
@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(eq=False)
 class Page:
-    """One document, with the comments before it."""
+    """A document, with the comments before it."""
 
     start: Mark
     root: Node | None = None
@@ -113,7 +113,7 @@ class _Reader:
             case ScalarEvent() | AliasEvent():
                 self._add(self._leaf(event))
             case _:
-                pass  # ends of documents and streams
+                pass
 
     def _open(self, event: Any) -> None:
         if event.tag is not None:
@@ -159,7 +159,7 @@ class _Reader:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all nodes below it, in order."""
+    """Yield a node and its descendants in order."""
     yield node
     for entry in node.entries:
         if entry.key is not None:
@@ -180,7 +180,7 @@ _METADATA_ORDER: Final = ("name", "namespace", "cluster", "labels")
 
 
 def print_pages(pages: Sequence[Page]) -> Iterator[str]:
-    """Yield the lines of all documents; leading comments belong to the first one with content."""
+    """Yield all lines; leading comments belong to the first document with content."""
     says = False
     for page in pages:
         if says:
@@ -250,7 +250,6 @@ def _entry(entry: Entry, indent: str) -> Iterator[str]:
         return
     value = entry.value
     if value.kind != "scalar" and not _fits(value, f"{indent}- ", beside) and not value.anchor:
-        # the first nested line follows the dash
         first, *rest = _entries(value, indent + _STEP)
         if first.strip().startswith("#"):
             raise NotLaidOutError
@@ -279,7 +278,7 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
         if header is None:
             raise NotLaidOutError
         if rest and rest[-1].strip() and "-" not in header[2]:
-            raise NotLaidOutError  # the file ends inside the text, whose last line end would become part of it
+            raise NotLaidOutError  # the end of the file would become part of the text
         yield _join_with_space(lead, (header[1] or "") + header[2]) + beside
         yield from _block_text(rest, indent + _STEP, keeps_end="+" in header[2])
     else:
@@ -293,7 +292,7 @@ def _scalar(lead: str, beside: str, value: Node, indent: str) -> Iterator[str]:
 
 def _block_text(lines: list[str], indent: str, *, keeps_end: bool) -> Iterator[str]:
     if lines and not lines[-1].strip():
-        lines = lines[:-1]  # the rest after the last line end
+        lines = lines[:-1]
     if not keeps_end:
         while lines and not lines[-1].strip():
             lines = lines[:-1]
@@ -335,7 +334,7 @@ def _without_leading_blanks(lines: list[str]) -> list[str]:
 
 
 def _tidy(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without blank ones at either end; blank lines inside texts stay."""
+    """Drop blank lines at either end; those inside texts stay."""
     remaining = list(lines)
     while remaining and not remaining[0]:
         del remaining[0]
@@ -343,7 +342,7 @@ def _tidy(lines: Iterable[str]) -> Iterator[str]:
 
 
 class Comments:
-    """Comments and blank lines of a text, consumed line by line."""
+    """Comments and blank lines, consumed line by line."""
 
     def __init__(self, lines: list[str], pages: list[Page]) -> None:
         covered = sorted(_text_of(node) for page in pages if page.root for node in walk(page.root) if node.text)
@@ -361,7 +360,7 @@ class Comments:
                     self._own.append((number, column, line[column:].rstrip()))
 
     def above(self, line: int) -> list[str]:
-        """Consume the lines of comments before `line`."""
+        """Consume comments before `line`."""
         comments: list[str] = []
         while self._taken < len(self._own) and self._own[self._taken][0] < line:
             comments.append(self._own[self._taken][2])
@@ -369,7 +368,7 @@ class Comments:
         return comments
 
     def below(self, column: int, before: int) -> list[str]:
-        """Consume comments at `column` or further right, after the last entry of a block."""
+        """Consume comments at `column` or further right, after a block's last entry."""
         end = self._taken
         for position in range(self._taken, len(self._own)):
             number, at, _ = self._own[position]
@@ -382,12 +381,12 @@ class Comments:
         return comments
 
     def skip_blanks(self, line: int) -> None:
-        """Drop blank lines up to `line`, inside a flow collection."""
+        """Drop blank lines up to `line` in a flow collection."""
         while self._taken < len(self._own) and self._own[self._taken][0] <= line and not self._own[self._taken][2]:
             self._taken += 1
 
     def beside(self, line: int) -> str:
-        """Consume the comment at the end of a line."""
+        """Consume the comment at a line's end."""
         return self._beside.pop(line, (0, ""))[1]
 
     def inside(self, node: Node) -> bool:
@@ -404,7 +403,7 @@ class Comments:
 
 
 def attach(page: Page, comments: Comments, end: int) -> None:
-    """Attach the comments of a document, which ends before line `end`, to its nodes."""
+    """Attach a document's comments to its nodes; it ends before line `end`."""
     page.above = [*comments.above(page.start.line), *_on_marker(page, comments)]
     if page.root is not None:
         first = page.root.entries[0].start if page.root.entries and not page.root.is_flow else page.root.start
@@ -445,7 +444,6 @@ def _attach(node: Node, comments: Comments, end: int, column: int = -1) -> None:
 
 
 def _column(node: Node) -> int:
-    """Return the column of a block collection's entries."""
     return node.entries[0].start.column if node.kind == "mapping" else node.start.column
 
 
@@ -469,7 +467,7 @@ def _text_of(node: Node) -> tuple[Mark, Mark]:
         return node.start, node.end
     header, *lines = node.text.split("\n")
     if lines and not lines[-1].strip():
-        lines.pop()  # the rest after the last line end
+        lines.pop()
     if "+" not in header:  # without "+" trailing blank lines are not part of it
         while lines and not lines[-1].strip():
             lines.pop()
@@ -496,9 +494,9 @@ _OTHER_LINE_ENDS: Final = ("\x85", "\u2028", "\u2029", "\t")
 def format_text(text: str, file: str = "the text") -> str:
     """Return a YAML file in canonical form.
 
-    Two spaces per level; `apiVersion`, `kind`, `metadata`, `spec` in this order; at most one blank line between
-    entries; collections in brackets if they fit on a line, else as blocks; quotes unchanged. Files with rare syntax
-    (directives, complex keys) stay as they are.
+    Two spaces per level; `apiVersion`, `kind`, `metadata`, `spec` in this order; at most one blank line; collections in
+    brackets if they fit on a line; quotes unchanged. Files with rare syntax (directives, complex keys) stay as they
+    are.
 
     Raises:
         ManifestError: It is not YAML.

@@ -1,6 +1,6 @@
 """The JSON Schema of manifests, for editors.
 
-`validate` checks what a schema cannot: types of variables, enums in another case, references between documents.
+`validate` also checks types of variables, enums in another case and references between documents.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _VARIABLE: Final = {
 _USE_VARIABLE: Final = {"$ref": "#/$defs/Variable"}
 _ABOUT: Final = ("description", "examples", "default", "secret")
 _FIXED: Final = ("apiVersion", "kind")
-"""Fields read before variables, which cannot hold one."""
+"""Fields read before variables."""
 
 
 def identity(name: str) -> dict[str, str]:
-    """Return the dialect and id of a schema, at this version's site."""
+    """Return a schema's dialect and id, at this version's site."""
     return {"$schema": DIALECT, "$id": f"{__site__}/{__version__}/schemas/{name}.json"}
 
 
 def schemas() -> Mapping[str, dict[str, Any]]:
-    """Return the schema of each kind by its lower-case name, and `manifest` for any kind."""
+    """Return schemas by lower-case kind, and `manifest` for any kind."""
     definitions = _definitions()
     by_kind = {kind.lower(): _of_kind(kind, definitions) for kind in MANIFEST_KINDS}
     return {"manifest": _of_any(definitions), **dict(sorted(by_kind.items()))}
@@ -70,7 +70,7 @@ def _of_any(definitions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def definitions_of_models() -> Mapping[str, Any]:
-    """Return the schema of each manifest model by its name, without variables."""
+    """Return each manifest model's schema, without variables."""
     models = [(model, "validation") for model in MANIFEST_KINDS.values()]
     _, schema = models_json_schema(models, schema_generator=_Generator)  # type: ignore[arg-type] # a tuple's literal
     definitions: Mapping[str, Any] = schema["$defs"]
@@ -98,7 +98,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _allow_variables(schema: Any) -> Any:
-    """Return a schema that accepts a variable in place of any non-text value, without generated titles."""
+    """Return a schema that accepts a variable for any non-text value, without generated titles."""
     if isinstance(schema, list):
         return [_allow_variables(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Load a workspace: from a folder of YAML to desired resources, with the origin of each value."""
+"""Load a workspace: from a folder of YAML to desired resources and each value's origin."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True)
 class LoadedWorkspace:
-    """Content of a workspace for one environment."""
+    """A workspace for one environment."""
 
     workspace: Workspace
     desired: Desired
@@ -46,19 +46,18 @@ class LoadedWorkspace:
     environment: str | None
     warnings: tuple[Problem, ...]
     places: Mapping[Address, tuple[Place, ...]]
-    """Where each address is written: overlay first, then base."""
+    """Positions of each address: overlay first, then base."""
     values: Values
-    """Variables, for `explain`."""
 
     def may_touch_all(self, file: str) -> bool:
-        """Return whether a file (path from the workspace) may affect documents in other files."""
+        """Return whether a file (path from the workspace) may affect other files' documents."""
         values = map(self._place, (*self.workspace.spec.values, *self.values.origins))
         is_overlay = self.environment is not None and file.startswith(f"{OVERLAYS}/{self.environment}/")
         return file == WORKSPACE_FILE or self._place(file) in values or is_overlay
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        """Files and folders outside the workspace that it reads, sorted."""
+        """Files and folders that it reads outside its folder, sorted."""
         spec = self.workspace.spec
         places = set(map(self._place, (*spec.manifests, *spec.values, *self.values.origins)))
         return tuple(sorted(place for place in places if not place.is_relative_to(self.folder)))
@@ -75,12 +74,12 @@ def load(
     within: Path | None = None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> LoadedWorkspace:
-    """Read and check a workspace. Secrets stay references.
+    """Read and check a workspace; secrets stay references.
 
-    Nothing outside `within` is read, except files of typed variables that lie in it. `tell` receives the progress.
+    Nothing outside `within` is read, except files of typed variables in it. `tell` receives progress.
 
     Raises:
-        ManifestError: There are problems; it has all of them.
+        ManifestError: Lists all problems.
         UserError: The environment does not exist.
     """
     folder, overlay, findings = _begin(folder, environment, variables, within)
@@ -109,18 +108,13 @@ def load(
 def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
-    """Read only `reconciler.yaml`, for commands that need the state but no manifests.
-
-    Raises:
-        ManifestError: It has problems.
-        UserError: The environment does not exist.
-    """
+    """Read only `reconciler.yaml`; raises as `load`."""
     folder, overlay, findings = _begin(folder, environment, variables, within)
     return _sound(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
-    """Read only the Clusters of a file, without a workspace and variables.
+    """Read a file's Clusters, without workspace and variables.
 
     Raises:
         ManifestError: It has problems.
@@ -169,10 +163,9 @@ def _sound(workspace: Workspace | None, findings: Findings) -> Workspace:
 
 
 def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, str]:
-    """Return the position of each written field of an address: `spec.partitions` → `manifests/topics.yaml:12`.
+    """Return the positions of an address's fields: `spec.partitions` → `manifests/topics.yaml:12`.
 
-    A value of a variable names it: `… (var.partitions of values.yaml)`. A mirror is written in its link. Empty if
-    undeclared.
+    A variable is named: `… (var.partitions of values.yaml)`. A mirror's fields are in its link. Empty if undeclared.
     """
     places, within = _find_written(loaded, address)
     origins: dict[FieldPath, str] = {}
@@ -214,7 +207,7 @@ def _content(loaded: LoadedWorkspace, place: Place) -> Any:
 
 
 def _said(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield all leaves with their values; a list comes before its entries, because it replaces as a whole."""
+    """Yield all leaves; a list comes before its entries, because it replaces as a whole."""
     match content:
         case dict():
             for key, value in content.items():

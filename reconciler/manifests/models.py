@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def fields_of(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a model by alias."""
-    model.model_rebuild()  # models are built lazily and know their aliases only then
+    """Return a model's fields by alias."""
+    model.model_rebuild()  # built lazily, without aliases before
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def model_at(model: type[BaseModel], path: FieldPath) -> type[BaseModel] | None:
-    """Return the model of the value at a path, or `None`."""
+    """Return the model at a path, or `None`."""
     current: type[BaseModel] | None = model
     for part in path:
         if isinstance(part, int):
@@ -52,7 +52,7 @@ _PROPERTIES: Final = ("spec", "properties")
 
 
 def is_secret(model: type[BaseModel], path: FieldPath) -> bool:
-    """Return whether the field at a path is secret, or names a cluster property that is."""
+    """Return whether the field at a path, or the cluster property that it names, is secret."""
     if model is Cluster and path[:-1] == _PROPERTIES:
         return path[-1] in REFERENCES
     field = field_at(model, path)
@@ -79,7 +79,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def complaints_of(error: ValidationError, model: type[BaseModel], as_written: Any) -> Iterator[Complaint]:
-    """Yield the errors of a content, at the paths as written; pydantic's wording is not shown."""
+    """Yield errors at the paths as written, in our words."""
     content = values_of(as_written)
     for details in error.errors(include_url=False):
         path = _cut_to_written(details["loc"], content, is_missing=details["type"] == "missing")
@@ -249,7 +249,7 @@ _SHAPE: Final = "Every document has apiVersion, kind, metadata and spec"
 
 
 def read(draft: Draft) -> tuple[Writable | None, list[Complaint]]:
-    """Return the resource of a draft, or `None` with all errors."""
+    """Return a draft's resource, or `None` with all errors."""
     complaints = [*draft.complaints, *(null_complaints(draft.content) if draft.has_null else ())]
     headers = list(header_complaints(draft.content))
     if headers:

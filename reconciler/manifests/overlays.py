@@ -41,7 +41,7 @@ class Variables:
 
 
 class Value(NamedTuple):
-    """The value of a variable and its origin."""
+    """A variable's value and origin."""
 
     as_written: Any
     """Value inside text; numbers and booleans may be `ScalarText`."""
@@ -67,7 +67,7 @@ class Values:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Origins: files, environment, command line."""
+        """Files, environment, command line."""
         return frozenset(value.origin for value in self._known.values())
 
     def find(self, name: str) -> Value | None:
@@ -91,7 +91,7 @@ def read_values(
     variables: Variables,
     read: Callable[[Path, str], bytes | Problem] = read_bounded,
 ) -> tuple[Values, list[Problem]]:
-    """Return all variables; later wins: `files` in order, then the command line's files, environment and texts."""
+    """Return all variables; later wins: `files`, the command line's files, environment, texts."""
     known: dict[str, Value] = {}
     problems: list[Problem] = []
     for file in (*files, *variables.files):
@@ -154,7 +154,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-# Substitution of `${var.name}`, in one pass. Alone in a field a variable keeps its type; inside text it is text.
+# `${var.name}` is substituted in one pass. Alone in a field a variable keeps its type; inside text it is text.
 
 
 REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
@@ -166,8 +166,7 @@ class Substitution:
     """Substitutes the variables of one document.
 
     `secrets`: paths of `${env:…}` and `${file:…}`, also in variables' values; only secret fields may have them.
-    `has_null`: a variable's value has an empty part. `used`: path → variable and origin: `var.partitions of
-    values.yaml`.
+    `has_null`: a variable's value has an empty part. `used`: path → `var.partitions of values.yaml`.
     """
 
     def __init__(self, values: Values, *, as_written: bool = False) -> None:
@@ -180,7 +179,7 @@ class Substitution:
         self._as_written = as_written
 
     def of(self, content: Any, path: FieldPath = ()) -> Any:
-        """Return `content` with all variables replaced; unknown ones stay and are reported."""
+        """Return `content` with variables replaced; unknown ones stay and are reported."""
         match content:
             case str() if "${" in content:
                 return self._text(content, path)
@@ -259,7 +258,7 @@ DELETE: Final = "$delete"
 
 
 def overlay_folder(folder: Path, environment: str) -> Path:
-    """Return the folder of an environment.
+    """Return an environment's folder.
 
     Raises:
         UsageError: The name is invalid.
@@ -304,22 +303,18 @@ def is_deletion(content: dict[str, Any], complaints: list[Complaint]) -> bool:
 
 
 class Draft(NamedTuple):
-    """A document that becomes one resource.
-
-    It has one place, or two if an overlay changes a base: the overlay first.
-    """
+    """A document that becomes one resource; `places` has the overlay first, then the base."""
 
     content: Any
     as_written: Callable[[], Any]
-    """Returns the content with `ScalarText` for numbers and booleans."""
+    """Returns the content with `ScalarText`."""
     places: tuple[Place, ...]
     has_null: bool
     secrets: tuple[FieldPath, ...] = ()
     """Paths of `${env:…}` and `${file:…}`."""
     variables: Mapping[FieldPath, str] = MappingProxyType({})
-    """Variable and origin by path: `var.partitions of values.yaml`."""
+    """`var.partitions of values.yaml` by path."""
     complaints: tuple[Complaint, ...] = ()
-    """Errors found so far."""
 
 
 def read_drafts(
@@ -342,7 +337,7 @@ def read_drafts(
 
 
 def draft_of(document: Document, label: str, values: Values | None) -> Draft:
-    """Return a document as a draft; `values` is `None` if it has no variables."""
+    """Return a document as a draft; without `values` it has no variables."""
     places = (Place(label, document.number, document.line),)
     if values is None:
         return Draft(document.content, lambda: document.as_written, places, document.has_null)

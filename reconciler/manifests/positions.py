@@ -1,7 +1,6 @@
 """Problems in files: scalars, positions of fields, and the error with all problems.
 
-Positions are found by reading a file again, in milliseconds; storing them for ten thousand topics would cost more than
-the values.
+Files are read again for positions, in milliseconds; storing them would take more memory than the values.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?
 
 @lru_cache(maxsize=8192)
 def resolve(text: str) -> Scalar:
-    """Return the value of a plain (unquoted) scalar; cached, because manifests repeat few words."""
+    """Return a plain (unquoted) scalar's value; cached, because manifests repeat words."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _FIRST or len(text) > _MAX_DIGITS:
@@ -69,14 +68,14 @@ def resolve(text: str) -> Scalar:
 
 
 class ScalarText(str):
-    """A plain number or boolean with its source text, if they differ: `0042`, `1.10`, `TRUE`."""
+    """A plain number or boolean that is written differently: `0042`, `1.10`, `TRUE`."""
 
     __slots__ = ()
 
 
 @lru_cache(maxsize=8192)
 def as_written(text: str) -> Scalar:
-    """Return the value of a plain scalar, or its `ScalarText`."""
+    """Return a plain scalar's value, or its `ScalarText`."""
     value = resolve(text)
     return value if value is None or text_of(value) == text else ScalarText(text)
 
@@ -87,7 +86,7 @@ def text_of(value: str | float) -> str:
 
 
 def values_of(content: Any) -> Any:
-    """Return a copy with plain values for `ScalarText`."""
+    """Return a copy without `ScalarText`."""
     match content:
         case ScalarText():
             return resolve(content)
@@ -100,12 +99,12 @@ def values_of(content: Any) -> Any:
 
 
 def is_text(text: str) -> bool:
-    """Return whether unquoted `text` would be read as text."""
+    """Return whether unquoted `text` is read as text."""
     return isinstance(resolve(text), str)
 
 
 def kind_of_value(value: object) -> str:
-    """Return the type of a value in words."""
+    """Return a value's type in words."""
     match value:
         case ScalarText():
             return kind_of_value(resolve(value))
@@ -135,7 +134,7 @@ def _short(text: str) -> str:
 class Problem(NamedTuple):
     """A problem and its position: `manifests/topics.yaml:12:3: spec.partitions: what is wrong. hint`.
 
-    `line` and `column` count from 1; they are `None` for the whole file, and `field` is empty for the whole document.
+    `line` and `column` count from 1, `None` for the whole file; `field` is empty for the whole document.
     """
 
     file: str
@@ -145,7 +144,7 @@ class Problem(NamedTuple):
     message: str
     hint: str
     unseen: str | None = None
-    """An undeclared address that may exist on a cluster."""
+    """Undeclared address that may exist on a cluster."""
 
     def __str__(self) -> str:
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
@@ -154,12 +153,12 @@ class Problem(NamedTuple):
 
 
 class ManifestError(UserError):
-    """The files are invalid. `problems` has all errors, sorted by place."""
+    """The files are invalid; `problems` is sorted by place."""
 
     def __init__(
         self, problems: Sequence[Problem], *, hint: str, excerpts: Mapping[Problem, tuple[str, ...]] | None = None
     ) -> None:
-        """Store all problems; the message lists them. `excerpts` are lines shown below some."""
+        """Store all problems; `excerpts` are lines shown below some."""
         self.problems = tuple(sorted(problems, key=_place))
         self.excerpts = excerpts or {}
         count = len(self.problems)
@@ -175,9 +174,9 @@ _NAME: Final = re.compile(r"[\w.-]+")
 
 
 def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
-    """Return the line of a problem with marks below its field; empty if it may be secret.
+    """Return a problem's line with its field marked; empty if it may be secret.
 
-    A syntax error has no field: its line may continue a secret value and is not shown.
+    A syntax error's line may continue a secret value and is not shown.
     """
     if not problem.field or problem.line is None or problem.column is None or not 0 < problem.line <= len(text):
         return ()
@@ -200,7 +199,7 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
 
 
 def path_text(path: Sequence[str | int]) -> str:
-    """Return a path as text: `spec.acls[0].principal`."""
+    """Format a path: `spec.acls[0].principal`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -214,7 +213,7 @@ FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class Spot(NamedTuple):
-    """A position in a file; both counted from 1."""
+    """A position, counted from 1."""
 
     line: int
     column: int
@@ -225,9 +224,9 @@ PARSER: Final[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoa
 
 
 def spots(raw: bytes) -> tuple[Mapping[FieldPath, Spot], ...]:
-    """Return, for each non-empty document, the positions of keys and list entries.
+    """Return positions of keys and list entries for each non-empty document.
 
-    Of a duplicate key the first counts. Stops silently where the YAML is invalid.
+    The first duplicate key wins. Stops silently at invalid YAML.
     """
     walker = _Walker()
     try:
@@ -270,10 +269,10 @@ class _Walker:
                 self._child(event)
                 self._advance()
             case _:
-                pass  # start and end of the stream
+                pass
 
     def end(self) -> None:
-        """Store the document unless it is empty: the reader skips empty ones."""
+        """Store the document unless empty, as the reader does."""
         if not self._is_empty:
             self.documents.append(self._spots)
         self._is_empty = True

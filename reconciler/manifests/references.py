@@ -1,4 +1,4 @@
-"""Checks between manifests: names that must exist, configs, links, mirrors, and clusters declared twice."""
+"""Checks between manifests: references, configs, links, mirrors, and clusters declared twice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftCollector, findings: Findings) -> None:
-    """Report keys that the platform lacks, and keys that the tiering policy sets, too."""
+    """Report keys that the platform lacks or that the tiering policy sets, too."""
     catalog = _catalog_of(resource.cluster, gathering)
     for path, configs in _configs(resource):
         if catalog is not None and not configs.keys() <= catalog.keys():
@@ -43,7 +43,7 @@ def check_configs(resource: Topic | Namespace | MirrorLink, gathering: DraftColl
 
 
 def check_unread(gathering: DraftCollector, findings: Findings) -> None:
-    """Report unknown keys of documents with other errors, too."""
+    """Report unknown keys of documents with other errors."""
     for address, (places, keys) in gathering.unread.items():
         catalog = _catalog_of(cluster_of(address) or "", gathering)
         if catalog is not None:
@@ -67,7 +67,7 @@ def _configs(resource: Topic | Namespace | MirrorLink) -> Iterator[tuple[FieldPa
 
 
 def is_refused_key(key: str, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Return whether a config is rejected offline: brokers may accept more than this version knows."""
+    """Return whether a config is rejected offline; brokers may accept more than this version knows."""
     return key not in catalog and (catalog is not KAFKA_CONFIGS or bool(nearest_spelling(key, catalog)))
 
 
@@ -127,7 +127,7 @@ def says(spec: TieringPolicySpec, field: str) -> bool:
     value: Any = spec
     for part in field.split("."):
         value = getattr(value, part) if value is not None else None
-    # `retain` is the default, so an absent value does not set it.
+    # `retain` is the default and does not set it.
     return value is not None and (field, value) != ("on_disable", "retain")
 
 
@@ -159,7 +159,7 @@ def check_references(gathering: DraftCollector, findings: Findings) -> None:
                 references.cluster(link.spec.source, places, ("spec", "source"))
                 check_configs(link, gathering, findings)
             case _:
-                pass  # clusters and policies have no references
+                pass  # no references
     check_unread(gathering, findings)
     references.warn_of_unseen()
 
@@ -175,7 +175,7 @@ class _References:
         self._times: dict[tuple[str, str], int] = {}
 
     def cluster(self, name: str, places: tuple[Place, ...], at: FieldPath) -> None:
-        """Require that a cluster is declared."""
+        """Require a declared cluster."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
             otherwise = f"Declare it with `kind: Cluster`; declared are: {one_of(known)}"
@@ -183,7 +183,7 @@ class _References:
             self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
     def policy(self, name: str | None, places: tuple[Place, ...]) -> None:
-        """Require that a policy is declared."""
+        """Require a declared policy."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
             otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {one_of(known)}"
@@ -197,7 +197,7 @@ class _References:
             self._times[cluster, name] = self._times.get((cluster, name), 0) + 1
 
     def warn_of_unseen(self) -> None:
-        """Warn once per undeclared namespace."""
+        """Warn once per namespace."""
         for (cluster, name), (places, at) in sorted(self._unseen.items()):
             times = self._times[cluster, name]
             use = "is used here" if times == 1 else f"is used here and {times - 1} more times"

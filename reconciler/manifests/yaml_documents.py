@@ -1,7 +1,7 @@
 """YAML bytes to plain values: YAML 1.2 core schema, with limits, and plain errors.
 
-Events are read one by one from libyaml, whose parser has its stack on the heap, so that no nesting exhausts ours. Only
-texts, numbers, booleans, lists and mappings are constructed.
+libyaml's parser has its stack on the heap, so nesting cannot exhaust ours. Only texts, numbers, booleans, lists and
+mappings are constructed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TAGS: Final = "tag:yaml.org,2002:"
 
 
 class RefusedYamlError(Exception):
-    """Valid YAML that is rejected: too large, or with a tag."""
+    """Valid YAML that is rejected: too large, or tagged."""
 
     def __init__(self, message: str, mark: Any, *, hint: str) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class RefusedYamlError(Exception):
 
 
 def tagged_scalar(event: Any) -> Any:
-    """Return the value of a tagged scalar; only core schema tags such as `!!str 12`."""
+    """Return a tagged scalar; only core schema tags such as `!!str 12` are allowed."""
     value: Any = event.value
     if event.tag in {"!", f"{_TAGS}str"}:
         return value
@@ -123,7 +123,7 @@ def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
 
 
 def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
-    """Return the character near a mark; empty beyond the line's ends."""
+    """Return the character near a mark; empty beyond the line."""
     lines = raw.decode(errors="replace").split("\n")
     at = mark.column + beside if mark is not None and mark.line < len(lines) else -1
     return lines[mark.line][at : at + 1] if at >= 0 else ""
@@ -131,7 +131,7 @@ def _character(raw: bytes, mark: Any, beside: int = 0) -> str:
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
-"""Byte order marks of UTF-16 and UTF-32."""
+"""Byte order marks."""
 
 
 def _unreadable(raw: bytes, file: str) -> Problem:
@@ -156,16 +156,16 @@ def _line_and_column(before: str) -> tuple[int, int]:
 
 MAX_DEPTH: Final = 100
 MAX_NODES: Final = 1_000_000
-"""Limit of values in one document."""
+"""Limit of a document."""
 MAX_ALIASED: Final = 100_000
-"""Limit of values that all aliases of a file expand to."""
+"""Limit of values that a file's aliases expand to."""
 
 _NO_KEY: Final[Any] = object()
 _REFUSED_KEY: Final[Any] = object()
 
 
 class Document(NamedTuple):
-    """One document: content and first line."""
+    """A document: content and first line."""
 
     content: Any
     line: int
@@ -173,7 +173,7 @@ class Document(NamedTuple):
     """Number in the file, from 0, without empty documents."""
     has_null: bool
     as_written: Any
-    """The content with `ScalarText` for numbers and booleans."""
+    """With `ScalarText`."""
 
 
 class ParsedFile(NamedTuple):
@@ -185,12 +185,12 @@ class ParsedFile(NamedTuple):
 
 
 def parse(raw: bytes, file: str, *, may_merge: bool = False) -> ParsedFile:
-    """Read all non-empty documents of a file. Never raises: `problems` has the errors.
+    """Read all non-empty documents. Never raises: `problems` has the errors.
 
-    `may_merge` keeps the key `<<` of YAML 1.1, for files of other tools.
+    `may_merge` keeps YAML 1.1's key `<<`, for files of other tools.
     """
     if raw.startswith(UTF_16):
-        # libyaml would read it, but other tools do not
+        # other tools do not read it
         return ParsedFile(
             (), (Problem(file, None, None, "", "is written in UTF-16", "Save it as UTF-8"),), is_whole=False
         )

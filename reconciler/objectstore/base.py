@@ -1,11 +1,10 @@
 """The contract of every object store: calls, conditions, keys and errors.
 
-Keys are relative and `/`-separated. Bodies are whole: a reader sees the old or the new object, and a killed writer
-leaves nothing under the key. A *version* is what a conditional write compares; it may repeat when a body repeats (S3's
-ETags do), so swapped bodies carry a nonce.
+Keys are relative and `/`-separated. Readers see the old or the new body, never a part of one. A *version* is what a
+conditional write compares; it may repeat with the body (S3's ETags do), so swapped bodies carry a nonce.
 
-A conditional write whose answer was lost may have happened. Implementations read back before they raise
-`LostRaceError`; if several may write, the caller looks for its own mark in `LostRaceError.current`.
+If the answer to a conditional write was lost, the store reads back before it raises `LostRaceError`; among several
+writers the caller looks for its mark in `LostRaceError.current`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError
 
 Version = NewType("Version", str)
 StoreOperation: TypeAlias = Literal["reach", "read", "write", "copy", "list", "delete"]
-"""Operation named in an error: "cannot … URL"."""
+"""Operation in an error: "cannot … URL"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class StoredObject:
 class ListedObject:
     """One row of a listing. `size` is in bytes; `hint` changes whenever the object does.
 
-    `modified_ms` is the write time by the store's clock (`ObjectStore.clock_ms`), at worst to the second.
+    `modified_ms` is the write time by the store's clock, at worst to the second.
     """
 
     key: str
@@ -54,7 +53,7 @@ class ObjectStore(Protocol):
 
     @property
     def encrypts(self) -> bool:
-        """Whether objects can be encrypted under the caller's key (`kms_key_id`)."""
+        """Whether it can encrypt objects under a `kms_key_id`."""
         ...
 
     def clock_ms(self) -> int:
@@ -90,7 +89,7 @@ class ObjectStore(Protocol):
         ...
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key, on the server if both stores can.
+        """Copy another store's object to a new key, on the server if possible.
 
         Raises:
             MissingObjectError: The source object does not exist.
@@ -112,11 +111,10 @@ class ObjectStore(Protocol):
 
 
 def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Version:
-    """Return the stored version if its body is `body`: an earlier try of this write was the winner.
+    """Return the stored version if its body is `body`: an earlier try of this write succeeded.
 
     Raises:
-        LostRaceError: The body differs or the object is gone. Our write may have landed and been overwritten; if
-            several may write, the caller looks for its mark.
+        LostRaceError: The body differs or the object is gone; our write may have landed and been overwritten.
     """
     if stored is not None and stored.body == body:
         return stored.version
@@ -125,9 +123,7 @@ def verify_own_write(key: str, body: bytes, stored: StoredObject | None) -> Vers
 
 
 RESERVED: Final = ".store"
-"""Folder of lock stripes and unfinished files in a directory store. Forbidden in any segment, because stores may be
-nested.
-"""
+"""Folder of lock stripes and unfinished files in a directory store. Forbidden in any segment: stores may be nested."""
 
 _FORBIDDEN: Final = frozenset({"", ".", "..", RESERVED})
 
@@ -149,7 +145,7 @@ def check_key(key: str) -> str:
 
 
 def is_text(key: str) -> bool:
-    """Return whether a key can be encoded as UTF-8; file names may be any bytes."""
+    """Return whether a key is valid UTF-8; file names may be any bytes."""
     try:
         key.encode()
     except UnicodeEncodeError:
@@ -158,12 +154,12 @@ def is_text(key: str) -> bool:
 
 
 def nonce() -> str:
-    """Return 32 random hexadecimal digits, which make object names and bodies unique."""
+    """Return 32 random hexadecimal digits."""
     return secrets.token_hex(16)
 
 
-# A shape is a type; a tuple of alternatives (`None` is null); `[shape]`, a list; `{str: shape}`, an object with any
-# names; or `{"name": shape, …}`, an object with these names and maybe others. A name that ends in `?` is optional.
+# A shape is a type, a tuple of alternatives (`None` is null), `[shape]` (a list), `{str: shape}` (any names) or
+# `{"name": shape, …}` (these names and maybe others; `?` at the end: optional).
 
 
 def check_shape(value: Any, shape: Any, at: str = "") -> None:
@@ -189,21 +185,13 @@ def check_shape(value: Any, shape: Any, at: str = "") -> None:
 
 
 def check_numbers(*values: object) -> None:
-    """Reject values that are not integers; faster than `check_shape`.
-
-    Raises:
-        TypeError: Names the value.
-    """
+    """Reject values that are not integers; faster than `check_shape`."""
     if not {int}.issuperset(map(type, values)):
         raise TypeError(f"{next(value for value in values if type(value) is not int)!r:.50} is not a whole number")
 
 
 def check_texts(*values: object) -> None:
-    """Reject values that are not strings; faster than `check_shape`.
-
-    Raises:
-        TypeError: Names the value.
-    """
+    """Reject values that are not strings; faster than `check_shape`."""
     if not {str}.issuperset(map(type, values)):
         raise TypeError(f"{next(value for value in values if type(value) is not str)!r:.50} is not text")
 
@@ -250,11 +238,7 @@ def read_chunks(source: ObjectStore, key: str, first: bytes, size: int) -> Itera
 
 
 def reject_kms_key(url: str, kms_key_id: str | None) -> None:
-    """Reject a KMS key: a store that cannot encrypt never ignores one.
-
-    Raises:
-        UserError: A key is given.
-    """
+    """Reject a KMS key if one is given: a store that cannot encrypt never ignores one."""
     if kms_key_id is not None:
         message = f"{url} cannot encrypt objects under key {kms_key_id}"
         raise UserError(message, hint="Keep the cluster on s3://, or take `encryption` out of the namespace.")
@@ -267,7 +251,7 @@ PROBE: Final = ".probe-"
 def probe_conditions(store: ObjectStore) -> list[str]:
     """Return the conditions that `store` violates: create, create again, stale swap, current swap.
 
-    Removes its object. Errors of the store itself (no permission, disk full) are raised unchanged.
+    Errors of the store itself (no permission, disk full) are raised unchanged.
     """
     key = PROBE + nonce()
     try:

@@ -1,8 +1,8 @@
 """Clients of one Google Cloud Storage or Azure location: credentials, retries, error translation and pyarrow's.
 
-What a location leaves open is read from the cloud's environment, once, in the process that opens the store; it travels
-by `obstore`'s names (`CloudClients.resolved`). If the environment names no credentials, each machine uses its own
-identity, which cannot travel.
+Open settings are read from the cloud's environment once, by the process that opens the store; they travel by
+`obstore`'s names (`CloudClients.resolved`). If the environment names no credentials, each machine uses its own
+identity.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import StoreOperation
 
 
-# `obstore`'s error text has the request's address, which may be signed. Only status, code, message and connection
+# `obstore`'s error text has the request's address, which may be signed; only status, code, message and connection
 # failure are shown.
 
 
@@ -54,7 +54,6 @@ _SERVER_ERROR: Final = 500
 _UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 _BEYOND_THE_END: Final = ("Wanted range starting at", "Failed to parse value for CONTENT_RANGE")
-"""Client errors for a range beyond the object."""
 _STATUS: Final = re.compile(r"(?:status code: |\(code: )(\d{3})\b")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>|\"reason\": ?\"([^\"]{1,100})\"")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*?)(?:\nRequestId:[^<]*)?</Message>|\"message\": ?\"((?:[^\"\\]|\\.)*)\"")
@@ -64,7 +63,7 @@ _SYSTEM: Final = re.compile(r"Os \{[^}]*message: \"([^\"]{1,200})\"")
 
 @contextmanager
 def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
-    """Translate errors of the client raised inside; `doing` completes "cannot … URL"."""
+    """Translate errors of the client; `doing` completes "cannot … URL"."""
     try:
         yield
     except ReconcilerError:
@@ -77,14 +76,14 @@ def translate_cloud_errors(doing: StoreOperation, url: str) -> Iterator[None]:
 
 
 def is_fault(error: Exception) -> bool:
-    """Return whether an error is one of `obstore`, which also raises builtin exceptions."""
+    """Return whether `obstore` raised an error; it also raises builtin exceptions."""
     from obstore.exceptions import BaseError  # noqa: PLC0415 - lazy import
 
     return isinstance(error, BaseError | FileNotFoundError | NotImplementedError | ValueError)
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status of an answer; 0 without an answer."""
+    """Return the HTTP status, or 0 without an answer."""
     match = _STATUS.search(str(error))
     return int(match[1]) if match else 0
 
@@ -122,7 +121,7 @@ def is_outcome_unknown(error: Exception) -> bool:
 
 
 def translate_error(error: Exception, doing: StoreOperation, url: str) -> ReconcilerError:
-    """Return the error for a failed request, answered or not."""
+    """Return the error for a failed request."""
     where, status, code = f"cannot {doing} {url}", status_of(error), code_of(error)
     is_azure = url.startswith("az:")
     noun = "container" if is_azure else "bucket"
@@ -224,17 +223,10 @@ _STORAGES: Final = {"gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 
 
 def check_installed(settings: StoreSettings) -> None:
-    """Require the client.
-
-    Raises:
-        UserError: `obstore` is not installed.
-    """
+    """Raise `UserError` if `obstore` is not installed."""
     if find_spec("obstore") is None:
         message = f"{settings.url}: {_STORAGES[settings.scheme]} needs obstore, which is not installed"
         raise UserError(message, hint=f"Install it: pip install 'stream-reconciler[{_EXTRAS[settings.scheme]}]'.")
-
-
-# Variables of the environment, in order of precedence.
 
 
 _GOOGLE: Final = {
@@ -248,7 +240,7 @@ _GOOGLE: Final = {
 }
 _GOOGLE_EMULATOR: Final = "STORAGE_EMULATOR_HOST"
 _EMULATOR_BEARER: Final = "emulator"
-"""Emulators take any token, and must not get a real one."""
+"""Emulators take any token; a real one must not be sent."""
 _AZURE: Final = {
     "account_name": ("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
     "account_key": ("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY"),
@@ -267,7 +259,7 @@ _DEVELOPMENT: Final = {
     "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "endpoint": "http://127.0.0.1:10000/devstoreaccount1",
 }
-"""What `UseDevelopmentStorage=true` means; the key is published and only opens emulators."""
+"""`UseDevelopmentStorage=true`; the key is published and only opens emulators."""
 _AZURE_KINDS: Final = (
     ("account_key", "access_key"),
     ("sas_key", "sas_token"),
@@ -275,10 +267,10 @@ _AZURE_KINDS: Final = (
     ("federated_token_file", "workload_identity"),
     ("use_azure_cli", "azure_cli"),
 )
-"""Credential types in order of precedence."""
+"""By precedence."""
 _NO: Final = frozenset({"0", "false", "off", "no", "n"})
 _ARROW_PATIENCE: Final = timedelta(seconds=60)
-"""pyarrow's limit of retries at Google; its default is 15 minutes."""
+"""Limit of pyarrow's retries at Google; its default is 15 minutes."""
 _GOOGLE_HOST: Final = "https://storage.googleapis.com"
 
 
@@ -318,7 +310,7 @@ def _read_environment(names: Mapping[str, tuple[str, ...]], environ: Mapping[str
 
 
 def _parse_connection(text: str) -> dict[str, str]:
-    """Parse a connection string: `Name=value` pairs, separated by semicolons."""
+    """Parse `Name=value` pairs, separated by semicolons."""
     parts = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in text.split(";"))}
     if parts.get("usedevelopmentstorage", "").lower() == "true":
         return dict(_DEVELOPMENT)
@@ -356,7 +348,7 @@ def _read_credentials(path: str, url: str) -> str:
 
 
 POOL: Final = 64
-"""Idle connections a client keeps."""
+"""Idle connections."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
 """If pauses begin short."""
@@ -380,11 +372,10 @@ class ClientPair:
     once: GCSStore | AzureStore
     """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
-    """Complete."""
 
 
 class CloudClients:
-    """Opens the clients of a location on first use, once per process. Thread-safe."""
+    """Opens the clients of a location on first use, once per process."""
 
     def __init__(self, settings: StoreSettings) -> None:
         """Name the location; no request is made.
@@ -416,7 +407,7 @@ class CloudClients:
         return options.get("base_url") or options.get("endpoint") or _GOOGLE_HOST
 
     def can_share_access(self, other: CloudClients) -> bool:
-        """Return whether both have the same bucket and credentials, so that the server can copy between them."""
+        """Return whether both have the same bucket and credentials, so that the server can copy."""
         return (self.bucket, self.resolved().cloud) == (other.bucket, other.resolved().cloud)
 
     @property
@@ -429,10 +420,7 @@ class CloudClients:
         return self._open().settings
 
     def arrow_filesystem(self) -> FileSystem:
-        """Return pyarrow's file system for the same account.
-
-        For Google, pyarrow accepts no key and looks for credentials itself.
-        """
+        """Return pyarrow's file system; for Google it accepts no key and looks for credentials itself."""
         from pyarrow.fs import AzureFileSystem, GcsFileSystem  # noqa: PLC0415 - lazy import
 
         options, endpoint = self._options(), urlsplit(self.endpoint)
@@ -466,7 +454,7 @@ class CloudClients:
 
 
 def _check_settings(settings: StoreSettings) -> None:
-    """Reject settings of S3: none may be ignored silently."""
+    """Reject settings of S3 instead of ignoring them."""
     s3_settings = {
         "region": settings.region,
         "forcePathStyle": settings.force_path_style,
@@ -500,7 +488,7 @@ def _cached_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
 
 
 def certificates(path: str, url: str) -> bytes:
-    """Return the PEM file of additional authorities.
+    """Return a PEM file's content.
 
     Raises:
         UserError: The file cannot be read.

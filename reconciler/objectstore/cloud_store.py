@@ -1,8 +1,7 @@
 """The object store in a Google Cloud Storage bucket or an Azure container, through `obstore`.
 
-A version is a generation at Google and an ETag at Azure; neither repeats. Bodies above 32 MiB are sent in parts; copies
-within one bucket are made by the server. The store pickles with everything resolved, credentials included
-(`cloud_client.py`).
+A version is a generation at Google and an ETag at Azure; neither repeats. It pickles with everything resolved,
+credentials included (`cloud_client.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ _DELETED_AT_ONCE: Final = 256
 _DELETE_THREADS: Final = 16
 _LISTED_AT_ONCE: Final = 1_000
 _TRIES: Final = 4
-"""Tries of a body or a deletion that breaks off."""
 _BACKOFF: Final = Backoff(first_s=0.1, longest_s=1.0, spread=0.5)
 _CLOCK_SECONDS: Final = 10.0
 _SERVER_ERROR: Final = 500
@@ -65,16 +63,12 @@ class CloudStore:
     """An object store under a prefix of an existing bucket or container."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the location; no request is made.
-
-        Raises:
-            UserError: The location is invalid, or `obstore` is not installed.
-        """
+        """Name the location; no request is made."""
         self._place = BucketLocation.of(settings)
         self._clients = CloudClients(settings)
 
     def __copy__(self) -> CloudStore:
-        """Return a store with its own clients, which resolve credentials in this process."""
+        """Return a store whose clients resolve credentials again, in this process."""
         return CloudStore(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[CloudStore], tuple[StoreSettings]]:
@@ -82,17 +76,17 @@ class CloudStore:
 
     @property
     def url(self) -> str:
-        """URL of this store."""
+        """Its URL."""
         return self._place.url
 
     @property
     def settings(self) -> StoreSettings:
-        """Complete settings, credentials included, for other clients."""
+        """Complete settings, credentials included."""
         return self._clients.resolved()
 
     @property
     def encrypts(self) -> bool:
-        """Encryption is a setting of the bucket or account."""
+        """False: encryption is a setting of the bucket or account."""
         return False
 
     def clock_ms(self) -> int:
@@ -119,11 +113,11 @@ class CloudStore:
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         return self._read(self._client, key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         # A range cannot be empty, but a missing object must be noticed.
         read = self._read(self._client, key, (start, start + max(length, 1)))
         if read is None:
@@ -131,13 +125,13 @@ class CloudStore:
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object; durable on return."""
+        """Store a new object."""
         reject_kms_key(self.url, kms_key_id)
         with translate_cloud_errors("write", f"{self.url}/{key}"):
             self._put(self._place.name_of(key), memoryview(body).cast("B"))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
+        """Store `body` conditionally."""
         name = self._place.name_of(key)
 
         def put() -> Version | WriteFailure:
@@ -160,7 +154,7 @@ class CloudStore:
         )
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key: on the server within one bucket, else in chunks."""
+        """Copy another store's object: on the server within one bucket, else in chunks."""
         reject_kms_key(self.url, kms_key_id)
         name = self._place.name_of(key)
         if isinstance(source, CloudStore) and self._can_copy_from(source):
@@ -174,7 +168,7 @@ class CloudStore:
             self._put_parts(name, read_chunks(source, source_key, first, PART_BYTES))
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects by prefix."""
         wanted = self._place.prefix + prefix
         folder, last = wanted.rpartition("/")[0], ""
         with translate_cloud_errors("list", f"{self.url}/{prefix}"):
@@ -307,7 +301,7 @@ class CloudStore:
         with translate_cloud_errors("delete", self.url):
             if self._are_deleted(names):
                 return
-            # The answer does not say which objects were deleted: delete one by one.
+            # The answer does not name the deleted objects: delete one by one.
             with ThreadPoolExecutor(_DELETE_THREADS, thread_name_prefix="cloud-delete") as pool:
                 for _ in pool.map(self._are_deleted, ([name] for name in names)):
                     pass
@@ -333,9 +327,9 @@ class CloudStore:
 
 
 class _PieceIterator:
-    """Passes pieces to the client and keeps an error of theirs, which the client would wrap.
+    """Passes pieces to the client and stores an error of theirs, which the client would wrap.
 
-    The client reads them inside its event loop, where its stores cannot be called: a thread reads them.
+    The client reads in its event loop, where stores cannot be called: a thread reads the pieces.
     """
 
     def __init__(self, pieces: Iterator[bytes | memoryview], pool: ThreadPoolExecutor) -> None:
@@ -366,7 +360,7 @@ def _options(wanted: tuple[int, int] | None) -> GetOptions:
 
 
 def _outcome_of_error(error: Exception) -> WriteOutcome | None:
-    """Return the outcome of a failed write; `None`: not written, and a retry would not help."""
+    """Return the outcome of a failed write; `None`: not written, a retry would not help."""
     if not is_fault(error):
         return None
     if is_condition_failed(error):

@@ -1,8 +1,8 @@
 """An object store in a directory, safe between threads, processes and kills.
 
-The root holds the objects, each under its key, and `.store/` with 64 lock stripes and unfinished files. A version is
-the sha256 of the body. A swap locks the key's stripe, compares, and renames a synced file into place; a create links
-one, without a lock. Empty folders are removed, because object stores have none.
+The root holds each object under its key, and `.store/` with 64 lock stripes and unfinished files. A version is the
+body's sha256. A swap locks the key's stripe, compares, and renames a synced file into place; a create links one,
+without a lock. Empty folders are removed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from reconciler.objectstore.base import (
 )
 from reconciler.runtime.retry import Backoff, Tries
 
-# Paths are strings: an append touches a dozen, and a `Path` costs as much as the system call.
+# Paths are strings: a `Path` costs as much as a system call, and an append uses a dozen.
 
 
 StrPath = str | os.PathLike[str]
 
 _FOLDER_RACES: Final = 100
-"""Retries of a writer whose folder another process removes because it is empty."""
+"""Retries if another process removes the writer's empty folder."""
 LOCK_SECONDS: Final = 12.0
-"""Longer than any rename holds a lock; less than the 15 s before its end at which a lease of 90 s is given up."""
+"""Longer than a rename holds a lock; less than the 15 s before its end at which a lease of 90 s is given up."""
 _BACKOFF: Final = Backoff(first_s=0.001, longest_s=0.02)
 _COPY_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 8 << 20
@@ -65,10 +65,8 @@ _NO_KERNEL_COPY: Final = frozenset(
 def exclusive_lock(path: StrPath) -> Iterator[None]:
     """Hold an exclusive lock on `path` between threads and processes; the kernel frees it on a kill.
 
-    Creates the file if it is missing.
-
     Raises:
-        UnansweredError: The holder kept it so long that it must have been stopped.
+        UnansweredError: The lock was not free within `LOCK_SECONDS`; its holder must have been stopped.
     """
     descriptor = _open_lock(path)
     try:
@@ -143,9 +141,9 @@ def sync_file(stream: BinaryIO) -> str:
 
 
 def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file's content atomically and durably.
+    """Replace a file's content atomically and durably, following links.
 
-    Follows a link to its target. An existing file keeps its mode; a new one gets `mode`.
+    An existing file keeps its mode; a new one gets `mode`.
 
     Raises:
         OSError: The file cannot be written; the old content is unchanged.
@@ -164,7 +162,7 @@ def write_atomically(path: Path, body: bytes, *, mode: int = 0o666) -> None:
         fresh.replace(target)
         sync_folder(str(target.parent))
     finally:
-        with suppress(OSError):  # renamed; or the folder is not writable, and that error is reported
+        with suppress(OSError):  # renamed, or not writable, which is reported
             fresh.unlink(missing_ok=True)
 
 
@@ -203,7 +201,7 @@ def _act_in_folder(target: str, act: Callable[[], object]) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Create a folder and its parents durably, even while other processes remove empty ones."""
+    """Create a folder and its parents durably while other processes may remove empty ones."""
     for _ in range(_FOLDER_RACES):
         with suppress(FileNotFoundError, FileExistsError):
             os.mkdir(folder)
@@ -218,7 +216,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; ignores a removed folder."""
+    """Make the names in a folder durable."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -244,7 +242,7 @@ def remove_empty(folder: str, *, above: str) -> None:
 
 
 def copy_contents(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Copy a file from its current position, in the kernel if possible (may share blocks)."""
+    """Copy a file from its current position, in the kernel if possible."""
     try:
         while os.copy_file_range(source.fileno(), sink.fileno(), _COPY_BYTES):
             pass
@@ -274,7 +272,7 @@ def translate_file_errors(doing: str, path: str) -> Iterator[None]:
 
 
 def error_from_os_error(error: OSError, doing: str, path: str) -> ReconcilerError:
-    """Return the error to raise for `error`; `doing` completes "cannot … PATH"."""
+    """Return the error for an `OSError`; `doing` completes "cannot … PATH"."""
     where = f"cannot {doing} {path}"
     code = error.errno
     if code in _FULL:
@@ -316,14 +314,12 @@ def _reason(error: OSError) -> str:
 
 _YOUNG_SECONDS: Final = 2
 _NO_OBJECTS: Final = frozenset({RESERVED, "lost+found"})
-"""Folders without objects: our own, and that of a file system's root."""
 
 
 def walk(root: Path, prefix: str) -> Iterator[ListedObject]:
-    """Yield files whose keys begin with `prefix`, sorted by key; a missing folder is empty."""
+    """Yield files by key prefix, sorted by key; a missing folder is empty."""
     folder, _, start = prefix.rpartition("/")
     base = f"{folder}/" if folder else ""
-    # Only decides which modification times are too young to trust.
     now = time.time()  # noqa: TID251 - compared with the same machine's file times, see above
     yield from _walk(str(root), base, start, now - _YOUNG_SECONDS)
 
@@ -344,7 +340,7 @@ def _walk(root: str, base: str, start: str, young: float) -> Iterator[ListedObje
 
 
 def _entries(root: str, base: str, start: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Return a folder's entries in key order, without names that are not UTF-8; folders end in a slash."""
+    """Return entries in key order without names that are not UTF-8; folders end in a slash."""
     try:
         with os.scandir(os.path.join(root, base)) as entries:
             named_entries = [
@@ -383,21 +379,21 @@ class DirectoryStore:
 
     @property
     def url(self) -> str:
-        """URL of this store."""
+        """Its URL."""
         return f"file://{self._root}"
 
     @property
     def root(self) -> Path:
-        """The folder of all keys."""
+        """Folder of all keys."""
         return self._root
 
     def path_of(self, key: str) -> Path:
-        """Return the path of an object, which may not exist."""
+        """Return an object's path."""
         return self._root / check_key(key)
 
     @property
     def encrypts(self) -> bool:
-        """A directory has no keys."""
+        """False."""
         return False
 
     def clock_ms(self) -> int:
@@ -406,7 +402,7 @@ class DirectoryStore:
             return os.fstat(stream.fileno()).st_mtime_ns // 1_000_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         path = self._file(key)
         with translate_file_errors("read", path):
             try:
@@ -417,7 +413,7 @@ class DirectoryStore:
         return StoredObject(body, _version(body))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         path = self._file(key)
         with translate_file_errors("read", path), _open_object(path) as source:
             source.seek(start)
@@ -428,7 +424,7 @@ class DirectoryStore:
             return body
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object; durable on return."""
+        """Store a new object."""
         path = self._file(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_swept() as stream:
@@ -436,7 +432,7 @@ class DirectoryStore:
             rename_into_place(sync_file(stream), path)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
+        """Store `body` conditionally."""
         path = self._file(key)
         with translate_file_errors("write", path), self._open_swept() as stream:
             stream.write(body)
@@ -454,10 +450,7 @@ class DirectoryStore:
         return _version(body)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key; between directories the kernel copies.
-
-        Never a hard link: a mirror must survive damage to the original file.
-        """
+        """Copy another store's object; never a hard link: a mirror must survive damage to the original file."""
         path = self._file(key)
         reject_kms_key(self.url, kms_key_id)
         with translate_file_errors("write", path), self._open_swept() as stream:
@@ -498,7 +491,7 @@ class DirectoryStore:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
-        # The lock prevents a swap that has compared from bringing the object back.
+        # Without the lock a swap that has compared could bring the object back.
         with exclusive_lock(self._stripe(key)), suppress(FileNotFoundError):
             os.unlink(path)
         remove_empty(os.path.dirname(path), above=self._folder)

@@ -46,10 +46,10 @@ _REGISTRY_LOCK: Final = threading.Lock()
 
 
 class MemoryStore:
-    """An object store in memory. Stores of one name share their objects while any of them is alive."""
+    """An object store in memory. Stores of one name share objects while any of them exists."""
 
     def __init__(self, name: str | None = None) -> None:
-        """Open the store called `name`; `None` makes a new one."""
+        """Open the named store; `None` makes a new one."""
         self._name = name if name is not None else nonce()
         with _REGISTRY_LOCK:
             contents = _BY_NAME.get(self._name)
@@ -58,17 +58,17 @@ class MemoryStore:
         self._contents = contents
 
     def __reduce__(self) -> tuple[type[MemoryStore], tuple[str]]:
-        """Pickle the name: in the same process it is the same store."""
+        """Pickle the name."""
         return MemoryStore, (self._name,)
 
     @property
     def url(self) -> str:
-        """URL of this store."""
+        """Its URL."""
         return f"memory://{self._name}"
 
     @property
     def encrypts(self) -> bool:
-        """Memory has no keys."""
+        """False."""
         return False
 
     def clock_ms(self) -> int:
@@ -76,11 +76,11 @@ class MemoryStore:
         return _clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         return self._contents.objects.get(check_key(key))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         return self._require(key).body[start : start + length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -91,7 +91,7 @@ class MemoryStore:
             self._contents.store(key, bytes(body))
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected`."""
+        """Store `body` conditionally."""
         check_key(key)
         with self._contents.lock:
             current = self._contents.objects.get(key)
@@ -100,14 +100,14 @@ class MemoryStore:
             return self._contents.store(key, body)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object of another store."""
+        """Copy an object."""
         original = source.get(source_key)
         if original is None:
             raise missing_object(source.url, source_key)
         self.put(key, original.body, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects by prefix."""
         with self._contents.lock:
             rows = [
                 ListedObject(key, len(stored.body), stored.version, self._contents.times[key])
@@ -135,4 +135,4 @@ class MemoryStore:
 
 
 def _clock_ms() -> int:
-    return time.time_ns() // 1_000_000  # the store's own clock
+    return time.time_ns() // 1_000_000

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`, logging requests if debug logging is on; nothing is read or written yet.
+    """Return the store at `settings.url`, logging requests at debug level; nothing is read or written.
 
     Raises:
         UserError: The kind of store is unknown, or a `file://` location is not absolute.

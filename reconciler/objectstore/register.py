@@ -1,10 +1,10 @@
 """Registers: small JSON objects that change by compare-and-swap.
 
-Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes every body
-unique. The marks name the last 256 swaps, so that a writer whose answer was lost recognizes its swap before it retries.
+Body: `{"format": "reconciler.head/2", "epoch": 3, "nonce": "…", "marks": […], …value}`. The nonce makes bodies unique.
+Marks name the last 256 swaps, so that a writer whose answer was lost recognizes its own.
 
-Some stores keep a prefix of the body of a killed writer. Such a write was never acknowledged and counts as not written:
-a create replaces it, and a register is restored from the bucket's versions, both by compare-and-swap.
+Some stores keep a prefix of a killed writer's body. That write was never acknowledged: a create replaces it, and a
+register is restored from the bucket's versions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_truncated_json(body: bytes) -> bool:
 
 
 def truncation_error(store: ObjectStore, key: str, body: bytes) -> UserError:
-    """Return the error for a truncated object that a cluster needs."""
+    """Return the error for a truncated object."""
     why = "it ends in the middle" if body else "there is nothing in it"
     return UserError(
         f"{store.url}: {key} cannot be read: {why}",
@@ -79,7 +79,7 @@ def create(store: ObjectStore, key: str, body: bytes) -> Version:
 
 
 def put_back(store: ObjectStore, key: str) -> bool:
-    """Restore the last whole body of a truncated object; return whether that was done.
+    """Restore the last whole body of a truncated object; return whether it was restored.
 
     Does nothing if the last whole version is a deletion or not a JSON object.
     """
@@ -113,7 +113,7 @@ _LOGGER: Final = logging.getLogger("reconciler.register")
 MARKS: Final = 256
 _FRAME_FIELDS: Final = ("format", "epoch", "nonce", "marks")
 PATIENCE_S: Final = 60.0
-"""Default limit of an update against other writers."""
+"""Default limit of an update."""
 _TROUBLE_NAMES: Final = {LostRaceError: "race lost", UnansweredError: "unanswered"}
 _BACKOFF: Final = Backoff(first_s=0.002, longest_s=2.0)
 
@@ -129,7 +129,7 @@ class RegisterSnapshot:
 
 
 class Register:
-    """A register in a store. `format` is its name and the highest version understood: `reconciler.head/2`."""
+    """A register. `format` is its name and the highest version understood: `reconciler.head/2`."""
 
     def __init__(
         self,
@@ -140,10 +140,10 @@ class Register:
         shape: Any = dict,
         is_new: Callable[[ObjectStore], bool] = lambda _: False,
     ) -> None:
-        """Name the register without reading it. A value not of the `shape` (`check_shape`) is damaged.
+        """Name the register without reading it. A value of another `shape` (`check_shape`) is damaged.
 
-        A register whose first write was truncated counts as never written if `is_new` returns true or all versions in
-        the bucket are truncated.
+        A truncated first write counts as never written if `is_new` returns true or all versions in the bucket are
+        truncated.
         """
         self.store = store
         self.key = key
@@ -155,7 +155,7 @@ class Register:
         """Return the current state; `None` if it was never written.
 
         Raises:
-            NewerFormatError: It was written by a newer version.
+            NewerFormatError: A newer version wrote it.
             UserError: It is not a register, or damaged.
         """
         stored = self.store.get(self.key)
@@ -200,9 +200,9 @@ class Register:
     ) -> RegisterSnapshot | None:
         """Read, call `change`, swap; retry if another writer was first. Return the resulting state.
 
-        `change` returns `None` if there is nothing to do; it may be called several times. Repeating an update with the
-        same mark does it once. `raises_epoch` swaps under the next epoch, which fences. `known` is a recent state: it
-        is swapped first without a read, and used only if that swap succeeds.
+        `change` may be called several times; `None` means nothing to do. Updates with the same mark happen once.
+        `raises_epoch` swaps under the next epoch, which fences. `known` is a recent state that is swapped first,
+        without a read.
 
         Raises:
             LostRaceError: Other writers were first until patience ended.
@@ -231,7 +231,7 @@ class Register:
                 return swapped
             if tries.is_over:
                 break
-            # A pause grows with the duration of a try: forty writers that retried at once would starve the winner.
+            # Pauses grow with the duration of a try, or forty retrying writers would starve the winner.
             tries.wait(least_s=2 * (tries.spent_s - began))
         held = self._read_after(trouble)
         if held is not None and mark in held.marks:
@@ -239,7 +239,7 @@ class Register:
         raise trouble
 
     def _read_after(self, trouble: ReconcilerError | None) -> RegisterSnapshot | None:
-        """Read; if that fails after an unanswered write, the outcome of that write is unknown."""
+        """Read; if that fails after an unanswered write, the write's outcome is unknown."""
         try:
             return self.read()
         except RetryableError as error:

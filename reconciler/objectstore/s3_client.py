@@ -1,8 +1,7 @@
 """Clients of one S3 location: credentials, retries, error translation and pyarrow's file system.
 
-All clients are made of one resolved setting. What a location leaves open, boto3 resolves as every AWS tool does
-(environment, profile, container or instance role), once, in the process that opens the store. Other processes receive
-region, endpoint, path style and credentials (`Clients.resolved`) and read no environment. Refreshed credentials are
+boto3 resolves open settings as every AWS tool does, once, in the process that opens the store. Other processes receive
+region, endpoint, path style and credentials (`Clients.resolved`) and read no environment; refreshed credentials are
 taken at each pickling.
 """
 
@@ -63,12 +62,11 @@ _TOO_LARGE: Final = frozenset({"EntityTooLarge", "MaxSizeExceeded", "413"})
 _FULL: Final = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "507"})
 _SERVER_ERROR: Final = 500
 _ANSWER_KEYS: Final = frozenset({"ETag", "LastModified", "Size", "UploadId", "CopyPartResult", "ContentLength"})
-"""Keys that S3's answers must have."""
 
 
 @contextmanager
 def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
-    """Translate S3 errors raised inside; `doing` completes "cannot … URL"."""
+    """Translate S3 errors; `doing` completes "cannot … URL"."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - lazy import
     from botocore.parsers import ResponseParserError  # noqa: PLC0415 - lazy import
 
@@ -90,7 +88,7 @@ def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
 
 
 def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, url: str) -> ReconcilerError:
-    """Return the error for a failed request, answered or not."""
+    """Return the error for a failed request."""
     from botocore.exceptions import ClientError  # noqa: PLC0415 - lazy import
 
     if isinstance(error, ClientError):
@@ -109,7 +107,7 @@ def status_of(error: ClientError) -> int:
 
 
 def error_from_answer(error: ClientError, doing: StoreOperation, url: str) -> ReconcilerError:
-    """Return the error for an error answer of the store."""
+    """Return the error for an error answer."""
     code, where = code_of(error), f"cannot {doing} {url}"
     if code in {"NoSuchBucket", "404"}:
         return StoreRefusedError(
@@ -207,7 +205,7 @@ def _connection_failure(error: BotoCoreError) -> str:
     while (cause.__cause__ or cause.__context__) is not None:
         cause = cause.__cause__ or cause.__context__ or cause
     if isinstance(cause, OSError) and cause.strerror:
-        # The full address would repeat bucket and key: the host is enough.
+        # The address would repeat bucket and key.
         endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
         return f"{cause.strerror.lower()}{f' ({endpoint.scheme}://{endpoint.netloc})' if endpoint.netloc else ''}"
     return one_line(str(error)).rstrip(". ")
@@ -215,7 +213,6 @@ def _connection_failure(error: BotoCoreError) -> str:
 
 _EVENT: Final = "needs-retry.s3"
 _BOTOCORE: Final = "retry-config-s3"
-"""botocore's name of its own handler."""
 _LONGEST_S: Final = 20.0
 _BUSY_STATUS: Final = frozenset({429, 503})
 
@@ -223,7 +220,7 @@ _BUSY_STATUS: Final = frozenset({429, 503})
 def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
     """Make a client pause `initial_ms` after the first refusal, doubled after each further one.
 
-    botocore's own pauses begin at up to a second. It still decides whether to retry.
+    botocore, whose pauses begin at up to a second, still decides whether to retry.
     """
     from botocore.retries.standard import register_retry_handler  # noqa: PLC0415 - lazy import
 
@@ -241,7 +238,7 @@ def set_busy_pause(client: S3Client, initial_ms: int, *, attempts: int) -> None:
 
 
 def pause_after(attempt: int, initial_ms: int) -> float:
-    """Return the pause in seconds after the refused try number `attempt` (from 1)."""
+    """Return the pause in seconds after refusal number `attempt` (from 1)."""
     return Backoff(initial_ms / 1000, _LONGEST_S, spread=0.5).after(attempt)
 
 
@@ -263,34 +260,34 @@ def copy_source(source: ObjectName) -> CopySourceTypeDef:
 
 
 POOL: Final = 64
-"""Connections a client keeps; more threads than this wait."""
+"""Connections; further threads wait."""
 ATTEMPTS: Final = 5
 _MORE_ATTEMPTS: Final = 8
-"""If pauses begin at 100 ms: as many seconds in all as five usual ones."""
+"""If pauses begin at 100 ms: in all as long as five usual ones."""
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 60
 CONDITIONAL_CONNECT_SECONDS: Final = 5
 CONDITIONAL_READ_SECONDS: Final = 7
-"""Short: conditional writes are small and may hold a lease (see `swap.py`)."""
+"""Short: conditional writes are small and may hold a lease (`swap.py`)."""
 _NO_PROFILE: Final = {
     "profile": (None, None, None, None),
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-"""Disables botocore's profiles for complete settings."""
+"""Disables profiles for complete settings."""
 _AWS: Final = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPair:
-    """The two clients of a process, and what they were made of."""
+    """The two clients of a process, and their settings."""
 
     steady: S3Client
     """Retries: for reads and repeatable writes."""
     once: S3Client
     """Does not retry: for conditional writes and their read-back."""
     settings: StoreSettings
-    """Complete but for refreshed credentials."""
+    """Without refreshed credentials."""
     credentials: Any
 
 
@@ -314,12 +311,12 @@ class Clients:
         return self._open().once
 
     def can_share_access(self, other: Clients) -> bool:
-        """Return whether both have the same endpoint and credentials, so that the server can copy between them."""
+        """Return whether both have the same endpoint and credentials, so that the server can copy."""
         ours, theirs = self._open().settings, other._open().settings
         return (ours.endpoint, ours.credentials) == (theirs.endpoint, theirs.credentials)
 
     def resolved(self) -> StoreSettings:
-        """Return complete settings with the current credentials, if any were found."""
+        """Return complete settings with the current credentials, if any."""
         opened = self._open()
         if self.settings.credentials is not None or opened.credentials is None:
             return opened.settings
@@ -345,7 +342,7 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
     session = boto3.session.Session(botocore_session=core)
     # boto3's session adds a folder to its loader; ours is shared, so it is registered afterwards.
     core.register_component("data_loader", _descriptions())
-    draft = _client(session, settings, attempts=1)  # knows what environment and profile set
+    draft = _client(session, settings, attempts=1)  # knows the environment and profile
     complete = replace(settings, region=draft.meta.region_name, endpoint=settings.endpoint or _custom_endpoint(draft))
     if complete.force_path_style is None:
         style = _s3_options(draft).get("addressing_style", "path" if complete.endpoint is not None else "virtual")
@@ -362,7 +359,7 @@ def _cached_pair(settings: StoreSettings) -> ClientPair:
 
 @cache
 def _descriptions() -> Any:
-    """Return botocore's loader, cached: loading the service descriptions takes 0.1 s."""
+    """Return a cached loader: loading the service descriptions takes 0.1 s."""
     import botocore.loaders  # noqa: PLC0415 - lazy import
 
     return botocore.loaders.Loader()
@@ -373,7 +370,7 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
     from botocore.handlers import add_expect_header  # noqa: PLC0415 - lazy import
 
     options: dict[str, Any] = {}
-    # Sign bodies and send their length: not every store understands trailers.
+    # Not every store understands trailers.
     options["s3"] = {"payload_signing_enabled": True}
     options |= {"request_checksum_calculation": "when_required", "response_checksum_validation": "when_required"}
     if settings.credentials is not None:
@@ -399,7 +396,7 @@ def _client(session: Any, settings: StoreSettings, *, attempts: int) -> S3Client
         verify=settings.trust_file,
         **_key_options(settings.credentials),
     )
-    # `Expect: 100-continue` costs every small write a round trip.
+    # `Expect: 100-continue` costs each small write a round trip.
     client.meta.events.unregister("before-call.s3", add_expect_header)
     client.meta.events.register_first("needs-retry.s3", note_attempt)
     for operation in ("PutObject", "UploadPart"):
@@ -449,7 +446,7 @@ def _drop_idle_connections(client: S3Client, idle_s: float) -> None:
 
 
 def _add_digest(params: dict[str, Any], **_: object) -> None:
-    """Send a digest, because some stores keep a truncated body of a killed sender."""
+    """Send a digest, because some stores keep a killed sender's truncated body."""
     digest = hashlib.md5(params["Body"], usedforsecurity=False).digest()
     params["ContentMD5"] = base64.b64encode(digest).decode()
 
@@ -467,7 +464,6 @@ def _credentials_of(frozen: ReadOnlyCredentials) -> Credentials:
 
 
 def _custom_endpoint(client: S3Client) -> str | None:
-    """Return a custom endpoint; `None` for AWS's own."""
     endpoint = client.meta.endpoint_url
     return None if (urlsplit(endpoint).hostname or "").endswith(_AWS) else endpoint
 
@@ -478,9 +474,9 @@ def _s3_options(client: S3Client) -> dict[str, Any]:
 
 
 def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
-    """Return pyarrow's file system and the location's path in it, made of the same settings as our clients.
+    """Return pyarrow's file system and the location's path in it.
 
-    pyarrow does not read `AWS_ENDPOINT_URL_S3` and reads profiles differently, so everything is passed.
+    pyarrow reads environment and profiles differently, so every setting is passed.
 
     Raises:
         UserError: pyarrow cannot reach the location.

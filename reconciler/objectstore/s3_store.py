@@ -1,7 +1,7 @@
 """The object store in an S3 bucket.
 
-A version is an ETag. Bodies above 32 MiB are sent in parts, several at once; copies between buckets of one endpoint are
-made by the server. The store pickles with everything resolved, credentials included (`s3_client.py`).
+A version is an ETag. The server copies between buckets of one endpoint. The store pickles with everything resolved,
+credentials included (`s3_client.py`).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 _LISTS_BY_FOLDER: Final = "SeaweedFS"
-"""This server lists a folder before its siblings (`a/b` before `a-b`); S3 sorts keys as text."""
+"""Lists a folder before its siblings (`a/b` before `a-b`); S3 sorts keys as text."""
 
 
 def list_objects(client: S3Client, place: BucketLocation, prefix: str) -> Iterator[ListedObject]:
-    """Yield objects under `prefix`, sorted by key; page by page if the server sorts."""
+    """Yield objects by prefix."""
     rows: list[ListedObject] = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=place.bucket, Prefix=place.prefix + prefix):
         page_rows = [_to_listed(row, place) for row in page.get("Contents", ()) if not row["Key"].endswith("/")]
@@ -80,17 +80,14 @@ _NOTHING_THERE: Final = 416
 
 @dataclass(frozen=True, slots=True)
 class ReadBody:
-    """A body and its ETag; both are empty beyond the end of an object."""
+    """A body and its ETag; both empty beyond the end of an object."""
 
     body: bytes
     tag: str
 
 
 def read_whole(ask: Callable[[], Any], *, tries: int = _TRIES) -> ReadBody | None:
-    """Return the whole body that `ask` (a GET) answers; `None` if the object does not exist.
-
-    botocore does not retry a body that breaks off; this does.
-    """
+    """Return the body that `ask` (a GET) answers, or `None`; retries a body that breaks off, unlike botocore."""
     from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415 - lazy import
 
     for left in reversed(range(tries)):
@@ -115,7 +112,7 @@ PART_BYTES: Final = 16 << 20
 SINGLE_BYTES: Final = 32 << 20
 """Largest body sent in one request; each part costs a round trip."""
 COPIED_PART_BYTES: Final = 1 << 30
-"""A part is copied by the server within one request's timeout."""
+"""The server copies a part within one request's timeout."""
 _AT_ONCE: Final = 4
 
 Json = dict[str, Any]
@@ -173,7 +170,7 @@ def _run_in_parts(
 
 
 def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, Any], str]) -> dict[int, str]:
-    """Move pieces, `_AT_ONCE` in memory at a time; return their tags by number."""
+    """Move pieces, `_AT_ONCE` in memory at a time; return tags by number."""
     tags: dict[int, str] = {}
     running: dict[Future[str], int] = {}
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="s3-part") as pool:
@@ -185,7 +182,7 @@ def _move_pieces(upload: str, pieces: Iterable[Any], move: Callable[[str, int, A
             while running:
                 _collect(running, tags)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)  # a part that arrives after the abort would stay forever
+            pool.shutdown(wait=True, cancel_futures=True)  # a part after the abort would stay forever
             raise
     return tags
 
@@ -205,7 +202,7 @@ def _complete_upload(client: S3Client, target: ObjectName, upload: str, tags: di
     except ClientError as error:
         if code_of(error) != "NoSuchUpload":
             raise
-        # An earlier try succeeded and its answer was lost: names are unique, so the object is ours.
+        # An earlier try succeeded and its answer was lost: names are unique.
         return dict(client.head_object(**target))
 
 
@@ -234,7 +231,7 @@ def write_once(put: Callable[[], Version], url: str) -> Version | WriteFailure:
 
 
 def _outcome_of_error(error: Exception) -> WriteOutcome | None:
-    """Return the outcome of a failed write; `None`: not written, and a retry would not help."""
+    """Return the outcome of a failed write; `None`: not written, a retry would not help."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, SSLError  # noqa: A004, PLC0415
 
     match error:
@@ -264,9 +261,9 @@ def versions_of(client: S3Client, target: ObjectName) -> Iterator[bytes | None]:
     """Yield bodies of an object, newest first; `None` for a deletion. Empty if the bucket keeps no versions."""
     rows = _version_rows(client, target)
     if rows and rows[0]["VersionId"] == _UNVERSIONED:
-        return  # earlier bodies are not kept
+        return
     for row in rows:
-        if "ETag" not in row:  # a deletion marker
+        if "ETag" not in row:
             yield None
             continue
         read = read_whole(partial(client.get_object, **target, VersionId=row["VersionId"]))
@@ -302,17 +299,13 @@ class S3Store:
     """An object store under a prefix of an existing bucket."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the location; no request is made.
-
-        Raises:
-            UserError: The location names no bucket.
-        """
+        """Name the location; no request is made."""
         self._place = BucketLocation.of(settings)
         self._clients = Clients(settings)
         self._kms_key_id = settings.kms_key_id
 
     def __copy__(self) -> S3Store:
-        """Return a store with its own clients, which resolve and refresh credentials in this process."""
+        """Return a store whose clients resolve and refresh credentials in this process."""
         return S3Store(self._clients.settings)
 
     def __reduce__(self) -> tuple[type[S3Store], tuple[StoreSettings]]:
@@ -320,17 +313,17 @@ class S3Store:
 
     @property
     def url(self) -> str:
-        """URL of this store."""
+        """Its URL."""
         return self._place.url
 
     @property
     def settings(self) -> StoreSettings:
-        """Complete settings, credentials included, for other clients."""
+        """Complete settings, credentials included."""
         return self._clients.resolved()
 
     @property
     def encrypts(self) -> bool:
-        """S3 encrypts under KMS keys; a store that ignores them is detected at the first write."""
+        """True; a store that ignores the key is detected at the first write."""
         return True
 
     def clock_ms(self) -> int:
@@ -348,13 +341,13 @@ class S3Store:
         return int(date.timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         address = object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._client.get_object(**address)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         address = object_name(self._place, key)
         # A range cannot be empty, but a missing object must be noticed.
         wanted = f"bytes={start}-{start + max(length, 1) - 1}"
@@ -365,7 +358,7 @@ class S3Store:
         return read.body[:length]
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
-        """Store a new object; durable on return."""
+        """Store a new object."""
         target, options = object_name(self._place, key), self._encryption(kms_key_id)
         with translate_s3_errors("write", f"{self.url}/{key}"):
             if len(body) <= SINGLE_BYTES:
@@ -375,7 +368,7 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected` (`None`: does not exist); durable on return."""
+        """Store `body` conditionally."""
         target, options = object_name(self._place, key), self._encryption(None)
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": f'"{expected}"'}
 
@@ -388,7 +381,7 @@ class S3Store:
         return write.swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy another store's object to a new key: on the server if it can reach both, else in chunks."""
+        """Copy another store's object: on the server if it reaches both, else in chunks."""
         target, options = object_name(self._place, key), self._encryption(kms_key_id)
         if isinstance(source, S3Store) and self._can_copy_from(source):
             answer = self._copy_on_server(target, source, source_key, options)
@@ -398,7 +391,7 @@ class S3Store:
         self._check_encrypted(key, answer, options)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects by prefix."""
         with translate_s3_errors("list", f"{self.url}/{prefix}"):
             yield from list_objects(self._client, self._place, prefix)
 
@@ -408,7 +401,7 @@ class S3Store:
             yield from versions_of(self._client, object_name(self._place, key))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, a thousand per request."""
+        """Delete objects."""
         batch: list[str] = []
         for key in keys:
             batch.append(self._place.name_of(key))
@@ -432,7 +425,7 @@ class S3Store:
         return self._clients.steady
 
     def _read_back(self, key: str) -> StoredObject | None:
-        """Read once, without retries: a swap has little time."""
+        """Read once: a swap has little time."""
         address = object_name(self._place, key)
         with translate_s3_errors("read", f"{self.url}/{key}"):
             return _to_stored(read_whole(lambda: self._clients.once.get_object(**address), tries=1))

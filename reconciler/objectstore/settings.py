@@ -1,4 +1,4 @@
-"""Location of an object store and how to reach it, as plain values that travel to executors."""
+"""Location of an object store and its settings, as plain values that travel to executors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key pair; temporary credentials also have a session token."""
+    """A key pair, with a session token if temporary."""
 
     access_key: str
     secret_key: Secret
@@ -42,11 +42,11 @@ class Patience:
     """Timeouts of a store in ms; `None` means the default."""
 
     initial_backoff_ms: int | None = None
-    """First pause after the store answers that it is busy; doubled after each further one."""
+    """First pause after the store is busy; doubled after each further one."""
     upload_ms: int | None = None
-    """Timeout of one request that moves bytes; it is retried."""
+    """Timeout of a request that moves bytes; it is retried."""
     register_ms: int | None = None
-    """Timeout of one conditional write."""
+    """Timeout of a conditional write."""
     idle_ms: int | None = None
     """Connections idle for longer are not reused."""
 
@@ -55,8 +55,7 @@ class Patience:
 class StoreSettings:
     """A location with its settings; `None` means: from the environment or profile of its cloud.
 
-    With `credentials` (S3) or `cloud` (Google, Azure) the settings are complete: no environment is read, so they mean
-    the same on every machine.
+    With `credentials` (S3) or `cloud` (Google, Azure) no environment is read: they mean the same on every machine.
     """
 
     url: str
@@ -67,9 +66,9 @@ class StoreSettings:
     credentials: Credentials | None = None
     patience: Patience = Patience()
     cloud: tuple[tuple[str, Secret], ...] | None = None
-    """Options of the Google or Azure client by its own names: account, key, token."""
+    """Options of the Google or Azure client: account, key, token."""
     trust_file: str | None = None
-    """PEM file of certificate authorities to trust; `None`: those of the machine."""
+    """PEM file of trusted certificate authorities; `None`: the machine's."""
 
     @classmethod
     def resolve(
@@ -126,7 +125,7 @@ class _NamingRules(NamedTuple):
     name: str
     description: str
     reserved: str | None = None
-    """Pattern of what a key may not contain in this storage."""
+    """Pattern forbidden in keys."""
 
 
 _COMMON_NAME_RULE: Final = "have 3 to 63 small letters, digits"
@@ -147,7 +146,7 @@ _NAMING_RULES: Final = {
         r"[\x00-\x1f\x7f\\\\]|\.(/|$)",
     ),
 }
-"""Patterns are compiled on use. Azure turns a backslash into a slash and drops a dot at the end of a name."""
+"""Compiled on use. Azure turns a backslash into a slash and drops a dot at the end of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ class BucketLocation:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> BucketLocation:
-        """Return the bucket and prefix that a location names.
+        """Return a location's bucket and prefix.
 
         Raises:
             UserError: The bucket is missing, or the bucket or prefix is not a valid name.
@@ -190,7 +189,7 @@ class BucketLocation:
         return _NAMING_RULES[self.scheme].noun
 
     def name_of(self, key: str) -> str:
-        """Return the object name in the bucket of a key of the store.
+        """Return the object name of a key.
 
         Raises:
             UserError: The key is invalid, too long, or has characters that this storage changes.

@@ -1,12 +1,11 @@
 """Conditional writes whose answer may be lost, late, or about an earlier try.
 
-After every answer but success the object is read back. Our body: success. The expected version: not written (a late
-arrival will be refused, because every body is unique), so it is retried. Anything else: another writer was first.
+After every answer but success the object is read back. Our body: success. The expected version: not written, so it is
+retried (a late arrival is refused, because bodies are unique). Anything else: another writer was first.
 
-A lease holder's write must not outlast the lease. No try begins after `PATIENCE_SECONDS`, and each request has a
-timeout (`s3_client.py`, `cloud_client.py`): the last write ends within 15 s, the swap within 27 s. A lease of 90 s is
-given up 15 s before its end, and nothing new begins 30 s before it. `Register.update` waits longer, where the caller
-can check that it may continue.
+A lease holder's write must not outlast the lease. No try begins after `PATIENCE_SECONDS`, and requests have timeouts:
+the last write ends within 15 s, the swap within 27 s. A lease of 90 s is given up 15 s before its end, and nothing new
+begins 30 s before it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class WriteFailure:
 
 @dataclass(frozen=True, slots=True)
 class ConditionalWrite:
-    """How to write one object once under a condition, and how to read it back."""
+    """One write under a condition, and how to read it back."""
 
     put: Callable[[], Version | WriteFailure]
     read: Callable[[], StoredObject | None]

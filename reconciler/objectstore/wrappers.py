@@ -29,7 +29,7 @@ class WrappedStore:
 
     @property
     def url(self) -> str:
-        """URL of this store."""
+        """Its URL."""
         return self.inner.url
 
     @property
@@ -42,11 +42,11 @@ class WrappedStore:
         return self.inner.clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         return self.inner.get_range(key, start, length)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -54,19 +54,19 @@ class WrappedStore:
         self.inner.put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected`."""
+        """Store `body` conditionally."""
         return self.inner.swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object of another store."""
+        """Copy an object."""
         self.inner.copy_in(key, source, source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects by prefix."""
         return self.inner.list(prefix)
 
     def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield earlier bodies, newest first."""
+        """Yield earlier bodies."""
         if isinstance(self.inner, VersionedStore):
             yield from self.inner.versions(key)
 
@@ -83,22 +83,22 @@ class DamageCheckStore(WrappedStore):
     """A store for damage checks: a refusal is not a `UserError`, which would count as damage."""
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         with _refusals_as_faults():
             return self.inner.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         with _refusals_as_faults():
             return self.inner.get_range(key, start, length)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects by prefix."""
         with _refusals_as_faults():
             yield from self.inner.list(prefix)
 
     def versions(self, key: str) -> Iterator[bytes | None]:
-        """Yield earlier bodies, newest first."""
+        """Yield earlier bodies."""
         with _refusals_as_faults():
             yield from super().versions(key)
 
@@ -156,12 +156,12 @@ class MeteredStore(WrappedStore):
         return super().clock_ms()
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         self.meter.note()
         return super().get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         self.meter.note()
         return super().get_range(key, start, length)
 
@@ -171,17 +171,17 @@ class MeteredStore(WrappedStore):
         super().put(key, body, kms_key_id=kms_key_id)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected`."""
+        """Store `body` conditionally."""
         self.meter.note()
         return super().swap(key, body, expected=expected)
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object of another store."""
+        """Copy an object."""
         self.meter.note()
         super().copy_in(key, strip_meter(source), source_key, kms_key_id=kms_key_id)
 
     def list(self, prefix: str) -> Iterator[ListedObject]:
-        """Yield objects under `prefix`, sorted by key."""
+        """Yield objects by prefix."""
         self.meter.note()
         return super().list(prefix)
 
@@ -220,7 +220,7 @@ def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any 
 
 
 class LoggingStore(WrappedStore):
-    """Logs every request, never the body. Pickles as the inner store."""
+    """Logs every request without bodies. Pickles as the inner store."""
 
     def __copy__(self) -> LoggingStore:
         return LoggingStore(copy(self.inner))
@@ -230,11 +230,11 @@ class LoggingStore(WrappedStore):
         return self._log_call("clock", "", self.inner.clock_ms)
 
     def get(self, key: str) -> StoredObject | None:
-        """Return the object, or `None`."""
+        """Return an object."""
         return self._log_call("get", key, lambda: self.inner.get(key), _body_bytes)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Return at most `length` bytes from `start`."""
+        """Return part of an object."""
         return self._log_call("get_range", key, lambda: self.inner.get_range(key, start, length), len)
 
     def put(self, key: str, body: bytes | memoryview, *, kms_key_id: str | None = None) -> None:
@@ -243,13 +243,13 @@ class LoggingStore(WrappedStore):
         self._log_call("put", key, lambda: self.inner.put(key, body, kms_key_id=kms_key_id), lambda _none: size)
 
     def swap(self, key: str, body: bytes, *, expected: Version | None) -> Version:
-        """Store `body` if `key` is at `expected`."""
+        """Store `body` conditionally."""
         return self._log_call(
             "swap", key, lambda: self.inner.swap(key, body, expected=expected), lambda _version: len(body)
         )
 
     def copy_in(self, key: str, source: ObjectStore, source_key: str, *, kms_key_id: str | None = None) -> None:
-        """Copy an object of another store."""
+        """Copy an object."""
         within = source.inner if isinstance(source, LoggingStore) else source
         self._log_call("copy_in", key, lambda: self.inner.copy_in(key, within, source_key, kms_key_id=kms_key_id))
 
@@ -323,7 +323,7 @@ def read_only(store: ObjectStore, now_ms: Callable[[], int]) -> ObjectStore:
 
 
 class ReadOnlyStore(WrappedStore):
-    """Delegates reads. A write is a bug of the caller and is rejected before it reaches the store."""
+    """Delegates reads; a write is a caller's bug and is rejected."""
 
     def __init__(self, inner: ObjectStore, clock_ms: Callable[[], int]) -> None:
         super().__init__(inner)

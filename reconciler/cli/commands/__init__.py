@@ -1,1 +1,1 @@
-"""One module per command, imported only when that command is asked for."""
+"""One module per command, imported only to run it."""

@@ -49,7 +49,7 @@ def show_command(
 
 
 def _is_file(what: str) -> bool:
-    """Tell a plan from an address: an address is no file, and a path that begins with `.` or `/` no address."""
+    """Return whether the text is a saved plan: a file, or a path that begins with `.` or `/`."""
     return what.startswith((".", "/")) or Path(what).is_file()
 
 

@@ -65,7 +65,7 @@ Timeout = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _VerbOptions:
-    """What all verbs take."""
+    """Common options of all verbs."""
 
     files: Files
     acting: ActOptions
@@ -84,7 +84,7 @@ def _order(
     timeout: str | None = None,
     keeps_diverged: bool = False,
 ) -> None:
-    """Apply a verb to mirrors, and show the result; `yes`: `--yes` was typed; `None`: the verb asks nothing."""
+    """Apply a verb to mirrors and show the result; `yes` is `None` for a verb without a question."""
     from reconciler.cli.orders import confirmation, ordering, show_ordered
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
@@ -321,7 +321,7 @@ def reverse_command(
     _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), verb, yes=yes)
 
 
-# `reconciler link`: links themselves.
+# Commands of `reconciler link`.
 
 
 LinkAddresses = Annotated[

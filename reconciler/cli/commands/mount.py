@@ -77,7 +77,7 @@ def _ask(
     yes: bool,
     form: Literal["text", "json"],
 ) -> None:
-    """Ask a verb of a migration, and tell what became of it."""
+    """Cancel or delete a migration and show the result."""
     from reconciler.cli.json.mounts_json import MIGRATION
 
     done = ask_migration(reach, which, verb, yes=yes, form=form)
@@ -243,7 +243,7 @@ def _migrate(
     yes: bool,
     form: Literal["text", "json"],
 ) -> None:
-    """Mount or unmount topics, once that is confirmed, and show what became of each."""
+    """Mount or unmount topics after a confirmation, and show each result."""
     from reconciler.operations.clusters.mount_orders import migrate_topics
 
     is_prepared = request.phase == "prepare"

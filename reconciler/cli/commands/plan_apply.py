@@ -148,7 +148,7 @@ def apply_command(
 
 
 def _pull_request(text: str) -> int | None:
-    """Return the number of a pull request; `None`: the one of this run."""
+    """Return a pull request's number; `None` for this run's."""
     if text == "auto":
         return None
     if text.isascii() and text.isdecimal() and int(text) > 0:
@@ -287,7 +287,7 @@ def drift_command(
 
 
 def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
-    """Print the patch on standard output, and what it cannot say as comments on standard error."""
+    """Print the patch on standard output, and its limits as comments on standard error."""
     from reconciler.operations.drift_patch import accept
 
     accepted = accept(place.invocation(), chosen.select(), patterns)
@@ -303,7 +303,7 @@ def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
 
 
 _SHORTEST_S: Final = 1.0
-"""A pass asks every cluster what it has: more often than this, it would do nothing else."""
+"""A pass queries every cluster: a shorter interval would leave no time for anything else."""
 
 
 @bundled
@@ -359,7 +359,6 @@ def run_command(
         with signals.stopping(stop), reporter("text") as report:
 
             def refused(event: Event) -> None:
-                """Of a pass that is one line, only what failed is told on its own."""
                 if isinstance(event, ActionFailed):
                     report(event)
 
@@ -389,7 +388,7 @@ def _interval_s(text: str) -> float:
 
 
 def _say(upkeep: Upkeep, number: int, form: str) -> None:
-    """Print one pass of many as one line."""
+    """Print one of many passes as one line."""
     from reconciler.cli.console import out
 
     if form == "json":
