@@ -76,7 +76,7 @@ def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["
 
 
 def require_someone_to_ask(instead: str) -> None:
-    """Fail early if a confirmation is needed and nobody can answer.
+    """Fail early if a confirmation is needed and there is no terminal.
 
     Raises:
         UsageError: Standard input is no terminal.

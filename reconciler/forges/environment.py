@@ -128,7 +128,7 @@ def pull_request_of(environ: Mapping[str, str], request: ForgeRequest) -> int:
     """Return the number of this run's pull request.
 
     Raises:
-        UsageError: There is none, or several.
+        UsageError: The environment names no pull request, or several.
     """
     if request.pull_request is not None:
         return request.pull_request

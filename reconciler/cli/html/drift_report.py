@@ -27,7 +27,7 @@ _TITLES: Final = {
 
 
 def drift_report(drifted: DriftResult) -> Report:
-    """Return the findings as a page: first those that make the command fail."""
+    """Return the findings as a page; failing ones first."""
     plan = drifted.planned.plan
     actions = {action.address: action for action in plan.actions}
     counts = [(kind, sum(item.kind == kind for item in drifted.findings)) for kind in CLASSES]

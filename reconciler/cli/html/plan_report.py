@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
 
 MOST_DRAWN: Final = 300
-"""Actions in one picture; Mermaid draws at most 500 arrows."""
+"""Limit of actions in a picture; Mermaid draws at most 500 arrows."""
 _MOST_NAMED: Final = 50
-"""Consumer groups named in one row."""
+"""Limit of consumer groups in a row."""
 _SHORT: Final = 12
 
 
 def plan_report(plan: Plan) -> Report:
-    """Return a plan as a page, with the texts of the terminal output."""
+    """Return a plan as a page, with the terminal's texts."""
     plan_sections = sections(plan)
     danger = [_action_entry(row) for row in plan_sections.danger]
     stuck = [entry for entry in danger if "blocked" in entry.flags]
@@ -111,7 +111,7 @@ def _action_entry(row: Row) -> Entry:
 
 
 def owner_by_labels(action: Action) -> str:
-    """Return the owner that the labels of a changed resource name, or an empty text."""
+    """Return the owner in a resource's labels, or an empty text."""
     match action:
         case Create() | Update() | Adopt() | Transition():
             resource = action.after
@@ -123,7 +123,6 @@ def owner_by_labels(action: Action) -> str:
 
 
 def _block_note(row: Row, action: Action) -> str:
-    """Return why the action is blocked, or what lifted the block."""
     block = action.blocked
     return row.blocked if block is None else f"blocked ({block.guard.replace('_', ' ')}): {block.message}"
 
@@ -136,7 +135,6 @@ def _size_text(action: Action) -> str:
 
 
 def _changed_fields(action: Action) -> Iterator[Cells]:
-    """Yield each changed field; for a new resource each of its fields."""
     for change in changes_of(action):
         yield from _change_cells(change)
     if isinstance(action, Create) and not changes_of(action):
@@ -191,7 +189,7 @@ def _copy_texts(action: Action) -> Iterator[tuple[str, str]]:
 
 
 def error_entry(finding: PlanFinding) -> Entry:
-    """Return an error of a plan as a row."""
+    """Return an error as a row."""
     return _finding_entry(finding, "✗", Tone.DANGER, "error")
 
 

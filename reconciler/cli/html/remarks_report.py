@@ -1,4 +1,4 @@
-"""Problems of files, or the error of a command, as an HTML page."""
+"""Problems of files, or a command's error, as an HTML page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVELS: Final[Mapping[Level, tuple[str, Tone]]] = {
 
 
 def remarks_report(remarks: Remarks, title: str) -> Report:
-    """Return problems of files, or the error of a command, as a page."""
+    """Return problems of files, or a command's error, as a page."""
     errors = sum(remark.level == "error" for remark in remarks.rows)
     return Report(
         title=title,

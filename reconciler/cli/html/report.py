@@ -1,7 +1,7 @@
-"""A result as an HTML page: the model of its content, and its rendering as one file that loads nothing else.
+"""A result as a self-contained HTML page: its model and rendering.
 
-Python decides texts and order; the script of the page only filters, unfolds and prints. Names of users are escaped
-in markup and set with `textContent`. A content security policy permits only the page's own script and style.
+Python decides texts and order; the script only filters, unfolds and prints. Names of users are escaped in markup and
+set with `textContent`. A content security policy permits only the page's own script and style.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from reconciler.process import Forge
 
 Cells: TypeAlias = tuple[str | None, ...]
-"""One field: its path, then its value on each side; `None` if a side has none."""
+"""Path of a field, then its value on each side; `None` if a side has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row of a page. `name` is an address if there is one."""
+    """A row of a page. `name` is its address, if any."""
 
     sign: str
     tone: Tone
@@ -37,14 +37,14 @@ class Entry:
     name: str
     what: tuple[str, ...] = ()
     key: str = ""
-    """The id by which `after` of other rows refers to this one."""
+    """Id in `after` of other rows."""
     kind: str = ""
     cluster: str = ""
     owner: str = ""
     flags: tuple[str, ...] = ()
-    """Filters that find the row: `blocked`, `danger`."""
+    """Filters: `blocked`, `danger`."""
     notes: tuple[str, ...] = ()
-    """What a reader has to know: the cost, the reason."""
+    """Cost and reason."""
     size: str = ""
     fields: tuple[Cells, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
@@ -58,7 +58,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows under one heading; without a title they belong to their section."""
+    """Rows under a heading; without a title they belong to their section."""
 
     title: str
     entries: tuple[Entry, ...]
@@ -66,14 +66,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a page."""
+    """A part of a page."""
 
     title: str
     tone: Tone
     groups: tuple[Group, ...]
     hint: str = ""
     is_open: bool = False
-    """Whether its rows are unfolded: a reviewer has to read them before approving."""
+    """Unfolded: a reviewer has to read these rows before approving."""
 
     @property
     def count(self) -> int:
@@ -88,13 +88,13 @@ class Fact:
     label: str
     value: str
     whole: str = ""
-    """The text to copy if `value` is shortened."""
+    """Text to copy if `value` is shortened."""
     is_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The content of a page."""
+    """Content of a page."""
 
     title: str
     """`{}` stands for the subject."""
@@ -106,7 +106,7 @@ class Report:
     nothing: str = "There is nothing to show."
     tool: str = ""
     remarks: tuple[str, ...] = ()
-    """Sentences about the whole result, above all rows."""
+    """Sentences above all rows."""
     picture: str = ""
     """Mermaid text, or empty."""
     picture_title: str = ""
@@ -116,7 +116,7 @@ class Report:
 def section(
     title: str, tone: Tone, entries: Iterable[Entry], *, hint: str = "", is_open: bool = False, grouped: bool = False
 ) -> Iterator[Section]:
-    """Yield a section unless it is empty; `grouped` adds a group for each cluster and kind, in row order."""
+    """Yield a section unless it is empty; `grouped` makes groups by cluster and kind."""
     rows = tuple(entries)
     if not rows:
         return
@@ -130,7 +130,7 @@ def section(
 
 
 MOST_STATIC: Final = 200
-"""Rows of danger shown without scripts; the head has the counts of all."""
+"""Limit of dangerous rows shown without scripts; the head counts all."""
 _HEAVY: Final = (Tone.DANGER, Tone.REMOVE)
 _DATA: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "#": "\\u0023"}
 
@@ -145,9 +145,9 @@ def _csp_hash(text: str) -> str:
 
 
 def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
-    """Return the page. It has no time and no host: equal reports give equal bytes.
+    """Return the page. Equal reports give equal bytes: it has no time and no host.
 
-    `forge`: URLs of the files and commits in the report.
+    `forge`: URLs of files and commits.
     """
     style, script = _read_asset("page.css"), _read_asset("page.js")
     sources = f"default-src 'none'; style-src {_csp_hash(style)}; script-src {_csp_hash(script)}"
@@ -183,7 +183,7 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
 
 def text(words: str) -> str:
     """Escape text for markup, and so that a pipeline's log does not read it as a command."""
-    # Escaped after `escape`: entities such as `&#x27;` have a # themselves.
+    # after `escape`: entities such as `&#x27;` have a #
     return escape(visible(words)).replace("##", "&#35;&#35;")
 
 
@@ -199,7 +199,7 @@ def _head_html(report: Report, forge: Forge | None) -> Iterator[str]:
         if fact.is_commit and forge:
             shown = f'<a href="{text(forge.commits + fact.whole)}">{shown}</a>'
         if fact.whole:
-            # The script makes it a button.
+            # the script makes it a button
             shown = f'<code data-copy="{text(fact.whole)}">{shown}</code>'
         yield f"<div><dt>{text(fact.label)}</dt><dd>{shown}</dd></div>"
     yield "</dl>"
@@ -207,7 +207,7 @@ def _head_html(report: Report, forge: Forge | None) -> Iterator[str]:
 
 
 def _static_html(report: Report) -> Iterator[str]:
-    """Yield the content shown without scripts: rows of danger, counts of the rest."""
+    """Yield the content shown without scripts: dangerous rows, counts of the rest."""
     yield '<div id="rows">'
     if not report.sections:
         yield f"<p>{text(report.nothing)}</p>"
@@ -281,7 +281,6 @@ _LISTS: Final = ("what", "flags", "notes", "fields", "facts", "copies", "after")
 
 
 def _entry_fields(entry: Entry) -> Iterator[tuple[str, Any]]:
-    """Yield the non-empty fields of a row."""
     yield "tone", entry.tone.value
     for name in (*_TEXTS, *_LISTS):
         value = getattr(entry, name)
@@ -296,17 +295,17 @@ def _make_visible(value: object) -> object:
 
 
 def named(workspace: str, environment: str | None) -> str:
-    """Return the display name of a workspace, with its environment."""
+    """Return a workspace's display name, with its environment."""
     return f"{workspace} ({environment})" if environment else workspace
 
 
 def owner_of(labels: Mapping[str, Any] | None) -> str:
-    """Return the owner in labels: `owner`, else `team`; empty if neither is set."""
+    """Return the owner in labels: `owner`, else `team`, else ""."""
     values = labels or {}
     return str(values.get("owner") or values.get("team") or "")
 
 
 def cells(path: str, sides: tuple[str | None, str | None]) -> Cells:
-    """Return one field for a page, after the sign of its change."""
+    """Return a field for a page, after the sign of its change."""
     before, after = sides
     return ("+" if before is None else "-" if after is None else "~", path, before, after)

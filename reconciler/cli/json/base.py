@@ -1,6 +1,6 @@
-"""JSON documents, derived from the dataclasses of results by forms, which list keys and their order.
+"""JSON documents, derived from dataclasses by forms, which list keys in order.
 
-A dataclass without a form is printed with its fields in their order, without the prefix `is_`.
+A dataclass without a form is printed with all fields, without the prefix `is_`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,20 @@ Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """The keys of a JSON object in order, and the attribute or function for the value of each.
+    """Keys of a JSON object in order, and the attribute or function of each.
 
-    An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`; the path `.` is the
-    record
-    itself. A null on the path makes the item null. A function computes an item from the record. A form applies to
-    the
-    records in the item. Types and descriptions are those of the attributes and functions. An item that ends in `?`
-    was
-    added to its format later: the schema gives it a default.
+    An item is an attribute path (`seen.link`), whose last name is the key, or `key=path`; the path `.` is the record
+    itself. A null on the path makes the item null. A function computes an item from the record. A form applies to the
+    records in the item. Types and descriptions are those of attributes and functions. A `?` at the end marks an item
+    added later: the schema gives it a default.
     """
 
     record: type
     items: tuple[Item, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
-    """Keys with fixed values, such as `format`, before all others."""
+    """Fixed values before all others, such as `format`."""
     about: str = ""
-    """Description of the document; empty: that of the record."""
+    """Description of the document; empty: the record's."""
 
     def row(self, record: object) -> Row:
         """Return a record as a JSON object."""
@@ -59,38 +56,38 @@ Item: TypeAlias = str | tuple[str, Form | Computed] | tuple[str, Computed, Form]
 
 
 def document(name: str, record: type, *items: Item, about: str = "") -> Form:
-    """Return the form of a whole document; `name` is its format and version."""
+    """Return the form of a document; `name` is its format and version."""
     return Form(record, items, {"format": name}, about)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a form, its path split into names."""
+    """A key of a form, its path split."""
 
     name: str
     path: tuple[str, ...]
     form: Form | None = None
     compute: Computed | None = None
     is_late: bool = False
-    """Whether its schema has a default."""
+    """Its schema has a default."""
 
 
 @cache
 def own_form(record: type) -> Form:
-    """Return the form of a dataclass without an own form: all its fields."""
+    """Return the form of a dataclass without one: all fields."""
     return Form(record)
 
 
 @cache
 def keys_of(form: Form) -> tuple[Key, ...]:
-    """Return the keys of a form; without items, those of the dataclass."""
+    """Return a form's keys; without items, the dataclass's."""
     if form.items:
         return tuple(map(_key, form.items))
     return tuple(Key(_key_of(name), (name,), is_late=has_default) for name, has_default in _fields(form.record).items())
 
 
 def is_record(record: type) -> bool:
-    """Return whether a class is a dataclass or a named tuple."""
+    """Return whether a class is a dataclass or named tuple."""
     return is_dataclass(record) or hasattr(record, "_fields")
 
 
@@ -127,7 +124,6 @@ def _at(record: Any, path: tuple[str, ...]) -> Any:
 
 
 def _plain(value: Any, form: Form | None = None) -> Any:
-    """Convert a value to JSON types."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if form is not None and isinstance(value, form.record):
@@ -154,7 +150,7 @@ _WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
     "seconds_left": _rounded,
     "skew": _rounded,
 }
-"""Conversions for values of some keys. Commands in a hint get the options of this command."""
+"""Conversions by key; commands in a hint get the typed options."""
 
 
 def document_bytes(document: Row | BaseModel) -> bytes:
@@ -163,7 +159,7 @@ def document_bytes(document: Row | BaseModel) -> bytes:
 
 
 def document_line(document: Row | BaseModel) -> bytes:
-    """Return a document as JSON in one line, for streams of documents."""
+    """Return a document as one line of JSON, for streams."""
     return _json(document)
 
 
@@ -171,13 +167,12 @@ def _json(document: Row | BaseModel, option: int = 0) -> bytes:
     row = document if isinstance(document, dict) else document.model_dump(mode="json")
     try:
         body = orjson.dumps(row, option=option)
-    except TypeError:  # A file name that is not UTF-8: rare, so only then is the whole value searched.
+    except TypeError:  # rare: a file name that is not UTF-8
         body = orjson.dumps(_in_utf8(row), option=option)
     return escape_json(body) + b"\n"
 
 
 def _in_utf8(value: Any) -> Any:
-    """Escape file names that are not UTF-8."""
     match value:
         case str():
             return escape_non_utf8(value)

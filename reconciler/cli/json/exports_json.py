@@ -116,7 +116,7 @@ def _ends(recovery: Recovery) -> tuple[PartitionEnd, ...]:
 
 
 def _metadata(exported: ExportResult) -> StoredMetadata | None:
-    """Metadata in object storage. Null: there is none, or it was not requested."""
+    """Metadata in object storage. Null: not requested, or nothing is stored."""
     cluster = exported.archives.metadata
     if cluster is None:
         return None

@@ -1,7 +1,4 @@
-"""SARIF 2.1.0 for code scanning.
-
-Written is the part of the format we use, and always all of it: nothing is null, nothing but what is named here occurs.
-"""
+"""SARIF 2.1.0 for code scanning: a fixed part of the format, without nulls."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ if TYPE_CHECKING:
 
 
 MOST_RESULTS: Final = 25_000
-"""Code scanning refuses a file with more results."""
+"""Code scanning refuses more."""
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _WITHOUT_PLACE: Final = "reconciler.yaml"
-"""The place of results without a declaration: code scanning refuses a result without a place."""
+"""Code scanning refuses results without a place."""
 
 
 class _Part(BaseModel):
@@ -157,8 +154,8 @@ class SarifDocument(_Part):
     def of(cls, remarks: Remarks, prefix: str = "") -> SarifDocument:
         """Return errors and warnings as SARIF.
 
-        Notes are left out: code scanning makes an alert of every result, so each new topic would raise one. The comment
-        and the page have them. `prefix` is the path from the repository's root to the workspace: `topics/`.
+        Notes are omitted: code scanning makes an alert of each result, so each new topic would raise one. `prefix` is
+        the path from the repository's root to the workspace: `topics/`.
         """
         rows = [row for row in remarks.rows if row.level != "note"]
         reported = rows[:MOST_RESULTS]
@@ -204,7 +201,7 @@ def _result(row: Remark, index: int, prefix: str) -> Result:
 
 
 def _place(source: str | None, prefix: str) -> PhysicalLocation:
-    """Return the file and line of `manifests/topics.yaml:88`, or of `manifests/topics.yaml:88:3`."""
+    """Parse `manifests/topics.yaml:88`, or `manifests/topics.yaml:88:3`."""
     position = re.fullmatch(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", source or "", re.DOTALL)
     file, line = (position["file"], max(1, int(position["line"]))) if position else (_WITHOUT_PLACE, 1)
     uri = quote(f"{prefix}{file}", safe="/", errors="surrogatepass")
@@ -212,13 +209,13 @@ def _place(source: str | None, prefix: str) -> PhysicalLocation:
 
 
 def _plain(text: str) -> str:
-    r"""Return text without links and placeholders: brackets are written `\[`, `{0}` is `{{0}}`."""
+    r"""Remove links and placeholders: brackets are written `\[`, `{0}` is `{{0}}`."""
     safe = re.sub(r"([\\\[\]])", r"\\\1", visible(text))
     return re.sub(r"\{(\d+)\}", r"{{\1}}", safe) or "-"
 
 
 def _rule_title(rule: str) -> str:
-    """Return the title of a rule: `danger-partitions-increase` is `Danger: partitions increase`."""
+    """Return a rule's title: `danger-partitions-increase` is `Danger: partitions increase`."""
     group, _, rest = rule.partition("-")
     words = rest.replace("-", " ")
     return f"{group.capitalize()}: {words}" if words else group.capitalize()

@@ -123,7 +123,7 @@ OUTPUTS: Final[Mapping[str, Form | tuple[Form, ...] | type[BaseModel]]] = {
 
 @cache
 def schema_bytes() -> Mapping[str, bytes]:
-    """Return the files of `schemas/`, by name."""
+    """Return the files of `schemas/` by name."""
     outputs = {name: _schema_of(name, model) for name, model in OUTPUTS.items()}
     return {
         name: orjson.dumps(schema, option=orjson.OPT_INDENT_2) + b"\n"
@@ -132,7 +132,7 @@ def schema_bytes() -> Mapping[str, bytes]:
 
 
 def _schema_of(name: str, output: Form | tuple[Form, ...] | type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of an output. Absent values are printed as null, so every key is required."""
+    """Return an output's schema. Absent values are printed as null, so every key is required."""
     model = _one_of(output) if isinstance(output, tuple) else model_of(output) if isinstance(output, Form) else output
     schema = model.model_json_schema(mode="serialization")
     for record in PLAN_RECORDS if model is PlanDocument else ():
@@ -163,7 +163,7 @@ def _one_of(events: tuple[Form, ...]) -> type[BaseModel]:
 
 @cache
 def model_of(form: Form) -> type[BaseModel]:
-    """Return a pydantic model of a form, with the types and descriptions of its dataclass; used for schemas only."""
+    """Return a pydantic model of a form, for its schema only."""
     keys: dict[str, Any] = {name: (Literal[text], text) for name, text in form.constants.items()}
     for key in keys_of(form):
         hint, about, default = _attribute_of(form.record, key)
@@ -218,7 +218,7 @@ def _default_of(hint: Any) -> tuple[()] | None:
 
 
 def _printed_type(hint: Any, form: Form | None) -> Any:
-    """Return the type in JSON of a value of type `hint`; `form` applies to the records in it."""
+    """Return the JSON type of a `hint`; `form` applies to the records in it."""
     if form is not None and hint is form.record:
         return model_of(form)
     if isclass(hint) and get_origin(hint) is None:
@@ -250,7 +250,7 @@ def _source(module: str) -> ast.Module:
 
 @cache
 def _names_for_types(module: str) -> dict[str, Any]:
-    """Return the names that a module imports under `TYPE_CHECKING`."""
+    """Return a module's imports under `TYPE_CHECKING`."""
     blocks = [line.body for line in _source(module).body if isinstance(line, ast.If)]
     names: dict[str, Any] = {}
     for block in blocks:
@@ -265,7 +265,7 @@ def _names_for_types(module: str) -> dict[str, Any]:
 
 @cache
 def _attribute_texts(module: str) -> dict[str, str]:
-    """Return the docstrings of attributes in a module, by `Class.attribute`."""
+    """Return docstrings of a module's attributes by `Class.attribute`."""
     return {
         f"{record.name}.{line.target.id}": _one_line(text.value.value) or ""
         for record in _source(module).body

@@ -1,1 +1,1 @@
-"""What commands print for people: text, markdown and reports."""
+"""Output for people: text, markdown and reports."""

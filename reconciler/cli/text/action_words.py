@@ -68,7 +68,7 @@ def _describe_unknown_size(action: Action) -> str:
     if isinstance(action, Delete):
         return "size unknown"
     if action.estimate.role is not None:
-        return ""  # `role_notes` say why
+        return ""  # `role_notes` has the reason
     if action.verb == UNMOUNT.name:
         return "cannot tell how much is to flush"
     if Reason.BECOMES_UNREADABLE in action.reasons:
@@ -88,12 +88,12 @@ def _describe_replacement(action: Action) -> str:
     location = topic.spec.read_replica_of if isinstance(topic, Topic) else None
     what = "an ordinary topic" if location is None else f"a read replica of {location}"
     if location is None and Reason.SOURCE_KEPT in action.reasons:
-        what = "a read replica"  # of a saved plan, which does not say of what
+        what = "a read replica"  # a saved plan does not name it
     return f"replaced: it was {what}" if isinstance(action, Delete) else f"in place of what it was: {what}"
 
 
 def _describe_unreadable(estimate: Estimate) -> str:
-    """Return the total of lost offsets and bytes; the JSON has them by partition."""
+    """Return the total; the JSON has it by partition."""
     lost = estimate.unreadable
     if not lost:
         return ""
@@ -107,7 +107,7 @@ def _expiring_bytes(action: Action) -> int:
 
 
 def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 - one case a reason
-    """Return the text of a reason; empty if the line of the action already shows it."""
+    """Return a reason's text; empty if the action's line shows it."""
     match reason:
         case Reason.NO_LONGER_DECLARED:
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
@@ -185,7 +185,7 @@ _RECREATED_TOPIC: Final = f"mounted again, or {_RECREATED}"
 
 
 def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[tuple[str, Tone]]:
-    """Yield the costs of a verb on a mirror, worst first; nothing for a verb that neither loses nor copies records."""
+    """Yield the costs of a verb on a mirror, worst first."""
     cost = estimate.role
     if cost is None:
         return
@@ -203,7 +203,7 @@ def role_notes(verb: str, mirror: MirrorTopic, estimate: Estimate) -> Iterator[t
 
 
 def lag_text(estimate: Estimate) -> str:
-    """Return how many offsets a mirror lags behind, and the estimated time to copy them."""
+    """Return a mirror's lag in offsets, and the estimated time to copy them."""
     cost = estimate.role
     if cost is None or cost.unknown is not None:
         return "lag unknown" + (f": {cost.unknown}" if cost is not None else "")
@@ -219,7 +219,7 @@ def _describe_first_copy(estimate: Estimate) -> str:
 
 
 def patience_text(cost: RoleCost | None) -> str:
-    """Return how long a promotion waits without progress before it gives up; empty if unlimited."""
+    """Return how long a promotion waits without progress; empty if unlimited."""
     if cost is None or cost.timeout_ms in {None, UNLIMITED}:
         return ""
     return f"stops if the lag does not shrink for {format_duration(cost.timeout_ms)}"
@@ -295,7 +295,6 @@ def _group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
 
 
 def _list_stretches(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
-    """Return the total of offsets, with the count of each partition."""
     parts = [
         f"{count_text(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
         for part in stretches
@@ -313,7 +312,7 @@ _NAMED = 3
 
 
 def mount_headline(action: Transition, mounting: Mounting) -> str:
-    """Return the source and name of a mount, or the destination of an unmount."""
+    """Return a mount's source and name, or an unmount's destination."""
     if _is_unmount(action):
         to = action.estimate.location
         return f"unmount {mounting.topic_name}{f' to {to}' if to else ''}"
@@ -327,7 +326,6 @@ def _engine_words(estimate: Estimate) -> Iterator[str]:
 
 
 def _migration_lines(action: RunJob) -> list[str]:
-    """Return the locations that a mount or unmount command uses; one line a topic if there are several."""
     topics = action.parameters["topics"]
     places = {str(name): str(place) for name, place in topics.items()} if isinstance(topics, Mapping) else {}
     way = "to" if _is_unmount(action) else "from"
@@ -342,7 +340,7 @@ def _migration_lines(action: RunJob) -> list[str]:
 def mount_notes(action: Transition | RunJob) -> Iterator[str]:
     """Yield the costs of a mount or unmount: bytes to flush, seconds without writes, readers.
 
-    Without jobs nothing is copied. Jobs copy and compare all records, and stop producers before the last of them.
+    Jobs copy and compare all records, and stop producers before the last of them; without jobs nothing is copied.
     """
     estimate, is_copied = action.estimate, action.parameters.get("by") == BY_JOBS
     if not _is_unmount(action):
@@ -363,7 +361,7 @@ def mount_notes(action: Transition | RunJob) -> Iterator[str]:
 
 
 def is_unmeasured(action: Action) -> bool:
-    """Return whether the size of a topic is unknown."""
+    """Return whether a topic's size is unknown."""
     return Reason.UNMEASURED in action.reasons
 
 
@@ -378,7 +376,7 @@ def _name_readers(estimate: Estimate) -> str:
 
 
 def mounted_lines(done: Iterable[Action], most: int) -> Iterator[Line]:
-    """Yield the location of each unmounted topic and the name of each mounted one, at most `most` of them."""
+    """Yield at most `most` locations of unmounted topics and names of mounted ones."""
     moved = [action for action in done if isinstance(action, Transition) and isinstance(action.after, Mounting)]
     for action in moved[:most]:
         yield line(Span("✓ ", Tone.ADD), f"{action.address}: {_describe_mount(action)}")
@@ -396,7 +394,7 @@ def _describe_mount(action: Transition) -> str:
 
 
 def _location_of(action: Transition, mounting: Mounting) -> str:
-    """Return the location if it is known, else the source that the files declare."""
+    """Return the known location, else the declared source."""
     return (
         action.estimate.location or mounting.spec.source or str(action.parameters.get("source") or mounting.full_name)
     )
@@ -415,7 +413,7 @@ _FEW = 3
 
 
 def mark(action: Action) -> tuple[str, Tone]:
-    """Return the sign before an action, and its tone."""
+    """Return an action's sign and tone."""
     match action:
         case Create():
             return "+", Tone.ADD
@@ -436,7 +434,7 @@ def mark(action: Action) -> tuple[str, Tone]:
 
 
 def title(action: Action) -> str:
-    """Return the name on an action's line: its address, for a job also the job's name."""
+    """Return an action's name: its address, after a job's name."""
     match action:
         case RunJob():
             return f"{action.job} {action.address}"
@@ -447,7 +445,7 @@ def title(action: Action) -> str:
 
 
 def headline(action: Action) -> str:
-    """Return a short text of what an action does."""
+    """Return a short text of an action's effect."""
     match action:
         case Create():
             return summary(action.after)
@@ -474,7 +472,7 @@ def headline(action: Action) -> str:
 
 
 def headlines(action: Action) -> list[str]:
-    """Return what an action does, with a line for each value that changes inside a list."""
+    """Return an action's effect, with a line for each value that changes inside a list."""
     if isinstance(action, Create):
         return [summary(action.after), *details(action.after)]
     if isinstance(action, Update):
@@ -495,7 +493,7 @@ def _list_changes(changes: Sequence[Change]) -> list[str]:
 
 
 def summary(resource: Resource) -> str:
-    """Return the main properties of a resource."""
+    """Return a resource's main properties."""
     match resource:
         case Topic():
             return _summarize_topic(resource)
@@ -510,7 +508,7 @@ def summary(resource: Resource) -> str:
         case Mounting():
             return f"{resource.spec.state} {resource.spec.source or ''}".rstrip()
         case MirrorLink():
-            # Its mirrors have lines of their own.
+            # mirrors have their own lines
             prefix = f", prefix {resource.spec.prefix}" if resource.spec.prefix else ""
             return f"from {resource.spec.source}{prefix}"
         case MirrorTopic():
@@ -525,7 +523,7 @@ def summary(resource: Resource) -> str:
 
 
 def details(resource: Resource) -> list[str]:
-    """Return the fields of a new resource that `summary` only counts or leaves out, one text a value."""
+    """Return a new resource's fields that `summary` omits or only counts."""
     fields = fields_of(resource)
     if isinstance(resource, MirrorLink):
         usual = MirrorLinkSpec(source=resource.spec.source, prefix=resource.spec.prefix)
@@ -550,7 +548,7 @@ def _field_texts(path: str, value: Value) -> Iterator[str]:
 
 
 def note(action: Action) -> str:
-    """Return the cost of an action, or the reason for it if its line does not show it."""
+    """Return an action's cost, or a reason that its line omits."""
     says = [text for reason in action.reasons if (text := reason_text(reason, action))]
     if (isinstance(action, RunJob) and action.is_migration) or (
         isinstance(action, Transition) and isinstance(action.after, Mounting)
@@ -575,7 +573,7 @@ def note(action: Action) -> str:
 
 
 def amount(estimate: Estimate) -> str:
-    """Return what a job moves: `4.1 M records, 1.2 GiB, about 2 min`."""
+    """Return a job's amount: `4.1 M records, 1.2 GiB, about 2 min`."""
     parts = [f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:
         parts.append(bytes_text(estimate.bytes))
@@ -616,7 +614,7 @@ def _join_nonempty(*parts: str) -> str:
 
 
 def acls_text(acls: Sequence[TopicAcl]) -> str:
-    """Return access rules; only their number if there are many."""
+    """Return access rules, or their number if there are many."""
     rules = to_rule_fields(acls)
     if len(rules) > _FEW:
         return counted(len(rules), "access rule")

@@ -25,7 +25,7 @@ _UNSET: Final = "unset"
 
 
 class Leaf(NamedTuple):
-    """One changed value: its path and both sides. An item that was added or removed has one side only."""
+    """A changed value: its path and both sides; one side if an item was added or removed."""
 
     place: str
     before: str | None
@@ -33,30 +33,30 @@ class Leaf(NamedTuple):
 
     @property
     def move(self) -> str:
-        """The change, without its path."""
+        """Both sides."""
         if self.before is None or self.after is None:
             return f"-{self.before}" if self.after is None else f"+{self.after}"
         return f"{self.before} → {self.after}"
 
     @property
     def text(self) -> str:
-        """The path and the change."""
+        """Path and both sides."""
         is_item = self.before is None or self.after is None
         return f"{self.place} {self.move}" if is_item else f"{self.place}: {self.move}"
 
 
 def is_nested(before: object, after: object) -> bool:
-    """Return whether both sides are mappings, or lists that hold more than plain values."""
+    """Return whether both sides are mappings, or lists of more than plain values."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return True
     return _is_list(before) and _is_list(after) and any(_is_inside(item) for item in (*before, *after))
 
 
 def leaves(name: str, before: object, after: object) -> list[Leaf]:
-    """Return the changes between two nested values, such as `filters[3].name: d → dd`.
+    """Return the changes between two nested values: `filters[3].name: d → dd`.
 
-    The order of lists is ignored: equal items are dropped, and the most similar of the others are paired. An index
-    counts from 0 in the new list; a removed item has none.
+    The order of lists is ignored: equal items are dropped, and the most similar others are paired. An index counts from
+    0 in the new list; a removed item has none.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return _differing_leaves(name, plain(before), plain(after))
@@ -70,7 +70,7 @@ def leaves(name: str, before: object, after: object) -> list[Leaf]:
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON in one line."""
+    """Return a value as one line of JSON."""
     return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
 
 
@@ -96,7 +96,7 @@ def _unmatched_items(items: Sequence[object], others: Sequence[object]) -> dict[
 
 
 def _pair_alike(gone: Mapping[int, object], came: Mapping[int, object]) -> list[tuple[int, int]]:
-    """Pair the items that have most in common; of equal pairs the nearest."""
+    """Pair the most similar items; of equal pairs the nearest."""
     ranked = sorted(
         (-alike, abs(old - new), old, new)
         for old, before in gone.items()
@@ -121,13 +121,13 @@ def _count_common(before: object, after: object) -> int:
 def _differing_leaves(name: str, before: object, after: object) -> list[Leaf]:
     if before == after:
         return []
-    from deepdiff.diff import DeepDiff  # Imported here: half a second, only for plans that change nested values.
+    from deepdiff.diff import DeepDiff  # Imported here: half a second, only for nested values.
     from deepdiff.helper import notpresent
 
     def text(value: object) -> str:
         return _UNSET if value is notpresent else _leaf_text(value)
 
-    # `ignore_order` of DeepDiff is not used: its result depends on the hash seed.
+    # DeepDiff's `ignore_order` depends on the hash seed.
     differences: Mapping[str, Iterable[DiffLevel]] = DeepDiff(before, after, view="tree", threshold_to_diff_deeper=0)
     levels = [
         (level.path(use_t2=True, output_format="list"), level.t1, level.t2)
@@ -154,17 +154,17 @@ _QUOTA_OF_BYTES: Final = "quotas.bytes"
 _FEW: Final = 3
 _REORDERED: Final = "in another order"
 _LONG: Final = re.compile(r"(\d{5,})([A-Za-z]*)")
-"""A long quantity with a unit; the other side is shown in the same unit."""
+"""A long quantity; the other side is shown in the same unit."""
 _WHOLE: Final = re.compile(r"\d{1,19}")
 
 
 def field_name(path: str) -> str:
-    """Return the display name of a field: configs by their key, access rules as `acl PRINCIPAL …`."""
+    """Return a field's display name: configs by key, access rules as `acl PRINCIPAL …`."""
     return f"acl {path.removeprefix(ACLS)}" if path.startswith(ACLS) else path.removeprefix(_CONFIGS)
 
 
 def value_text(path: str, value: Value | list[object]) -> str:
-    """Return the text of a field's value, with its unit. It reads back as the same value."""
+    """Return a field's value with its unit; it parses to the same value."""
     if path.startswith(_CONFIGS) and (value is None or isinstance(value, str)):
         return show_value(field_name(path), value)
     if path.startswith(_PROPERTIES) and isinstance(value, str):
@@ -187,12 +187,12 @@ def value_text(path: str, value: Value | list[object]) -> str:
 
 
 def moved_text(path: str, before: Value | list[object], after: Value | list[object]) -> str:
-    """Return both values of a field in one text: `7d → 36h`."""
+    """Return both values of a field: `7d → 36h`."""
     return " → ".join(moved_values(path, before, after))
 
 
 def moved_values(path: str, before: Value | list[object], after: Value | list[object]) -> tuple[str, str]:
-    """Return both values of a field, `7d` and `36h`; a long one sets the unit of both."""
+    """Return both values of a field, `7d` and `36h`, in the unit of a long one."""
     texts = [value_text(path, before), value_text(path, after)]
     if isinstance(before, str) and isinstance(after, str):
         for long, (raw, other) in enumerate(((before, after), (after, before))):
@@ -207,7 +207,7 @@ def moved_values(path: str, before: Value | list[object], after: Value | list[ob
 
 
 def change_texts(change: Change) -> list[str]:
-    """Return the texts of a changed field, one for each value that changes inside it."""
+    """Return the texts of a changed field, one for each value inside it."""
     if not is_nested(change.before, change.after):
         return [change_text(change)]
     name = field_name(change.path)
@@ -215,7 +215,7 @@ def change_texts(change: Change) -> list[str]:
 
 
 def change_text(change: Change) -> str:
-    """Return a changed field in one text: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
+    """Return a changed field: `retention.ms 7d → 3d`, `+acl allow User:checkout: read`."""
     if change.path.startswith(ACLS):
         return _rule_text(change)
     if isinstance(change.before, tuple) and isinstance(change.after, tuple):
@@ -224,7 +224,7 @@ def change_text(change: Change) -> str:
 
 
 def inherits_text(changes: Sequence[Change]) -> str:
-    """Return the configs that a moved topic inherits instead, as the end of its line."""
+    """Return the configs that a moved topic inherits, to append to its line."""
     return f", inherits {', '.join(map(change_text, changes))}" if changes else ""
 
 
@@ -235,14 +235,14 @@ def _rule_text(change: Change) -> str:
 
 
 def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
-    """Return configs, or properties of a cluster; only their number if there are many."""
+    """Return configs or cluster properties; only their number if there are many."""
     if len(configs) > _FEW:
         return f"{len(configs)} {prefix.rstrip('.')}"
     return ", ".join(f"{key} {value_text(prefix + key, configs[key])}" for key in sorted(configs))
 
 
 def usage_text(usage: Iterable[QuotaUsage]) -> str:
-    """Return how much of each quota is used: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
+    """Return the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
         f"{row.quota} {'?' if row.used is None else bytes_text(row.used) if row.quota == 'bytes' else row.used}"
         f" of {value_text(f'quotas.{row.quota}', row.limit)}"

@@ -41,12 +41,12 @@ SIGNS: Final[dict[DriftClass, tuple[str, Tone]]] = {
     "unmanaged": ("?", Tone.QUIET),
 }
 _FEW: Final = 3
-"""Unmanaged resources above this number are only counted, as in a plan."""
+"""More unmanaged resources are only counted, as in a plan."""
 _WIDTH: Final = max(map(len, CLASSES)) + 1
 
 
 def drift_lines(drifted: DriftResult) -> list[Line]:
-    """Return errors first, then the findings by class, those that fail the command first."""
+    """Return errors, then findings by class, failing ones first."""
     findings, errors = drifted.findings, drifted.errors
     lines = [finding_line(error) for error in errors]
     if not findings:
@@ -74,10 +74,7 @@ def drift_lines(drifted: DriftResult) -> list[Line]:
 
 
 def _split_listed(rows: list[DriftItem], drifted: DriftResult) -> tuple[list[DriftItem], int]:
-    """Split findings into those that are listed and the number of unmanaged resources that are only counted.
-
-    Many unmanaged topics are only counted, except new ones and those that fail the command.
-    """
+    """Split findings into listed ones and the number of ordinary unmanaged topics, which are only counted."""
     if drifted.known is not None:
         return rows, 0
     fails = set(map(id, drifted.failing))
@@ -98,7 +95,7 @@ def _nothing_found_text(drifted: DriftResult) -> str:
 
 
 def what_of(finding: DriftItem) -> str:
-    """Return the text of a finding, without its address."""
+    """Return a finding's text without its address."""
     match finding.kind:
         case "drift" if finding.path == FOREIGN:
             return finding.message
@@ -114,7 +111,7 @@ def what_of(finding: DriftItem) -> str:
 
 
 def drift_markdown(drifted: DriftResult) -> str:
-    """Return the comment, within `LIMIT` bytes. Failing findings are shortened last."""
+    """Return the comment, within `LIMIT` bytes; failing findings are shortened last."""
     text = ""
     for parts in _comment_forms(drifted):
         text = "\n".join(parts) + "\n"
@@ -124,7 +121,7 @@ def drift_markdown(drifted: DriftResult) -> str:
 
 
 def _comment_forms(drifted: DriftResult) -> Iterator[list[str]]:
-    """Yield the comment in ever shorter forms; the last one always fits."""
+    """Yield ever shorter forms; the last one always fits."""
     fails = drifted.failing
     marks = drifted.failing_marks
     rest = [item for item in drifted.findings if item.fingerprint not in marks]
@@ -175,14 +172,14 @@ def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
 
 
 _PATCH_ROOM: Final = 12_000
-"""Bytes of a patch that fit, with the findings, into an issue of every forge. A truncated patch cannot be applied."""
+"""Bytes of a patch that fit into an issue with the findings; a truncated patch cannot be applied."""
 _MOST_NAMED: Final = 10
 _ESCAPED: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-"""Characters with which Slack begins a link or a mention."""
+"""Slack begins links and mentions with these."""
 
 
 def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
-    """Return the body of an issue: findings, owners of the files, and a patch that accepts the drift."""
+    """Return an issue's body: findings, the files' owners, and a patch that accepts the drift."""
     parts: list[str] = []
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
@@ -205,7 +202,7 @@ def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
 
 
 def drift_message(drifted: DriftResult, link: str) -> str:
-    """Return a chat message of a few lines: counts, the first findings, and the link to the rest."""
+    """Return a short chat message: counts, first findings, and a link."""
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
@@ -218,12 +215,12 @@ def drift_message(drifted: DriftResult, link: str) -> str:
 
 
 def drift_junit(drifted: DriftResult) -> bytes:
-    """Return the findings as JUnit XML."""
+    """Return findings as JUnit XML."""
     return junit(drift_remarks(drifted))
 
 
 def drift_remarks(drifted: DriftResult) -> Remarks:
-    """Return every finding as a remark, at the declaration of its resource if the plan has an action for it."""
+    """Return findings as remarks, at their declarations if the plan has an action."""
     plan = drifted.planned.plan
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks

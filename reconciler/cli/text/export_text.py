@@ -30,7 +30,7 @@ _NOT_KEPT: Final = (
 
 
 def export_text(exported: ExportResult) -> list[Line]:
-    """Return the manifests written, the source of each topic's recovery, and what was left out."""
+    """Return the manifests written, each topic's source of recovery, and omissions."""
     lines = [shown for address in exported.addresses[:_SHOWN] for shown in _resource_lines(exported, address)]
     more = len(exported.addresses) - _SHOWN
     if more > 0:
@@ -47,7 +47,6 @@ def export_text(exported: ExportResult) -> list[Line]:
 
 
 def _metadata_lines(exported: ExportResult) -> Iterator[Line]:
-    """Yield the age of each stored part of the cluster's metadata, and what is lost."""
     archives, metadata = exported.archives, exported.archives.metadata
     if metadata is None:
         if exported.addresses:
@@ -101,7 +100,7 @@ def _time_and_age(at_ms: int, now_ms: int) -> str:
 
 
 def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
-    """Yield what manifests cannot express, with each hint once."""
+    """Yield what manifests cannot express, each hint once."""
     for left in exported.unsaid[:_SHOWN]:
         yield line(Span("! ", Tone.CHANGE), Span(left.place, Tone.STRONG), f" is not set: {left.error.message}")
     more = len(exported.unsaid) - _SHOWN
@@ -141,7 +140,7 @@ _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
 def import_text(imported: ImportResult) -> list[Line]:
-    """Return the manifests written, what was left out, what manifests cannot express, and the next steps."""
+    """Return the manifests written, omissions, what manifests cannot express, and the next steps."""
     return [
         *_address_lines(imported),
         *_left_out_lines(imported.left_out),
@@ -170,7 +169,7 @@ def _left_out_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
 
 
 def _inexpressible_import_lines(lost: Sequence[NotImported]) -> Iterator[Line]:
-    """Yield each reason once, with its first place: it may hold for thousands of topics."""
+    """Yield each reason once, with its first place: it may apply to thousands of topics."""
     alike: dict[tuple[str, str], list[NotImported]] = {}
     for item in lost:
         alike.setdefault((_INDEX.sub("", item.field) or item.subject, item.why), []).append(item)

@@ -28,12 +28,12 @@ _ABSENT: Final = "·"
 _UNMOUNTED: Final = "it is unmounted, and compared once it is mounted"
 _HEADINGS: Final = ("field", "files", "state", "cluster")
 _MIRRORS: Final = "mirrorTopics"
-"""Only manifests list the mirrors of a link: in the state each has its own address."""
+"""Only manifests list a link's mirrors: in the state each has its own address."""
 _NOT_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def show_text(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
-    """Return one resource field by field, or a table of several."""
+    """Return a resource field by field, or a table of several."""
     if one:
         return [part for row in rows for part in shown_lines(row)]
     if not rows:
@@ -55,7 +55,7 @@ def show_text(rows: Sequence[ResourceView], *, one: bool) -> list[Line]:
 
 
 def shown_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -> list[Line]:
-    """Return one resource; `origins` adds the source of each value."""
+    """Return a resource; `origins` adds each value's source."""
     sides = [fields_of(shown.desired), fields_of(shown.recorded.resource if shown.recorded else None)]
     sides.append(fields_of(shown.observed.resource if shown.observed else None))
     paths = sorted({path for side in sides for path in side if side[path] != []})
@@ -69,7 +69,7 @@ def shown_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -
 
 
 def explain_text(explained: ExplainedResource) -> list[Line]:
-    """Return the source of each value, the effective configs, and what is planned and why."""
+    """Return each value's source, effective configs, and planned actions with reasons."""
     lines = shown_lines(explained.shown, explained.origins)
     if explained.effective:
         places = explained.effective_origins
@@ -90,7 +90,7 @@ def explain_text(explained: ExplainedResource) -> list[Line]:
 
 
 def _tiering_lines(explained: ExplainedResource) -> list[Line]:
-    """Return the effective tiering of a topic now and, marked, after the plan is applied, with the deciding rules."""
+    """Return a topic's effective tiering now and, marked, after apply, with the deciding rules."""
     rows: list[tuple[str | Span, ...]] = [_tiering_row(row, row.rule, Tone.PLAIN) for row in explained.tiering]
     rows += [_tiering_row(row, f"once applied: {row.rule}", Tone.CHANGE) for row in explained.tiering_planned]
     return [EMPTY, *table(("tiering", "acts as", "by which rule"), rows)] if rows else []
@@ -101,7 +101,7 @@ def _tiering_row(row: TieringRow, rule: str, tone: Tone) -> tuple[Span, ...]:
 
 
 def action_lines(action: Action) -> list[Line]:
-    """Return one action with its reasons, risk, dependencies and block."""
+    """Return an action with reasons, risk, dependencies and block."""
     sign, tone = mark(action)
     lines = [line("Planned  ", Span(f"{sign} {title(action)}", tone), f"  {headline(action)}")]
     facts = {
@@ -249,7 +249,7 @@ def _arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
 
 
 def said_of(arrow: Arrow) -> str:
-    """Return the label of an arrow: its verb, or that it happens by itself."""
+    """Return an arrow's label: its verb, or that it happens by itself."""
     if not arrow.by_itself:
         return arrow.label
     return f"{arrow.label}, {_ITSELF}" if arrow.label else _ITSELF
@@ -282,7 +282,7 @@ def dot_text(picture: Picture) -> str:
 
 
 def _state_diagram(picture: Picture) -> Iterator[str]:
-    """Yield a state machine. State names are plain words of this package and are not escaped."""
+    """Yield a state machine; state names need no escaping."""
     yield "stateDiagram-v2"
     yield from (f"  {node.name}" for node in picture.nodes)
     if picture.initial is not None:
@@ -306,7 +306,7 @@ def _shape_node(node: Node, name: str) -> str:
 
 
 def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:
-    """Return the labels of parallel arrows, joined: many verbs make one line."""
+    """Join the labels of parallel arrows."""
     labels: dict[tuple[str, str, bool], list[str]] = {}
     for arrow in picture.arrows:
         labels.setdefault((arrow.start, arrow.end, arrow.by_itself), []).append(_full_label(arrow))
@@ -318,7 +318,7 @@ def _full_label(arrow: Arrow) -> str:
 
 
 def _node_ids(picture: Picture) -> dict[str, str]:
-    """Return the ids of nodes. Names of users are only used as labels."""
+    """Return ids of nodes; names of users are only labels."""
     return {node.name: f"n{position}" for position, node in enumerate(picture.nodes)}
 
 

@@ -1,4 +1,4 @@
-"""Commands in pipeline logs: folds on GitHub and GitLab, and error annotations on GitHub."""
+"""Commands in pipeline logs: folds on GitHub and GitLab, error annotations on GitHub."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Pipeline: TypeAlias = Literal["github", "gitlab", "other"]
 
 _ERASE: Final = "\r\x1b[0K"
 _MOST: Final = 10
-"""GitHub shows at most this many annotations of each level and step; the log has all."""
+"""GitHub's limit of annotations for each level and step; the log has all."""
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A fold in a log; both ends are empty if the pipeline has no folds. Times are seconds since 1970.
+    """A fold in a log; empty if the pipeline has none. Times are seconds since 1970.
 
     Sources: "Workflow commands" of GitHub's documentation, "Custom collapsible sections" of GitLab's.
     """
@@ -34,7 +34,7 @@ class Fold:
 
     @property
     def begin(self) -> str:
-        """The text that opens the fold."""
+        """Text that opens the fold."""
         match self.pipeline:
             case "github":
                 return f"::group::{_escape_data(self.title)}\n"
@@ -47,7 +47,7 @@ class Fold:
                 assert_never(self.pipeline)
 
     def end(self, ended: float) -> str:
-        """Return the text that closes the fold; GitLab shows the time between both."""
+        """Return the text that closes the fold; GitLab shows the duration."""
         match self.pipeline:
             case "github":
                 return "::endgroup::\n"
@@ -60,14 +60,14 @@ class Fold:
 
     @property
     def _name(self) -> str:
-        """GitLab tells sections of a job apart by name; the time separates those with equal titles."""
+        """GitLab identifies a job's sections by name; the time separates equal titles."""
         return re.sub(r"[^a-z0-9_]", "_", f"{self.title.lower()}_{self.began * 1000:.0f}")
 
 
 def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
-    """Yield commands that annotate errors and warnings at their lines in a pull request on GitHub.
+    """Yield commands that annotate errors and warnings in a pull request on GitHub.
 
-    `prefix`: path from the root of the repository to the workspace.
+    `prefix`: path from the repository's root to the workspace.
     """
     for level in ("error", "warning"):
         placed = (remark for remark in remarks.rows if remark.level == level and not remark.is_skipped)
@@ -80,10 +80,10 @@ def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
 
 
 def _escape_data(text: str) -> str:
-    """Escape the characters that end a command. Invisible characters are written out first."""
+    """Escape a command's end; invisible characters are written out first."""
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:
-    """Escape also the characters that end a property."""
+    """Escape a property's end, too."""
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")

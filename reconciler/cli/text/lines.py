@@ -26,13 +26,12 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line. Its text is made safe here, so that no renderer can forget it."""
+    """A piece of a line. Its text is escaped here, so that no renderer can forget it."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
     def __post_init__(self) -> None:
-        """Escape invisible characters."""
         object.__setattr__(self, "text", visible(self.text))
 
 
@@ -40,10 +39,9 @@ Line: TypeAlias = tuple[Span, ...]
 
 EMPTY: Line = ()
 _GAP: Final = "  "
-"""Between two columns."""
 
 _NARROW: Final = re.compile("[ -\u02ff→·…✗±≠»▶✓▁-█]*")
-"""Characters that take one terminal cell each."""
+"""Characters of one terminal cell."""
 
 
 def line(*pieces: str | Span) -> Line:
@@ -52,15 +50,12 @@ def line(*pieces: str | Span) -> Line:
 
 
 def joined(spans: Sequence[Span]) -> Line:
-    """Return spans as one line, with a gap between them."""
+    """Join spans with gaps."""
     return tuple(piece for position, span in enumerate(spans) for piece in ([Span(_GAP)] if position else []) + [span])
 
 
 def packed(cells: Sequence[Span], width: int) -> list[Line]:
-    """Return cells in as few lines of `width` as possible; a cell that is longer breaks between words.
-
-    Its further lines have a hanging indent. A word that is longer than a line is not cut.
-    """
+    """Return cells in few lines of `width`; a longer cell breaks between words, with a hanging indent."""
     lines: list[list[Span]] = [[]]
     used = 0
     for cell in (cell for cell in cells if cell.text):
@@ -93,7 +88,7 @@ def broken(lines: Iterable[Line], width: int | None) -> list[Line]:
 
 
 def _break_words(text: str, width: int) -> list[str]:
-    """Return a text in lines; those after the first leave room for a hanging indent."""
+    """Break a text; later lines leave room for a hanging indent."""
     lines = [""]
     for word in text.split(" "):
         room = width if len(lines) == 1 else width - len(_GAP)
@@ -105,12 +100,12 @@ def _break_words(text: str, width: int) -> list[str]:
 
 
 def text_of(lines: Iterable[Line]) -> str:
-    """Return lines as plain text, each with a newline."""
+    """Return lines as plain text."""
     return "".join(f"{''.join(span.text for span in spans).rstrip()}\n" for spans in lines)
 
 
 def width_of(text: str) -> int:
-    """Return the number of terminal cells that a text takes."""
+    """Return a text's width in terminal cells."""
     if text.isascii() or _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len
@@ -119,7 +114,7 @@ def width_of(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return a text cut to at most `width` cells; an ellipsis marks a cut."""
+    """Cut a text to `width` cells, with an ellipsis."""
     if width_of(text) <= width:
         return text
     while text and width_of(text) >= width:
@@ -128,7 +123,7 @@ def cut(text: str, width: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[Span]], *, limits: Sequence[int] = (), indent: str = "") -> list[Line]:
-    """Return rows as lines with aligned columns.
+    """Return rows with aligned columns.
 
     `limits`: maximum width that a cell may give its column. Wider cells are not cut.
     """
@@ -153,7 +148,7 @@ def _pad_row(row: Sequence[Span], widths: Sequence[int], indent: str) -> Line:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str | Span]], *, numbers: Sequence[int] = ()) -> list[Line]:
-    """Return rows below quiet headings; the columns in `numbers` are aligned right."""
+    """Return rows below quiet headings; the columns in `numbers` are right-aligned."""
     cells = [[Span(heading, Tone.QUIET) for heading in headings]]
     cells += [[Span(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     for column in numbers:
@@ -168,7 +163,7 @@ def plain_table(
 ) -> list[Line]:
     """Return a table of plain text: fast for ASCII, else as `table`.
 
-    A cell longer than `widest` widens its own row only.
+    A cell longer than `widest` widens only its own row.
     """
     columns = list(zip(*rows, strict=True))
     if not all(_is_plain("".join(column)) for column in columns):

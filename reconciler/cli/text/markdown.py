@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def code(text: str) -> str:
-    """Return `text` as a code span, in which forges read no HTML, mention, link or emoji."""
+    """Return a code span, in which forges read no HTML, mention, link or emoji."""
     safe = visible(text)
     if safe and "`" not in safe:
         return f"`{safe}`"
@@ -39,7 +39,7 @@ def code(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Return `text` as a code span for a table, with pipes escaped."""
+    """Return a code span for a table, with pipes escaped."""
     return code(text).replace("|", "\\|") if text else ""
 
 
@@ -65,19 +65,19 @@ def sentence(text: str) -> str:
 
 
 def row(cells: Iterable[str]) -> str:
-    """Return a table row of cells that are already Markdown."""
+    """Return a table row of Markdown cells."""
     return f"| {' | '.join(cells)} |"
 
 
 def block(language: str, lines: Sequence[str]) -> list[str]:
-    """Return a fenced block that none of its lines can close."""
+    """Return a fenced block that its lines cannot close."""
     safe = [visible(line) for line in lines]
     fence = "`" * max(3, 1 + max((_longest_run(line) for line in safe), default=0))
     return [f"{fence}{language}", *safe, fence]
 
 
 def folded(summary: str, lines: Sequence[str]) -> list[str]:
-    """Return lines as a closed fold. `summary` is not escaped."""
+    """Return a closed fold. `summary` is not escaped."""
     return ["<details>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
@@ -86,17 +86,17 @@ def _longest_run(text: str) -> int:
 
 
 LIMIT: Final = 50_000
-"""Bytes of UTF-8 in a comment; GitHub accepts 65,536 characters."""
+"""Bytes in a comment; GitHub accepts 65,536 characters."""
 
 _A_LINE: Final = 20
-"""Names in one line; lines are omitted as a whole."""
+"""Names in a line; lines are omitted whole."""
 _ROOM: Final = 200
-"""Bytes reserved for the line that counts what is missing."""
+"""Reserved for the line that counts omitted names."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedLine:
-    """A line of Markdown, and the number of names in it."""
+    """A line of Markdown with its number of names."""
 
     text: str
     names: int
@@ -118,7 +118,7 @@ def named_lines(head: str, addresses: Iterable[str]) -> list[NamedLine]:
 
 
 def as_many_as_fit(lines: Sequence[NamedLine], room: int) -> list[str]:
-    """Return lines up to `room` bytes, and one line with the number of names that do not fit."""
+    """Return lines up to `room` bytes, and a line that counts the omitted names."""
     if sum(len(line.text.encode()) + 1 for line in lines) <= room:
         return [line.text for line in lines]
     texts: list[str] = []
@@ -133,14 +133,14 @@ def as_many_as_fit(lines: Sequence[NamedLine], room: int) -> list[str]:
 
 
 MOST: Final = 25
-"""Largest number of actions in a readable picture."""
+"""Limit of actions in a readable picture."""
 
 
 def picture(plan: Plan) -> list[str]:
-    """Return the dependencies of a plan's actions as a Mermaid block; empty if there are none or too many actions."""
+    """Return a plan's dependencies as a Mermaid block; empty without any, or with too many actions."""
     by_id = {action.id: action for action in plan.actions}
     pairs = [(before, action.id) for action in plan.actions for before in action.depends_on if before in by_id]
-    # Actions without dependencies are left out.
+    # omit actions without dependencies
     shown = [name for name in by_id if any(name in pair for pair in pairs)]
     if not shown or len(by_id) > MOST:
         return []
@@ -151,7 +151,7 @@ def picture(plan: Plan) -> list[str]:
 
 
 def label(text: str) -> str:
-    """Return a label in which every character that Mermaid or HTML could interpret is an entity."""
+    """Escape every character that Mermaid or HTML could interpret."""
     return "".join(
         character if character.isalnum() or character in " /:.-_+~±≠»▶=…" else f"#{ord(character)};"
         for character in visible(text)
@@ -159,13 +159,13 @@ def label(text: str) -> str:
 
 
 MOST_ROWS: Final = LIMIT // 20
-"""A row takes at least 20 bytes: more rows cannot fit."""
+"""A row takes at least 20 bytes."""
 
 _FRAME: Final = 200
-"""Bytes of the fold, title and fence around the rows of one part."""
+"""Bytes of fold, title and fence around a part's rows."""
 
 _DIFF_SIGNS: Final = {"+": "+", "-": "-", "=": "+", "≠": "-"}
-"""The sign of a diff line, which colours it; other lines are changes."""
+"""Signs by which a diff colours its lines; others are changes."""
 
 
 def ordinary_rows(parts: Sections) -> list[str]:
@@ -174,7 +174,7 @@ def ordinary_rows(parts: Sections) -> list[str]:
 
 
 def as_many_rows_as_fit(parts: Sections, room: int) -> list[str]:
-    """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest by kind."""
+    """Return rows up to `room` bytes, drifted and waiting ones first, and counts of the rest."""
     room -= len("\n".join(ordinary_counts(parts)).encode()) + _FRAME
     chosen: list[Sequence[Row]] = []
     for rows in (parts.drift, parts.waiting, _ordinary_entries(parts)):
@@ -199,7 +199,7 @@ def ordinary_counts(parts: Sections) -> list[str]:
 
 
 def few_counts(parts: Sections) -> list[str]:
-    """Return ordinary rows as one number, for plans on too many clusters for a table."""
+    """Return one number for plans on too many clusters for a table."""
     rows = (len(_ordinary_entries(parts)), "ordinary change", None), (len(parts.drift), "drifted field", None)
     others = [counted(number, noun, many) for number, noun, many in rows if number]
     return [f"{', '.join(others)}.", ""] if others else []
@@ -210,7 +210,6 @@ def _ordinary_entries(parts: Sections) -> Sequence[Row]:
 
 
 def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
-    """Return how many rows fit, and the bytes that they take."""
     used = 0
     for count, entry in enumerate(rows[:MOST_ROWS]):
         length = sum(len(visible(text).encode()) + len("\n") for text in _diff_lines(entry))
@@ -271,7 +270,7 @@ def plan_markdown(plan: Plan, forge: Forge | None = None, today: date | None = N
 
 
 def _comment_forms(plan: Plan, plan_sections: Sections, forge: Forge | None, today: date | None) -> Iterator[list[str]]:
-    """Yield the comment in ever shorter forms; the last one always fits."""
+    """Yield ever shorter forms; the last one always fits."""
     head, errors = _head_lines(plan, forge), _error_lines(plan_sections.errors)
     if len(plan_sections.danger) < MOST_ROWS:
         danger, tail = _danger_lines(plan_sections.danger, forge, with_words=True), _tail_lines(plan, today)
@@ -285,12 +284,12 @@ def _comment_forms(plan: Plan, plan_sections: Sections, forge: Forge | None, tod
         room = LIMIT - len("\n".join([*head, *rest, *_end_lines(plan)]).encode())
         if len(plan_sections.danger) < MOST_ROWS:
             yield [*head, *errors, *_danger_lines(plan_sections.danger, with_words=False), *rest, *_end_lines(plan)]
-        # Names as many addresses as fit; a line counts the others.
+        # as many addresses as fit; a line counts the others
         yield [*head, *_address_lines(plan_sections, room), *rest, *_end_lines(plan)]
 
 
 def _address_lines(plan_sections: Sections, room: int) -> list[str]:
-    """Return errors and dangers as addresses only; those with a common prefix share a line."""
+    """Return errors and dangers as addresses; those with a common prefix share a line."""
     lines = [NamedLine(line, 0) for line in _heading_lines(len(plan_sections.errors), "Errors") if plan_sections.errors]
     lines += [NamedLine(f"- {code(entry.name)}", 1) for entry in plan_sections.errors]
     lines += [
@@ -340,7 +339,6 @@ def _where_text(forge: Forge | None) -> str:
 
 
 def _approval_lines(plan: Plan) -> list[str]:
-    """Return the approvals that apply will require."""
     messages = [warning.message for warning in plan.warnings if warning.is_of_approval]
     return [line for message in messages for line in (f"**{cell(message)}**", "")]
 

@@ -52,7 +52,7 @@ _QUIET: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.STOPPED})
 
 
 def mirrors_text(mirrors: MirrorList) -> list[Line]:
-    """Return a row for each mirror, and the number of mirrors in each state."""
+    """Return a row for each mirror, and counts by state."""
     if not mirrors.rows:
         return [] if mirrors.lost else [line(f"There are no mirrors on {_cluster_names(mirrors.clusters)}.")]
     rows = [_mirror_cells(row) for row in mirrors.rows]
@@ -100,7 +100,7 @@ def _lag_text(row: MirrorRow, lag: int | None) -> str:
 
 
 def described_text(rows: Sequence[MirrorRow]) -> list[Line]:
-    """Return mirrors with their partitions, errors and permitted verbs."""
+    """Return mirrors with partitions, errors and permitted verbs."""
     blocks = [list(_mirror_lines(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 
@@ -146,7 +146,7 @@ def _partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:
 
 
 def errors_text(errors: MirrorErrors) -> list[Line]:
-    """Return a row for each error of a mirror or link."""
+    """Return a row for each error."""
     if not errors.errors:
         return [] if errors.lost else [line("Nothing is wrong.")]
     rows = [
@@ -197,7 +197,7 @@ def _mirror_states(row: LinkRow) -> str:
 
 
 def described_links_text(rows: Sequence[LinkRow]) -> list[Line]:
-    """Return links with their fields, tasks, mirrors, errors and permitted verbs."""
+    """Return links with fields, tasks, mirrors, errors and permitted verbs."""
     blocks = [list(_link_lines(row)) for row in rows]
     return [row_line for place, block in enumerate(blocks) for row_line in ([EMPTY] if place else []) + block]
 

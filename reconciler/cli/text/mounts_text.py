@@ -26,7 +26,7 @@ GOES_ON: Final = "`reconciler run --once --only migrations`"
 
 
 def mountables_text(mounts: MountList, *, width: int | None = None) -> list[Line]:
-    """Return a row for each location and the counts; two lines a location if a row is wider than `width`."""
+    """Return a row for each location and counts; two lines a location if wider than `width`."""
     return [*_mount_lines(mounts, width), *_damage_lines(mounts)]
 
 
@@ -102,7 +102,7 @@ def _damage_lines(mounts: MountList) -> Iterator[Line]:
 
 
 def status_text(migrations: Sequence[ClusterMigration], *, is_whole: bool) -> list[Line]:
-    """Return migrations with their topics, what they wait for and the permitted commands."""
+    """Return migrations with topics, what they wait for and permitted commands."""
     if not migrations:
         return [line("No migration is in progress.")] if is_whole else []
     blocks = [migration_text(migration) for migration in migrations]
@@ -110,7 +110,7 @@ def status_text(migrations: Sequence[ClusterMigration], *, is_whole: bool) -> li
 
 
 def migration_text(underway: ClusterMigration) -> list[Line]:
-    """Return one migration."""
+    """Return a migration."""
     migration = underway.migration
     since = time_text(migration.completed_ms or migration.created_ms)
     left = "" if migration.bytes_left is None else f", {bytes_text(migration.bytes_left)} left to upload"
@@ -166,7 +166,7 @@ def _effect_text(underway: ClusterMigration, verb: str) -> str:
 
 
 def cancelled_text(underway: ClusterMigration) -> list[Line]:
-    """Return the result of a cancellation, and how to delete its record. A migration by jobs leaves none."""
+    """Return a cancellation's result, and how to delete its record; a migration by jobs has none."""
     migration = underway.migration
     names = ", ".join(topic.full_name for topic in migration.topics)
     if migration.direction == "inbound":
@@ -179,7 +179,7 @@ def cancelled_text(underway: ClusterMigration) -> list[Line]:
 
 
 def deleted_text(underway: ClusterMigration) -> list[Line]:
-    """Return the result of a deletion."""
+    """Return a deletion's result."""
     return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
 
@@ -188,7 +188,7 @@ def _count_or_dash(count: int | None) -> str:
 
 
 def release_text(release: Release) -> list[Line]:
-    """Return what `mount release` would take from which cluster, and what is lost."""
+    """Return what `mount release` takes from which cluster, and the loss."""
     topic = release.topic
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
     lines = [
@@ -203,7 +203,7 @@ def release_text(release: Release) -> list[Line]:
 
 
 def released_text(release: Release) -> list[Line]:
-    """Return the result of a release, and where the topic can be mounted now."""
+    """Return a release's result, and where the topic can be mounted."""
     where = ", ".join(release.clusters)
     return [
         line(f"Released {release.topic.location} from cluster {release.owner}"),

@@ -23,15 +23,15 @@ _LIMITS: Final = (72, 48, 48, 28, 48)
 """Maximum width that a cell may give its column."""
 
 _NAMES_SHARE: Final = 0.45
-"""Share of the terminal up to which names have a column of their own."""
+"""Share of the terminal up to which names have their own column."""
 
 _NAMED: Final = 20
-"""Blocked actions that the last lines name; each also has its own row."""
+"""Limit of blocked actions in the last lines; each also has a row."""
 _SHORT_DIGEST: Final = 8
 
 
 class Reading(Protocol):
-    """What was read for the plan, and the time it took; text output only, because times vary."""
+    """What was read for the plan, and the duration; only in text output, because it varies."""
 
     @property
     def topics(self) -> int:
@@ -45,7 +45,7 @@ class Reading(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Duration of the read."""
+        """Duration."""
         ...
 
     @property
@@ -55,9 +55,9 @@ class Reading(Protocol):
 
 
 def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None = None) -> list[Line]:
-    """Return a whole plan; a plan of orders has no workspace and no header.
+    """Return a plan; one of orders has no workspace and no header.
 
-    `width`: of the terminal; longer lines are wrapped into the line below.
+    `width`: of the terminal; longer lines are wrapped.
     """
     plan_sections = sections(plan)
     head = [_header(plan, reading), *back_lines(plan)] if plan.workspace else []
@@ -74,7 +74,7 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
 
 
 def back_lines(plan: Plan) -> list[Line]:
-    """Return a warning for a plan that restores an earlier state instead of the files."""
+    """Return a warning if a plan restores an earlier state instead of the files."""
     if plan.back_to is None:
         return []
     where = f"Back to what was applied as state #{plan.back_to}. "
@@ -82,10 +82,10 @@ def back_lines(plan: Plan) -> list[Line]:
 
 
 def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
-    """Return the counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
+    """Return counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
     lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _list_allowances(plan):
-        # Blocked by older files: no action of the plan is blocked itself.
+        # blocked by older files, not by an action
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"
         lines.append(line(Span(f"{what}: ", Tone.DANGER), _join_first(allows)))
         if width is not None and sum(width_of(span.text) for span in lines[-1]) > width:
@@ -97,7 +97,7 @@ def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
 
 
 def _alternative_lines(plan: Plan) -> list[Line]:
-    """Return the declaration that keeps the records of the first blocked delete; the others need a similar one."""
+    """Return a declaration that keeps the records of the first blocked delete; the others need a similar one."""
     deletes = [action for action in plan.blocked if kind_of(action.address) == "topic"]
     alternatives = [(action, block.instead) for action in deletes if (block := action.blocked) and block.instead]
     if not alternatives:
@@ -109,7 +109,7 @@ def _alternative_lines(plan: Plan) -> list[Line]:
 
 
 def _join_first(words: list[str]) -> str:
-    """Join words, only the first of many; a pattern in ADDR allows many at once."""
+    """Join the first words; a pattern in ADDR allows many at once."""
     more = len(words) - _NAMED
     return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
 
@@ -152,7 +152,7 @@ def _sections_in_order(plan_sections: Sections) -> tuple[tuple[str, tuple[Row, .
 
 def _section_lines(rows: Sequence[Row], width: int | None) -> list[Line]:
     cells = [cells for row in rows for cells in (_cells(row), *map(_cells_below, row.more))]
-    # Columns that are empty in this section are dropped.
+    # drop columns that are empty in this section
     columns = [column for column in range(len(cells[0])) if any(row[column].text for row in cells)]
     limits = [0, *_LIMITS]
     lines = aligned(
@@ -179,9 +179,9 @@ def _cells(row: Row) -> list[Span]:
 
 
 def _wrap_row(whole: Line, cells: Sequence[Span], width: int, longest: int) -> list[Line]:
-    """Return the line, or lines that fit a terminal: the name, and the rest beside or below it. Nothing is cut.
+    """Wrap a line to a terminal: the name, and the rest next to it or below. Nothing is cut.
 
-    `longest`: width of the longest name of the section; the rest stands beside the names if these leave room.
+    `longest`: width of the section's longest name; the rest is next to the names if they leave room.
     """
     if sum(width_of(span.text) for span in whole) <= width:
         return [whole]

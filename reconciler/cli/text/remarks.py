@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 Level: TypeAlias = Literal["error", "warning", "note"]
-"""`error` requires an action, `warning` a look, `note` neither."""
+"""`error` requires an action, `warning` a look."""
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One finding. `name` stays the same from run to run."""
+    """A finding. `name` is stable from run to run."""
 
     rule: str
     level: Level
     name: str
     about: str
-    """The address, or another subject of the finding."""
+    """Address or other subject."""
     message: str
     hint: str = ""
     source: str | None = None
@@ -46,7 +46,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Remarks:
-    """All remarks of one command, the gravest first."""
+    """All remarks of a command, gravest first."""
 
     command: Literal["plan", "drift", "validate"]
     workspace: str
@@ -65,17 +65,17 @@ def plan_remarks(plan: Plan) -> Remarks:
 
 
 def in_order(rows: Sequence[Remark]) -> tuple[Remark, ...]:
-    """Return remarks by level, the gravest first; equal ones in their order."""
+    """Sort remarks by level."""
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
 
 def of_error(finding: PlanFinding, command: str = "plan") -> Remark:
-    """Return an error of a plan as a remark."""
+    """Return a plan's error."""
     return _of_finding(finding, f"{command}-error", "error")
 
 
 def of_problem(problem: Problem) -> Remark:
-    """Return a problem of a file, at its file and line."""
+    """Return a file's problem, at its line."""
     about = problem.field or problem.file
     message = f"{problem.field}: {problem.message}" if problem.field else problem.message
     return Remark(
@@ -85,7 +85,7 @@ def of_problem(problem: Problem) -> Remark:
         about,
         message,
         hint=problem.hint,
-        # Problems of a whole file are reported at its first line.
+        # problems of a whole file: its first line
         source=f"{problem.file}:{problem.line or 1}",
         fingerprint=fingerprint_of("manifest-error", problem.file, problem.field, problem.message),
     )
@@ -98,7 +98,7 @@ def of_oddity(warning: str) -> Remark:
 
 
 def fingerprint_of(*parts: str) -> str:
-    """Return a digest that stays the same from run to run."""
+    """Return a digest that is stable from run to run."""
     return hashlib.sha256(json.dumps(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -185,8 +185,7 @@ def _rule_word(name: str) -> str:
 def junit(remarks: Remarks) -> bytes:
     """Return one test case a remark; errors that are not ignored are failures. Equal remarks give equal bytes.
 
-    The document has no time and no host. XML 1.0 cannot express most control characters: `visible` writes them as
-    text.
+    XML 1.0 cannot express most control characters: `visible` writes them as text.
     """
     name = f"reconciler {remarks.command}"
     suite_name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
@@ -202,7 +201,7 @@ def junit(remarks: Remarks) -> bytes:
     for remark in cases:
         _add_case(suite, remark)
     if not cases:
-        # Many tools treat a report without test cases as an error.
+        # many tools treat a report without test cases as an error
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
     indent(root)
     text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()

@@ -51,7 +51,7 @@ _SETTLED: Final[Mapping[str, str]] = {
 
 
 def of_the_run(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
-    """Return the text of an event of a run, as opposed to one of its actions."""
+    """Return the text of a run's event."""
     match event:
         case LeaseLost():
             return [lost_line(event)]
@@ -66,17 +66,17 @@ def of_the_run(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) 
 
 
 def failed_line(event: ActionFailed) -> Line:
-    """Return the error of an action, and its hint."""
+    """Return an action's error and hint."""
     return line(Span("✗ ", Tone.DANGER), f"{event.id}: {event.error}. {event.hint}")
 
 
 def lost_line(event: LeaseLost) -> Line:
-    """Return the line for a lease that another process took."""
+    """Return the line for a lease taken by another process."""
     return line(Span("Lease lost: ", Tone.DANGER), f"{event.message}. Nothing more is started.")
 
 
 def recovered_lines(event: RunRecovered) -> list[Line]:
-    """Return the recovered run, and the outcome of its actions in doubt; many of them are grouped by outcome."""
+    """Return the recovered run, and its actions in doubt by outcome."""
     who = f" of {event.who}" if event.who else ""
     head = line(f"Run {event.run}{who} {_describe_parting(event)}")
     if len(event.settled) <= _FEW:
@@ -88,7 +88,6 @@ def recovered_lines(event: RunRecovered) -> list[Line]:
 
 
 def _describe_parting(event: RunRecovered) -> str:
-    """Return why a run was open, and the number of actions in doubt if there are any."""
     doubt = f"{counted(len(event.settled), 'action')} in doubt" if event.settled else ""
     left = f"{counted(event.left, 'action')} not begun" if event.left else ""
     match event.parting:
@@ -110,7 +109,7 @@ def detached_line(event: RunHandedOver) -> Line:
 
 
 def missing_line(event: ResultMissing) -> Line:
-    """Return that a run has completed although its summary could not be written."""
+    """Return that a run has completed without its summary."""
     return line(
         Span("! ", Tone.CHANGE),
         f"What was done is recorded as state #{event.serial}. Only the summary of run {short_run(event.run)} is "
@@ -119,11 +118,11 @@ def missing_line(event: ResultMissing) -> Line:
 
 
 _NOTABLE_S: Final = 0.1
-"""A Spark session that runs already is found in less time."""
+"""A running Spark session is found in less time."""
 
 
 def done_line(event: ActionDone) -> Line:
-    """Return what a job moved."""
+    """Return a job's result."""
     moved = f"{counted(event.records, 'record')}, {bytes_text(event.bytes)}"
     ran = f", {ran_text(event.ran)}" if event.ran.engine else ""
     start = f", {took(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
@@ -132,7 +131,7 @@ def done_line(event: ActionDone) -> Line:
 
 
 def _rate(amount: int, seconds: float, ran: Execution) -> int:
-    """Return records or bytes a second, without the time to start Spark."""
+    """Return the rate a second, without the time to start Spark."""
     return round(amount / max(0.001, seconds - ran.starting_s))
 
 
@@ -153,28 +152,27 @@ def progress_text(event: Progress) -> str:
 
 
 def partitions_text(event: Progress) -> str:
-    """Return how many partitions are done: `3 of 12`."""
+    """Return `3 of 12`."""
     return f"{count_text(event.partitions_done)} of {count_text(event.partitions)}"
 
 
 def bytes_rate(event: Progress) -> str:
-    """Return the bytes a second: `35.2 MiB/s`."""
+    """Return `35.2 MiB/s`."""
     return f"{bytes_text(_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
 FEW: Final = 5
-"""Failures of a kind that are printed at once; the others are counted at the end."""
+"""Failures of a kind printed at once; others are counted at the end."""
 
 
 class Failures:
-    """Counts the failures of a run by kind, and prints the first few of each."""
+    """Counts a run's failures by kind, and prints the first few of each."""
 
     def __init__(self) -> None:
-        """Start with no failures."""
         self._seen: Counter[str] = Counter()
 
     def lines(self, event: ActionFailed) -> list[Line]:
-        """Return the lines for another failure; none if enough of its kind were printed."""
+        """Return a failure's lines; none if enough of its kind were printed."""
         kind = remove_names(event.error, event.id)
         self._seen[kind] += 1
         if self._seen[kind] < FEW:
@@ -185,13 +183,13 @@ class Failures:
 
 
 _MOST: Final = 20
-"""Reasons of failures and of skipped actions that are printed; result.json has all."""
+"""Reasons printed; result.json has all."""
 
 
 def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failures: bool = True) -> list[Line]:
-    """Return what was done, what failed and why, and what is left. `summary` adds the state and the time.
+    """Return what was done, what failed and why, and what is left; `summary` adds state and time.
 
-    `with_failures`: whether to print failures that were already printed as they happened.
+    `with_failures`: also those printed as they happened.
     """
     lines = list(_not_needed_lines(applied.skipped))
     if applied.advance is not None:
@@ -213,7 +211,7 @@ def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failure
 
 
 def approved_text(run: HistoryRow | Summary) -> str:
-    """Return who approved a run, and where: `anna, bob in https://…`; empty if neither is known."""
+    """Return who approved a run, and where: `anna, bob in https://…`."""
     where = f" in {run.pull_request}" if run.pull_request else ""
     return f"{', '.join(run.approved_by)}{where}".strip()
 
@@ -247,7 +245,6 @@ def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | No
 
 
 def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
-    """Yield how many actions were not started: the run was stopped, or left jobs to other workers."""
     left = set(result.not_started).difference(result.unanswered)
     if not left:
         return
@@ -292,7 +289,7 @@ def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
 
 
 def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
-    """Return a table of mirrors and one of jobs, with failures that were not printed before."""
+    """Return tables of mirrors and jobs, and failures not printed before."""
     failures = list(_upkeep_failures(upkeep)) if with_failures else []
     ran = [line(Span("Ran: ", Tone.STRONG), ran_text(upkeep.ran))] if upkeep.ran.engine else []
     notes = [line(f"{outcome.name}: {note}") for outcome in upkeep.jobs for note in outcome.upkept.notes]
@@ -318,7 +315,7 @@ def _left_to_others(upkeep: Upkeep) -> list[Line]:
 
 
 def pass_line(upkeep: Upkeep, number: int) -> Line:
-    """Return one pass of the pipeline as one line."""
+    """Return one pass of the pipeline."""
     did = [f"{counted(sum(outcome.records for outcome in upkeep.synced), 'record')} mirrored"] if upkeep.synced else []
     did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
     failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
@@ -360,7 +357,7 @@ def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
 
 def _amount_text(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
-    # Some jobs move no bytes: a segment that is already one part is only marked.
+    # some jobs move no bytes: a segment of one part is only marked
     size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
     notes = f": {first_few(upkept.notes)}" if upkept.notes else ""
     return f"{counted(upkept.done, upkept.unit)}{size}{notes}"

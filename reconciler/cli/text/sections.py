@@ -1,4 +1,4 @@
-"""The rows of a plan, sorted by what a reader has to decide."""
+"""The rows of a plan, sorted by a reader's decisions."""
 
 from __future__ import annotations
 
@@ -27,15 +27,12 @@ from reconciler.runtime.text import count_text, first_few
 
 _AFTER_AT_MOST: Final = 2
 _DETAILS_AT_MOST: Final = 40
-"""Lines below one new resource; no topic has as many configs. The JSON of the plan and its page have all."""
+"""Lines below a new resource, more than any topic has configs. JSON and page have all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a plan, in cells. `action` is `None` for errors, drift and waiting resources.
-
-    `more`: further texts, each in a line of its own below `what`.
-    """
+    """A line of a plan; `action` is `None` for errors, drift and waiting resources, `more` are lines below `what`."""
 
     sign: str
     tone: Tone
@@ -49,13 +46,13 @@ class Row:
 
     @property
     def whole(self) -> str:
-        """`what` and `more` in one text."""
+        """`what` and `more`."""
         return ", ".join([self.what, *self.more])
 
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """Rows by what a reader has to decide about them."""
+    """Rows by the reader's decision."""
 
     errors: tuple[Row, ...]
     danger: tuple[Row, ...]
@@ -66,9 +63,9 @@ class Sections:
 
 
 def sections(plan: Plan) -> Sections:
-    """Return the rows of a plan, one for each action.
+    """Return a plan's rows, one for each action.
 
-    An update that only reverts drift has no row of its own: the row of the drift covers it.
+    An update that only reverts drift has no row: the drift's row covers it.
     """
     danger: list[Row] = []
     changes: list[Row] = []
@@ -105,22 +102,22 @@ def drift_text(finding: DriftFinding) -> str:
 
 
 def waiting_text(wait: UnfinishedTransition) -> str:
-    """Return the state of a resource in transition, and the command that completes it."""
+    """Return a transition's state, and the command that completes it."""
     if wait.after is not None:
         return f"waits for {wait.after}: `run` finishes that one, then `apply` this one"
-    # While roles are swapped, both sides refuse records. The text states that.
+    # while roles are swapped, both sides refuse records
     shut = "takes no records until then, " if wait.is_shut else ""
     if wait.state in {
         MIGRATING,
         MigrationState.PREPARED,
         MigrationState.EXECUTED,
-    }:  # In these states it may wait for a command.
+    }:  # may wait for a command
         return f"{wait.state.lower()}: how far it is, and what finishes it: reconciler mount status"
     return f"{wait.state.lower()}: {shut}`run` finishes it"
 
 
 def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
-    """Return the row of an action. `shown` has the details of earlier rows: equal ones are not repeated."""
+    """Return an action's row; details equal to an earlier row's in `shown` are not repeated."""
     sign, tone = mark(action)
     what, *more = headlines(action)
     if more and isinstance(action, Create):
@@ -145,13 +142,13 @@ def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
 def _block_text(action: Action) -> str:
     if action.blocked is None:
         return f"allowed by {action.granted_by}" if action.granted_by else ""
-    # The cell with the risk says the rest; the last lines list each `--allow`.
+    # the risk's cell has the rest; the last lines list each `--allow`
     is_said = action.blocked.guard.replace("_", "-") == action.risk.value and action.blocked.allow is not None
     return "blocked" if is_said else f"blocked: {action.blocked.message}"
 
 
 def _wait_text(action: Action) -> str:
-    """Return what a transition or job waits for; that a topic waits for its namespace is not worth a cell."""
+    """Return what a transition or job waits for."""
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
     names = list(dict.fromkeys(name.partition(":")[2] or name for name in action.depends_on))
@@ -186,7 +183,7 @@ def _drift_row(
     action, change = planned
     what, *more = change_texts(change)
     origin = f" from {finding.origin}" if finding.origin else ""
-    # The arrow points to what apply will do; the note says which change it reverts or replaces.
+    # The arrow points to apply's result; the note names the reverted or replaced change.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
         done = "inherited again"

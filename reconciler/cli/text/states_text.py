@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 _ORDINARY_AT_MOST: Final = 200
-"""Rows that are not dangerous, and names that are no longer needed; JSON has all of them."""
+"""Limit of ordinary rows and of names no longer needed; JSON has all."""
 _ALONE: Final = "left alone"
 _ABSENT: Final = "absent"
 
 
 def difference_lines(held: ApprovalCheck) -> list[Line]:
-    """Return what would happen now and was not approved, field by field, then approved actions no longer needed."""
+    """Return what would happen now without approval, field by field, then approved actions no longer needed."""
     comparison = held.difference
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
@@ -49,7 +49,7 @@ def difference_lines(held: ApprovalCheck) -> list[Line]:
     lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _difference_lines(difference)]
     lines += _omitted_lines(len(ordinary))
     lines += _not_needed_lines(comparison)
-    # If nothing exceeds the approval, the error itself says what changed the state.
+    # If nothing exceeds the approval, the error says what changed the state.
     return [*lines, line(Span(f"- {held.advance}", Tone.QUIET))] if held.advance and comparison.more else lines
 
 
@@ -109,7 +109,7 @@ def _comparison_cells(field: FieldDifference) -> Iterator[Sequence[Span]]:
 
 
 def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
-    """Yield a field, or each value inside it that differs: its path, the approved text and the current one."""
+    """Yield a field, or each value inside it that differs: path, approved and current text."""
     name, approved, now = field_name(field.path), field.approved, field.now
     rows: list[tuple[str, str, str]] = []
     if approved and now and not (approved.has_before or now.has_before):
@@ -124,7 +124,6 @@ def _compare_values(field: FieldDifference) -> Iterator[tuple[str, str, str]]:
 
 
 def _leaves_of(name: str, move: Move | None) -> dict[str, str]:
-    """Return the changes inside a field, by path."""
     moves: dict[str, str] = {}
     for leaf in leaves(name, move.before, move.after) if move else ():
         moves[leaf.place] = f"{moves[leaf.place]} {leaf.move}" if leaf.place in moves else leaf.move
@@ -153,7 +152,7 @@ def _not_needed_lines(comparison: SameOrLess) -> list[Line]:
 
 
 def listing_text(listing: StateListing) -> list[Line]:
-    """Return the recorded resources, and the location of the state."""
+    """Return the recorded resources, and the state's location."""
     count = counted(len(listing.resources), "resource")
     head = line(Span(f"State #{listing.serial}", Tone.STRONG), f" · {listing.url} · {count}")
     if not listing.resources:
@@ -216,13 +215,13 @@ def history_text(history: History) -> list[Line]:
 
 
 _NAMED: Final = 20
-"""Actions in doubt, or of a forgotten run, that are named."""
+"""Limit of named actions in doubt or of a forgotten run."""
 
 _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "changed": ("~", Tone.CHANGE)}
 
 
 def diff_text(diff: StateDiff) -> list[Line]:
-    """Return how two states differ: one line an address, one line a value."""
+    """Return the difference of two states: a line an address, a line a value."""
     counts = Counter[str](difference.change for difference in diff.differences)
     texts = ", ".join(f"{count_text(counts[change])} {change}" for change in _SIGNS if counts[change])
     head = line(
@@ -256,12 +255,12 @@ def _origin_text(change: Change) -> str:
 
 
 def moves_text(moves: Sequence[ReaddressOrder]) -> list[Line]:
-    """Return the resources that get another address."""
+    """Return resources with new addresses."""
     return [line(Span("» ", Tone.MOVE), move.before, " → ", move.after) for move in moves]
 
 
 def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
-    """Return the resources to be forgotten, and which of them are protected."""
+    """Return the resources to forget, and which are protected."""
     return [
         line(Span("- ", Tone.REMOVE), address, Span("  protected" if recorded.protect else "", Tone.CHANGE))
         for address, recorded in rows
@@ -269,13 +268,13 @@ def forgetting_text(rows: Sequence[tuple[Address, Recorded]]) -> list[Line]:
 
 
 def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
-    """Return the result of forgetting, and what follows."""
+    """Return the result and what follows."""
     text = f"Forgot {counted(len(forgotten), 'resource')}; what is on the clusters stays, "
     return [line(text, "and this workspace does not own it. What the files still declare, the next apply adopts again")]
 
 
 def unlocked_text(unlocked: UnlockResult) -> list[Line]:
-    """Return whether the lease was taken, and the actions in doubt now."""
+    """Return whether the lease was taken, and the actions in doubt."""
     taken = f"Taken from run {short_run(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
@@ -301,7 +300,7 @@ def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
 
 
 def repair_text(repair: Repair) -> list[Line]:
-    """Return the problems of a state, and the steps that repair it."""
+    """Return a state's problems, and the repair's steps."""
     return [
         *(line(Span("✗ ", Tone.DANGER), problem) for problem in repair.problems),
         *(line(Span("→ ", Tone.CHANGE), step) for step in _repair_steps(repair)),
@@ -310,7 +309,7 @@ def repair_text(repair: Repair) -> list[Line]:
 
 
 def repaired_text(repaired: StateRepair) -> list[Line]:
-    """Return the result of a repair, and the next command."""
+    """Return a repair's result, and the next command."""
     repair = repaired.repair
     if repair is None:
         return [line("There is nothing to repair")]

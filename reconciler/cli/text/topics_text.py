@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def names_text(groups: GroupNames) -> list[Line]:
-    """Return one group a line."""
+    """Return a group a line."""
     if not groups.groups:
         return [line(f"No group has committed offsets on cluster {groups.cluster}.")]
     return [line(name) for name in groups.groups]
 
 
 def group_text(described: DescribedGroup) -> list[Line]:
-    """Return one group: whether it is reading, and every partition with its lag."""
+    """Return a group: whether it reads, and each partition with its lag."""
     group = described.group
     rows = [
         (
@@ -61,7 +61,7 @@ def group_text(described: DescribedGroup) -> list[Line]:
 
 
 def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
-    """Return the groups of one topic; the lag by partition if it has more than one."""
+    """Return a topic's groups; the lag by partition if it has several."""
     if groups is None:
         return [
             line(Span("Which groups read it cannot be told: there are too many, or one cannot be read.", Tone.QUIET))
@@ -73,7 +73,7 @@ def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
 
 
 def reset_text(reset: GroupReset) -> list[Line]:
-    """Return the moves of a group's offsets."""
+    """Return a reset's moves."""
     if not reset.moves and reset.shift:
         border = "first offset" if reset.shift < 0 else "end"
         where = f"is at the {border} of its log already, or it has committed nothing there"
@@ -90,7 +90,7 @@ def reset_text(reset: GroupReset) -> list[Line]:
 
 
 def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
-    """Return the offsets that are deleted."""
+    """Return the deleted offsets."""
     group, topic = deletion.group, deletion.topic
     rows = [row for row in group.offsets if row.committed is not None and topic in {None, row.topic}]
     what = "all it has" if topic is None else f"what it has of {topic}"
@@ -102,18 +102,18 @@ def group_deletion_text(deletion: GroupDeletion) -> list[Line]:
 
 
 def reset_done_text(reset: GroupReset) -> list[Line]:
-    """Return the result of a reset."""
+    """Return a reset's result."""
     return [line(f"Reset {counted(len(reset.moves), 'partition')} of group {reset.group}")] if reset.moves else []
 
 
 def deletion_done_text(deletion: GroupDeletion) -> list[Line]:
-    """Return the result of a deletion."""
+    """Return a deletion's result."""
     what = f"group {deletion.group.name}"
     return [line(f"Deleted {what}" if deletion.topic is None else f"Deleted what {what} had of {deletion.topic}")]
 
 
 def reading_text(group: ConsumerGroup) -> str:
-    """Return whether a group is reading, and since when it is idle."""
+    """Return whether a group reads, or since when it is idle."""
     kind = "" if group.type in {None, "classic", "consumer"} else f"{group.type} group, "
     if group.is_reading:
         return f"{kind}reading"
@@ -144,7 +144,7 @@ def _end_cells(row: GroupOffset) -> tuple[str, str, str]:
 
 
 def _outside_log_text(row: GroupOffset) -> str:
-    """Return where a committed offset is outside the log. Its reader starts by its `auto.offset.reset`."""
+    """Return where a committed offset is outside the log: the reader starts by its `auto.offset.reset`."""
     if row.committed is None or row.start <= row.committed <= row.end:
         return ""
     return "behind the log's start" if row.committed < row.start else "beyond the log's end"
@@ -168,7 +168,7 @@ _RIGHT = (0, 2, 3, 4, 5, 6)
 
 
 def storage_text(topic: TopicStorage) -> list[Line]:
-    """Return one topic: its tiering, a row for each partition and tier, and the sums."""
+    """Return a topic: tiering, a row for each partition and tier, and sums."""
     rows = [row for partition in topic.partitions for row in _tier_rows(partition)]
     return [
         line(Span(topic.address, Tone.STRONG)),
@@ -185,7 +185,7 @@ def storage_text(topic: TopicStorage) -> list[Line]:
 
 
 def storages_text(storages: Storages) -> list[Line]:
-    """Return many topics, a row each, and the sums."""
+    """Return topics, a row each, and sums."""
     if not storages.topics:
         return [line("There are no topics.")]
     rows = [
@@ -210,14 +210,14 @@ def storages_text(storages: Storages) -> list[Line]:
 
 
 def _problem_lines(problems: Iterable[tuple[str, ReconcilerError | None]]) -> Iterator[Line]:
-    """Yield topics or partitions that the sums omit, and why."""
+    """Yield topics or partitions that the sums omit."""
     for where, problem in problems:
         if problem is not None:
             yield line(Span(f"{where}  remote unknown: {problem.message}", Tone.DANGER))
 
 
 def tiering_lines(topic: TopicStorage | None) -> Iterator[Line]:
-    """Yield the tiering of a topic, if it is or was tiered, or is a read replica."""
+    """Yield a topic's tiering, if it is or was tiered, or is a read replica."""
     if topic is None or topic.tiering is None:
         return
     tiering = topic.tiering
@@ -275,7 +275,7 @@ def _is_shown(topic: TopicStorage) -> bool:
 
 
 def sums_text(topics: Sequence[TopicStorage]) -> str:
-    """Return the sums. Shared remote bytes count once; records in both tiers count once in the log."""
+    """Return the sums. Shared remote bytes and records in both tiers count once."""
     local = TierUsage.sum(topic.local for topic in topics)
     texts = [f"{bytes_text(local.bytes)} local"]
     if any(map(_is_shown, topics)):
@@ -294,7 +294,7 @@ _KEY_CELLS: Final = 40
 
 
 def profile_text(profiled: ProfiledTopic) -> list[Line]:
-    """Return what a topic contains."""
+    """Return a topic's profile."""
     profile = profiled.profile
     return [
         line(Span(profiled.address, Tone.STRONG)),
@@ -405,7 +405,7 @@ def _compaction_lines(profiled: ProfiledTopic) -> Iterator[Line]:
 
 
 def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
-    """Return a table of access rules and their sources; empty if there are none."""
+    """Return a table of access rules and their sources."""
     cells = [
         (row.path.removeprefix(ACLS), value_text(row.path, tuple(row.rule.operations)), row.origin) for row in rows
     ]
@@ -416,11 +416,11 @@ _UNSAID: Final = frozenset({BROKERS, DEFAULT})
 
 
 def topic_text(topic: TopicDescription) -> list[Line]:
-    """Return one topic: partitions with offsets, groups with lag, configs with their sources."""
+    """Return a topic: partitions with offsets, groups with lag, configs with sources."""
     size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
-    # Configs that were set come first; defaults follow, in a quiet tone.
+    # configs that were set come first, then defaults in a quiet tone
     rows = sorted(topic.configs, key=lambda row: (row.origin in _UNSAID, row.key))
     configs = [_config_cells(row) for row in rows]
     readers = readers_text(topic.groups)
@@ -441,7 +441,6 @@ def topic_text(topic: TopicDescription) -> list[Line]:
 
 
 def _migration_lines(topic: TopicDescription) -> Iterator[Line]:
-    """Yield the migration that holds the topic, and its effect on readers and writers."""
     migration = topic.migration
     if migration is None:
         return
@@ -454,7 +453,6 @@ def _migration_lines(topic: TopicDescription) -> Iterator[Line]:
 
 
 def _mirror_lines(topic: TopicDescription) -> Iterator[Line]:
-    """Yield the source that a mirror follows."""
     mirror = topic.following
     if mirror is not None:
         see = f"reconciler mirror describe {topic.address}"
@@ -476,7 +474,7 @@ def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
 
 
 def _no_match(pattern: str) -> str:
-    """Return that no address matches, with a suggestion if the pattern is not part of an address."""
+    """Suggest a pattern if this one is no address."""
     kind, _, rest = pattern.partition("/")
     if kind in {"topic", "mirror"} or "*" in kind:
         return f"No topic matches {pattern!r}."
@@ -485,7 +483,7 @@ def _no_match(pattern: str) -> str:
 
 
 def topics_text(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes: bool) -> list[Line]:
-    """Return a table of topics, which match `pattern` if given; with `sizes` also measured records and bytes."""
+    """Return a table of topics; `sizes` adds measured records and bytes."""
     if not rows:
         return [line("There are no topics." if pattern is None else _no_match(pattern))]
     headings = ["address", "partitions", "replicas"]
@@ -514,13 +512,13 @@ def _count_or_unknown(count: int | None) -> str:
 
 
 _SHOWN: Final = 50
-"""Findings of one kind; JSON has all."""
+"""Limit of findings of a kind; JSON has all."""
 _TONES: Final = {"error": Tone.DANGER, "warning": Tone.CHANGE, "note": Tone.QUIET}
 _MARKS: Final = {"error": "✗", "warning": "!", "note": "·"}
 
 
 def checked_text(cluster: CheckedCluster) -> list[Line]:
-    """Return what was checked, what a repair did, and the findings, the gravest first."""
+    """Return what was checked and repaired, and findings, gravest first."""
     checked = cluster.checked
     lines = [
         line(Span(cluster.address, Tone.STRONG), f"  {cluster.url}"),
