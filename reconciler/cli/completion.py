@@ -64,14 +64,14 @@ def _join_words_of_bash() -> str:
         return ""
     if current >= len(pieces):
         return ""
-    words, start = _joined(pieces[: current + 1])
+    words, start = _join_pieces(pieces[: current + 1])
     os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(words), str(len(words) - 1)
     word = words[-1]
     value = word.index("=") + 1 if word.startswith("-") and "=" in word else 0
     return word[value:start]
 
 
-def _joined(pieces: Iterable[str]) -> tuple[list[str], int]:
+def _join_pieces(pieces: Iterable[str]) -> tuple[list[str], int]:
     """Return the words, and where bash's own last word begins in the last of them."""
     words: list[str] = []
     start, goes_on = 0, False
@@ -103,7 +103,7 @@ def offer_values(command: Command) -> None:
         values = _VALUES.get(_metavar(parameter))
         if values is not None:
             # An attribute of the object: typer's class is unchanged.
-            parameter.__dict__["shell_complete"] = _offering(values)
+            parameter.__dict__["shell_complete"] = _make_completer(values)
 
 
 def _metavar(parameter: Parameter) -> str:
@@ -111,7 +111,7 @@ def _metavar(parameter: Parameter) -> str:
     return f"{parameter.name} {metavar}" if metavar == "NAME" else metavar.strip(".")
 
 
-def _offering(values: Callable[[_CompletionRequest], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
+def _make_completer(values: Callable[[_CompletionRequest], Iterable[str]]) -> Callable[[Context, str], list[Any]]:
     def offers(context: Context, incomplete: str) -> list[Any]:
         candidates = values(_CompletionRequest(context, incomplete))
         return [Offer(value) for value in candidates if value.startswith(incomplete) and _SAFE.fullmatch(value)]

@@ -71,7 +71,7 @@ class Screen:
     def show(self, lines: Iterable[Line]) -> None:
         """Write lines; a reader that has gone is no error."""
         again = lines_again(lines)
-        self.write(_coloured(again) if self.has_colours else text_of(again))
+        self.write(_colour_text(again) if self.has_colours else text_of(again))
 
     def page(self, lines: Iterable[Line]) -> None:
         """Show lines, through RECONCILER_PAGER if that is set and they exceed the terminal."""
@@ -79,18 +79,18 @@ class Screen:
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
             again = lines_again(held)
-            if _paged(pager, without_commands(_coloured(again) if self.has_colours else text_of(again))):
+            if _show_in_pager(pager, without_commands(_colour_text(again) if self.has_colours else text_of(again))):
                 return
         self.show(held)
 
     def write(self, text: str) -> None:
         """Write text so that no pipeline reads a line as a command."""
         text = without_commands(text)
-        _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
+        _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     def command(self, text: str) -> None:
         """Write a command to a pipeline's runner, which `write` would disarm; its content is escaped already."""
-        _ignore_a_gone_reader(self.stream, lambda: _written_text(self.stream, text))
+        _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     @contextmanager
     def folded(self, title: str) -> Iterator[None]:
@@ -117,7 +117,7 @@ class Screen:
 
     def write_bytes(self, body: bytes) -> None:
         """Write bytes unchanged, such as JSON, whose encoding the terminal does not choose."""
-        _ignore_a_gone_reader(self.stream, lambda: _written(self.stream, body))
+        _ignore_broken_pipe(self.stream, lambda: _write_all(self.stream, body))
 
 
 def pipeline() -> Pipeline | None:
@@ -142,18 +142,18 @@ def err() -> Screen:
 def prepare_streams() -> None:
     """Make output robust against the locale's encoding and streams closed at start."""
     if sys.stdin is None:
-        sys.stdin = _nowhere("r")
+        sys.stdin = _open_null("r")
     if sys.stdout is None:
-        sys.stdout = _nowhere("w")
+        sys.stdout = _open_null("w")
     if sys.stderr is None:
-        sys.stderr = _nowhere("w")
+        sys.stderr = _open_null("w")
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
 
 
-def _nowhere(mode: Literal["r", "w"]) -> TextIO:
+def _open_null(mode: Literal["r", "w"]) -> TextIO:
     return Path(os.devnull).open(mode, encoding="utf-8")
 
 
@@ -170,10 +170,10 @@ def binary_stdin() -> BinaryIO:
 def binary_stdout() -> BinaryIO:
     """Return standard output as bytes; each write is complete."""
     buffer = sys.stdout.buffer
-    return cast("BinaryIO", _Whole(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
+    return cast("BinaryIO", _CompleteWriter(buffer)) if isinstance(buffer, io.RawIOBase) else buffer
 
 
-class _Whole:
+class _CompleteWriter:
     """Writes completely.
 
     With PYTHONUNBUFFERED a system call that a signal interrupts may write only a part.
@@ -202,7 +202,7 @@ def silence(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-def _paged(pager: str, text: str) -> bool:
+def _show_in_pager(pager: str, text: str) -> bool:
     """Show a text in a pager, given as a command with options; return whether that worked."""
     import shlex
     import subprocess
@@ -217,7 +217,7 @@ def _paged(pager: str, text: str) -> bool:
     return True
 
 
-def _ignore_a_gone_reader(stream: TextIO, write: Callable[[], object]) -> None:
+def _ignore_broken_pipe(stream: TextIO, write: Callable[[], object]) -> None:
     try:
         write()
         stream.flush()
@@ -242,23 +242,23 @@ def are_one() -> bool:
     return len({(end.st_dev, end.st_ino) for end in ends}) == 1
 
 
-def _written(stream: TextIO, body: bytes) -> None:
+def _write_all(stream: TextIO, body: bytes) -> None:
     stream.flush()
     buffer = stream.buffer
-    (_Whole(buffer) if isinstance(buffer, io.RawIOBase) else buffer).write(body)
+    (_CompleteWriter(buffer) if isinstance(buffer, io.RawIOBase) else buffer).write(body)
     buffer.flush()
 
 
-def _written_text(stream: TextIO, text: str) -> None:
+def _write_text(stream: TextIO, text: str) -> None:
     if (
         isinstance(getattr(stream, "buffer", None), io.RawIOBase) and stream.encoding
     ):  # A live table's stand-in has none.
-        _written(stream, text.encode(stream.encoding, stream.errors or "strict"))
+        _write_all(stream, text.encode(stream.encoding, stream.errors or "strict"))
     else:
         stream.write(text)
 
 
-def _coloured(lines: Iterable[Line]) -> str:
+def _colour_text(lines: Iterable[Line]) -> str:
     from rich.color import ColorSystem
     from rich.style import Style
 

@@ -30,10 +30,10 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
     screen = err()
     match error:
         case ReconcilerError():
-            _say_ours(screen, error)
+            _print_own_error(screen, error)
             code = error.exit_code
         case TyperException():
-            code = _say_usage(screen, error)
+            code = _print_usage_error(screen, error)
         case KeyboardInterrupt():
             screen.show([EMPTY, line("Interrupted: nothing was started.")])
             code = INTERRUPTED
@@ -43,7 +43,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             code = 0
         case _:
             code, message, hint = unexpected(error)
-            _say(screen, "Error", message, hint)
+            _print_error(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
         screen.write("".join(f"{visible(text[:_LONGEST])}\n" for text in lines))
@@ -58,7 +58,7 @@ def unexpected(error: BaseException) -> tuple[int, str, str]:
         case ImportError() if missing := MissingRecordsError.of(error):
             return missing.exit_code, missing.message, missing.hint
         case OSError():
-            return 1, _of_the_system(error), "Mend that, then run the same command again"
+            return 1, _os_error_text(error), "Mend that, then run the same command again"
         case MemoryError():
             return 1, "Not enough memory", "Plan less at once with --target, or give the process more memory"
         case RecursionError():
@@ -67,19 +67,19 @@ def unexpected(error: BaseException) -> tuple[int, str, str]:
             return 1, f"Unexpected {type(error).__name__}: {one_line(str(error))}", _BUG_HINT
 
 
-def _say_ours(screen: Screen, error: ReconcilerError) -> None:
+def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
     match error:
         case PendingError():
             return  # the plan was printed and has the reason
         case DriftError():
-            _say(screen, "Drift", error.message, error.hint)
+            _print_error(screen, "Drift", error.message, error.hint)
         case BrokenInvariantError():
-            _say(screen, "Bug", error.message, error.hint)
+            _print_error(screen, "Bug", error.message, error.hint)
         case _:
             problems = getattr(error, "problems", ())
             screen.show([row for problem in problems for row in _problem(problem, error)])
             heading = error.message.split("\n", 1)[0] if problems else error.message
-            _say(screen, "Error", heading, error.hint, _code_of(heading))
+            _print_error(screen, "Error", heading, error.hint, _code_of(heading))
 
 
 def _problem(problem: object, error: ReconcilerError) -> list[Line]:
@@ -94,15 +94,15 @@ def misread(error: BaseException) -> tuple[str, str] | None:
         return None
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "reconciler"
-    return _plainly(error.format_message()), f"See `{path} --help`"
+    return _reword_usage(error.format_message()), f"See `{path} --help`"
 
 
-def _say_usage(screen: Screen, error: TyperException) -> int:
+def _print_usage_error(screen: Screen, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.write(f"{error.format_message()}\n")
         return USAGE
     if (message_and_hint := misread(error)) is not None:
-        _say(screen, "Error", *message_and_hint)
+        _print_error(screen, "Error", *message_and_hint)
     return USAGE
 
 
@@ -118,21 +118,26 @@ _WORDINGS: Final = (
 """The option parser's wordings and ours."""
 
 
-def _plainly(message: str) -> str:
+def _reword_usage(message: str) -> str:
     for pattern, replacement in _WORDINGS:
         message = pattern.sub(replacement, message)
     return message.removesuffix(".")
 
 
-def _of_the_system(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     reason = one_line(error.strerror or str(error)) or type(error).__name__
     return f"{visible(str(error.filename))}: {reason}" if error.filename else reason
 
 
-def _say(screen: Screen, word: str, message: str, hint: str, code: str | None = None) -> None:
+def _print_error(screen: Screen, word: str, message: str, hint: str, code: str | None = None) -> None:
     more = [] if code is None else [line("  ", Span("more: ", Tone.QUIET), f"reconciler explain {code}")]
     screen.show(
-        [_first(word, message), *_rest(message), line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix(".")), *more]
+        [
+            _first_line(word, message),
+            *_further_lines(message),
+            line("  ", Span("hint: ", Tone.QUIET), hint.removesuffix(".")),
+            *more,
+        ]
     )
 
 
@@ -141,11 +146,11 @@ def _code_of(message: str) -> str | None:
     return None if explanation is None else explanation.code
 
 
-def _first(word: str, message: str) -> Line:
+def _first_line(word: str, message: str) -> Line:
     return line(Span(f"{word}: ", Tone.DANGER), message.split("\n", 1)[0])
 
 
-def _rest(message: str) -> list[Line]:
+def _further_lines(message: str) -> list[Line]:
     return [line("  ", part) for part in message.split("\n")[1:]]
 
 

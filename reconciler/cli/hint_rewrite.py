@@ -97,22 +97,24 @@ def remember_typed(bundles: Iterable[object]) -> None:
 def typed_again(text: str) -> str:
     """Return a text whose commands have the typed options."""
     typed = _TYPED.get()
-    return text if typed == _NOTHING or not _speaks(text) else _COMMAND.sub(lambda at: _filled(typed, at), text)
+    return (
+        text if typed == _NOTHING or not _has_command(text) else _COMMAND.sub(lambda at: _fill_options(typed, at), text)
+    )
 
 
 def lines_again(lines: Iterable[Line]) -> Iterator[Line]:
     """Yield lines whose commands have the typed options."""
     for spans in lines:
-        if any(_speaks(span.text) for span in spans):
+        if any(_has_command(span.text) for span in spans):
             yield tuple(Span(typed_again(span.text), span.tone) for span in spans)
         else:
             yield spans
 
 
-def _speaks(text: str) -> bool:
+def _has_command(text: str) -> bool:
     return "reconciler " in text
 
 
-def _filled(typed: TypedOptions, match: re.Match[str]) -> str:
+def _fill_options(typed: TypedOptions, match: re.Match[str]) -> str:
     command, more = match["command"], match["more"]
     return " ".join([command, *map(shlex.quote, typed.after(command, more))]) + more

@@ -43,7 +43,7 @@ _NOTABLE_S: Final = 1.0
 """Shorter actions that moved no records get no line."""
 _WIDE: Final = 72
 """Columns below which a row has only its share and duration."""
-_BESIDE: Final = 3
+_RESERVED_LINES: Final = 3
 """Screen lines without rows: the counts, the number of hidden rows, and the cursor."""
 
 
@@ -93,13 +93,13 @@ class LiveTable:
                 self._done += 1
                 self._rows.pop(event.id, None)
                 if event.records or event.bytes or event.seconds >= _NOTABLE_S:
-                    self._say([done_line(event)])
+                    self._print_lines([done_line(event)])
             case ActionFailed():
                 self._failed += 1
                 self._rows.pop(event.id, None)
-                self._say(self._failures.lines(event))
+                self._print_lines(self._failures.lines(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
-                self._say(of_the_run(event))
+                self._print_lines(of_the_run(event))
             case Approval():
                 pass
             case Summary():
@@ -110,7 +110,7 @@ class LiveTable:
     def view(self) -> Table:
         """Return the current table, no larger than the screen."""
         now, size = self._clock(), self._console.size
-        rows, most = list(self._rows.values()), max(1, size.height - _BESIDE)
+        rows, most = list(self._rows.values()), max(1, size.height - _RESERVED_LINES)
         cells = [_cells(row, now, is_wide=size.width >= _WIDE) for row in rows[:most]]
         view = Table.grid(padding=(0, 0, 0, 2), expand=True)
         view.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
@@ -127,23 +127,23 @@ class LiveTable:
         ended = self._done + self._failed
         of_all = f"{count_text(ended)} of {counted(self._total, 'action')}" if self._total else counted(ended, "action")
         failed = f", {count_text(self._failed)} failed" if self._failed else ""
-        return f"{of_all} done{failed}, {_passed(now - self._began)}"
+        return f"{of_all} done{failed}, {_duration_text(now - self._began)}"
 
     def _row(self, name: str) -> _Row:
         row = self._rows.setdefault(name, _Row(name, self._clock()))
         self._live.start()
         return row
 
-    def _say(self, lines: list[Line]) -> None:
+    def _print_lines(self, lines: list[Line]) -> None:
         for spans in lines_again(lines):
             self._console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
 
 
 def _cells(row: _Row, now: float, *, is_wide: bool) -> list[str]:
     """Return an action's amount, rate, partitions, remaining time and duration."""
-    passed, progress = _passed(now - row.began), row.progress
+    passed, progress = _duration_text(now - row.began), row.progress
     if not is_wide:
-        return ["" if progress is None else _share(progress), passed]
+        return ["" if progress is None else _share_text(progress), passed]
     if progress is None:
         return ["", "", "", "", passed]
     total = f" of {rough_count(progress.records_total)}" if progress.records_total else ""
@@ -156,12 +156,12 @@ def _cells(row: _Row, now: float, *, is_wide: bool) -> list[str]:
     ]
 
 
-def _share(progress: Progress) -> str:
+def _share_text(progress: Progress) -> str:
     total = max(progress.records_total, progress.records)
     return f"{100 * progress.records // total} %" if total else ""
 
 
-def _passed(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """Return a running time in whole seconds: decimals would flicker."""
     return took(float(int(seconds)))
 

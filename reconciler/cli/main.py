@@ -10,11 +10,11 @@ from typing import Final
 
 from reconciler.cli import signals
 
-_YOUNG: Final = 50_000
+_GC_THRESHOLD: Final = 50_000
 """New objects before the cyclic collector runs; the default is 700. A command's objects live until its end, and
 collecting takes a tenth of a plan's time.
 """
-_ELSEWHERE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
+_WINDOWS_MESSAGE: Final = "Error: reconciler runs on Linux and macOS; on Windows, run it inside WSL\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         import fcntl  # noqa: F401 - Windows has no file locks, which a state in a folder needs
     except ImportError:
-        sys.stderr.write(_ELSEWHERE)
+        sys.stderr.write(_WINDOWS_MESSAGE)
         return 1
     words = sys.argv[1:] if arguments is None else list(arguments)
     is_verbose = "--verbose" in words
-    gc.set_threshold(_YOUNG)
+    gc.set_threshold(_GC_THRESHOLD)
     signals.install()
     code = _code(words, is_verbose=is_verbose)
     if is_verbose:

@@ -91,20 +91,20 @@ def totals_in(path: Path) -> Totals:
 def _from_text(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
     for text in body.decode().splitlines():
         match = _COUNTER.fullmatch(text)
-        name = None if match is None else _counted(match[1])
+        name = None if match is None else _counter_name(match[1])
         if match and name is not None:
             yield (name, match[2]), float(match[3])
 
 
 def _from_json(body: bytes) -> Iterator[tuple[tuple[str, str], float]]:
     for metric in orjson.loads(body)["metrics"]:
-        name = _counted(metric["name"].removeprefix(PREFIX))
+        name = _counter_name(metric["name"].removeprefix(PREFIX))
         if name is not None:
             for sample in metric["samples"]:
                 yield (name, sample["labels"]["cluster"]), float(sample["value"])
 
 
-def _counted(name: str) -> str | None:
+def _counter_name(name: str) -> str | None:
     """Return the counter of a metric, or `None`."""
     short = name.removeprefix(REMOTE)
     is_remote = name.startswith(REMOTE) and short in COUNTER_HELP
@@ -148,7 +148,7 @@ def prometheus_text(metrics: Iterable[Metric]) -> str:
     text = generate_latest(_MetricsCollector(sampled)).decode()
     for metric in sampled:
         if metric.kind == "counter" and not metric.name.endswith(_TOTAL):
-            text = _named(text, PREFIX + metric.name)
+            text = _rename_counter(text, PREFIX + metric.name)
     return text
 
 
@@ -156,17 +156,17 @@ def _family(metric: Metric) -> Family:
     name = PREFIX + metric.name
     family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(name, metric.help)
     for sample in metric.samples:
-        family.add_sample(name, {label: _whole(value) for label, value in sample.labels}, sample.value)
+        family.add_sample(name, {label: _replace_surrogates(value) for label, value in sample.labels}, sample.value)
     return family
 
 
-def _named(text: str, name: str) -> str:
+def _rename_counter(text: str, name: str) -> str:
     """Remove the suffix that the library adds to a counter's head: our names are Redpanda's and Confluent's."""
     for word in ("HELP", "TYPE"):
         text = text.replace(f"# {word} {name}{_TOTAL} ", f"# {word} {name} ", 1)
     return text
 
 
-def _whole(value: str) -> str:
+def _replace_surrogates(value: str) -> str:
     """Replace surrogates, which UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()

@@ -137,7 +137,7 @@ class Files:
         """Return the options for hints."""
         return TypedOptions(
             environment=() if self.environment is None else ("-e", self.environment),
-            variables=(*_each("--var", self.var), *_each("--var-file", self.var_file)),
+            variables=(*_option_words("--var", self.var), *_option_words("--var-file", self.var_file)),
         )
 
 
@@ -168,7 +168,7 @@ class Chosen(Files):
         """Return the workflow's options."""
         from dataclasses import replace
 
-        _check_text(tuple(_each("--allow", self.allow)))
+        _check_text(tuple(_option_words("--allow", self.allow)))
         return replace(
             Files.select(self),
             targets=tuple(self.target or ()),
@@ -184,10 +184,10 @@ class Chosen(Files):
         return Files.typed(self).joined(
             TypedOptions(
                 part=(
-                    *_each("--target", self.target),
-                    *_each("--exclude", self.exclude),
-                    *_each("--label", self.label),
-                    *_each("--changed-since", changed_since),
+                    *_option_words("--target", self.target),
+                    *_option_words("--exclude", self.exclude),
+                    *_option_words("--label", self.label),
+                    *_option_words("--changed-since", changed_since),
                 )
             )
         )
@@ -200,7 +200,7 @@ def _check_text(typed: Sequence[str]) -> None:
             raise UsageError(f"{option} {shown} is not UTF-8", hint="Type it in UTF-8, and rename a file that is not.")
 
 
-def _each(option: str, values: Iterable[object] | None) -> Iterator[str]:
+def _option_words(option: str, values: Iterable[object] | None) -> Iterator[str]:
     for value in values or ():
         yield from (option, str(value))
 
@@ -375,9 +375,9 @@ def bundled(body: Callable[..., None]) -> Callable[..., None]:
     parameters = list(_parameters(body, hints, bundles))
 
     def run(**values: Any) -> None:
-        filled = {name: _filled(kind, values) for name, kind in bundles.items()}
+        filled = {name: _take_bundle(kind, values) for name, kind in bundles.items()}
         remember_typed(filled.values())
-        _guarded(body, filled | values)
+        _run_guarded(body, filled | values)
 
     run.__doc__ = body.__doc__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -401,12 +401,12 @@ def _parameters(
             )
 
 
-def _filled(kind: type, values: dict[str, Any]) -> Any:
+def _take_bundle(kind: type, values: dict[str, Any]) -> Any:
     """Remove a bundle's values from `values` and return the bundle."""
     return kind(**{field.name: values.pop(field.name) for field in fields(kind)})
 
 
-def _guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
+def _run_guarded(body: Callable[..., None], values: dict[str, Any]) -> None:
     """Run a command with exit codes of ours instead of typer's."""
     try:
         body(**values)
@@ -452,7 +452,7 @@ class ActOptions:
 
     def typed(self) -> TypedOptions:
         """Return the options for hints."""
-        clusters = ("--no-state", *_each("--cluster", self.at)) if self.at else ()
+        clusters = ("--no-state", *_option_words("--cluster", self.at)) if self.at else ()
         return TypedOptions(state=() if self.state is None else ("--state", self.state), clusters=clusters)
 
     @contextmanager

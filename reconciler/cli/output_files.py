@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal[
     "values",
     "a report",
 ]
-_MOST: Final = 1 << 30
+_MAX_BYTES: Final = 1 << 30
 """Limit of a document in bytes."""
 _IN_LINES: Final = ("records as JSON", "Parquet", "values")
 """Kinds that the first line identifies."""
@@ -51,7 +51,7 @@ def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = F
     try:
         _check_place(option, path)
         if not is_added_to:
-            _check_held(option, path, kind)
+            _check_content(option, path, kind)
     except OSError as error:
         message = f"{option} {path}: {error.strerror or error}"
         raise UsageError(message, hint="Name a file in a folder that can be written.") from error
@@ -101,12 +101,12 @@ def _check_owner(option: str, path: Path, folders: Iterable[Path], hint: str) ->
             raise UsageError(f"{option} {path} is in the .git folder of a repository", hint=hint)
 
 
-def _check_held(option: str, path: Path, kind: Kind) -> None:
+def _check_content(option: str, path: Path, kind: Kind) -> None:
     """Reject a file of another kind."""
     if not path.is_file():
         return
     with path.open("rb") as file:
-        body = file.readline(_MOST) if kind in _IN_LINES else file.read(_MOST)
+        body = file.readline(_MAX_BYTES) if kind in _IN_LINES else file.read(_MAX_BYTES)
     if body and not _IS[kind](body):
         message = f"{option} {path} is there already, and is not {kind}"
         raise UsageError(message, hint="It would be replaced. Name another file, or remove it. Nothing was done.")

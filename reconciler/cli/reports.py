@@ -76,7 +76,7 @@ def _show(error: Exception, form: Form, command: Command, invocation: Invocation
         from reconciler.cli.json.base import document_bytes
         from reconciler.cli.json.checks_json import ERROR, VALIDATE, Failure, problem_of, validation_failed
 
-        failure = Failure(*said(error), tuple(map(problem_of, problems_of(error))))
+        failure = Failure(*error_texts(error), tuple(map(problem_of, problems_of(error))))
         row = VALIDATE.row(validation_failed(failure)) if command == "validate" else ERROR.row(failure)
         out().write_bytes(document_bytes(row))
         return
@@ -121,7 +121,7 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
             out().write(remarks_markdown(remarks))
 
 
-def said(error: BaseException) -> tuple[int, str, str]:
+def error_texts(error: BaseException) -> tuple[int, str, str]:
     """Return exit code, message and hint; of several problems only the heading."""
     if not isinstance(error, ReconcilerError):
         return unexpected(error)
@@ -142,7 +142,7 @@ def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
     problems = problems_of(error)
     yield from map(of_problem, problems)
     if not problems:
-        _, message, hint = said(error)
+        _, message, hint = error_texts(error)
         yield of_error(PlanFinding(None, None, message, typed_again(hint)), command)
 
 
@@ -224,7 +224,7 @@ class Reports:
         """Write the result in each format; `show` prints one."""
         for form, path in self.files:
             if form in get_args(Form):
-                _write(path, _printed(partial(show, cast("Form", form))))
+                _write(path, _capture_output(partial(show, cast("Form", form))))
             else:
                 _write_for_pipelines(form, path, outcome())
 
@@ -236,7 +236,7 @@ class Reports:
                 yield
         except Exception as error:
             show = partial(_show, error, command=self.command, invocation=self.invocation, environment=self.environment)
-            self.write(show, partial(_failed, error))
+            self.write(show, partial(_failed_outcome, error))
             raise
 
 
@@ -317,8 +317,8 @@ def _values(typed: Sequence[str], *names: str) -> list[str]:
     return values
 
 
-def _failed(error: Exception) -> Outcome:
-    code, message, _ = said(error)
+def _failed_outcome(error: Exception) -> Outcome:
+    code, message, _ = error_texts(error)
     values: dict[str, str | int | bool] = {"digest": "", "exit_code": code, "failure": message}
     return Outcome(values, dict.fromkeys(("create", "update", "delete"), 0))
 
@@ -369,7 +369,7 @@ def _verdict(verdict: ReconcilerError | None) -> dict[str, str | int | bool]:
     return {"exit_code": verdict.exit_code, "failure": verdict.message.partition("\n")[0]}
 
 
-def _printed(show: Callable[[], None]) -> bytes:
+def _capture_output(show: Callable[[], None]) -> bytes:
     """Return what `show` prints on standard output."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
@@ -385,7 +385,7 @@ def _write(path: Path, body: bytes) -> None:
     try:
         write_atomically(path, body)
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _unwritable_error(path, error) from error
 
 
 def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
@@ -397,10 +397,10 @@ def _write_for_pipelines(form: str, path: Path, outcome: Outcome) -> None:
         with path.open("ab") as file:
             file.write(lines.encode())
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _unwritable_error(path, error) from error
 
 
-def _refused(path: Path, error: OSError) -> UsageError:
+def _unwritable_error(path: Path, error: OSError) -> UsageError:
     message = f"--report {path}: {error.strerror or error}"
     return UsageError(message, hint="Name a file in a folder that can be written.")
 
@@ -409,7 +409,7 @@ def _value(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else visible(one_line(str(value)))
 
 
-_SAID: Final[dict[Did, str]] = {
+_FILED_WORDS: Final[dict[Did, str]] = {
     "opened": "Opened an issue",
     "updated": "Updated the issue",
     "unchanged": "The issue is up to date",
@@ -423,7 +423,7 @@ class DriftReport:
     """The issue and webhook of `drift`."""
 
     invocation: Invocation
-    asked: ForgeRequest
+    forge_request: ForgeRequest
     has_issue: bool
     labels: tuple[str, ...]
     webhook: str | None
@@ -440,11 +440,11 @@ class DriftReport:
         if self.has_issue:
             from reconciler.forges.environment import settings_of
 
-            settings_of(environ, self.asked, self.invocation.tool)
+            settings_of(environ, self.forge_request, self.invocation.tool)
         if self.webhook is not None:
             from reconciler.forges.webhook import address_of
 
-            address_of(environ, self.webhook, allows_http=self.asked.allows_http)
+            address_of(environ, self.webhook, allows_http=self.forge_request.allows_http)
 
     def tell(self, drifted: DriftResult) -> None:
         """Update the issue, then send the message, once for each content of the issue.
@@ -460,13 +460,15 @@ class DriftReport:
             filed = file_issue(
                 self.invocation,
                 drifted,
-                self.asked,
+                self.forge_request,
                 lambda remedy: issue_markdown(drifted, remedy),
                 self.labels,
                 owes_message=self.webhook is not None,
             )
             url = filed.issue.url if filed.issue is not None else ""
-            err().show([line(Span(_SAID[filed.did], Tone.STRONG), f" on {filed.forge}{': ' if url else ''}{url}")])
+            err().show(
+                [line(Span(_FILED_WORDS[filed.did], Tone.STRONG), f" on {filed.forge}{': ' if url else ''}{url}")]
+            )
         is_news = filed is None or filed.owes is not None
         if self.webhook is not None and drifted.failing and is_news:
             from reconciler.forges.webhook import send
@@ -477,8 +479,8 @@ class DriftReport:
                 self.webhook,
                 drift_message(drifted, link),
                 tool=self.invocation.tool,
-                allows_http=self.asked.allows_http,
+                allows_http=self.forge_request.allows_http,
             )
             err().show([line(f"Sent to the webhook in {self.webhook}")])
             if filed is not None:
-                message_sent(self.invocation, filed, self.asked)
+                message_sent(self.invocation, filed, self.forge_request)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import PlanFinding, SavedPlan
 
 
-_LOOK_S: Final = 0.2
+_INPUT_WAIT_S: Final = 0.2
 """Limit of one wait for input: a signal that comes just before a read does not end it."""
 
 
@@ -51,7 +51,7 @@ def ask(question: str) -> bool:
         with signals.asking():
             screen.show([line(Span(question, Tone.STRONG))])
             screen.write(text_of([line("Type 'yes' to continue: ")]).rstrip("\n") + " ")
-            while not select.select([sys.stdin], [], [], _LOOK_S)[0]:
+            while not select.select([sys.stdin], [], [], _INPUT_WAIT_S)[0]:
                 pass
             answer = sys.stdin.readline()
     except KeyboardInterrupt as error:
@@ -305,7 +305,7 @@ def carry_out(
                 reporter(doing.form, ending) as report,
                 phases() as before,
             ):
-                talk = _Talk(doing, question, before, is_approved=is_approved)
+                talk = _PlanDialog(doing, question, before, is_approved=is_approved)
                 applied = do(Hooks(talk.confirm, before.ended_by(report), stop), before)
         except BlockedError as error:
             raise talk.about_blocked(error) from error
@@ -316,7 +316,7 @@ def carry_out(
         raise_verdict(applied.verdict)
 
 
-class _Talk:
+class _PlanDialog:
     """Output about one plan, which is shown once."""
 
     def __init__(self, doing: ApplyMode, question: str, before: Phases, *, is_approved: bool) -> None:
@@ -378,7 +378,7 @@ class _Talk:
             show_as_text(planned, err())
 
 
-_SOON_S: Final = 0.5
+_QUIET_S: Final = 0.5
 """Shorter phases show nothing: they would flicker."""
 _REDRAW_S: Final = 0.25
 
@@ -429,7 +429,7 @@ class Phases:
         self._text = text
 
     def _draw_on(self) -> None:
-        pause = _SOON_S
+        pause = _QUIET_S
         while not self._is_over.wait(pause):
             pause = _REDRAW_S
             with self._lock:

@@ -20,7 +20,9 @@ from typing import Final, NoReturn, Protocol
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 _INTERRUPTED: Final = 130
 _INCOMPLETE: Final = 4
-_SAID: Final = b"\nInterrupted twice: left at once. What was under way is as after a crash: the next run goes on.\n"
+_TWICE_MESSAGE: Final = (
+    b"\nInterrupted twice: left at once. What was under way is as after a crash: the next run goes on.\n"
+)
 _LATE: Final = b"\nInterrupted, and something still gave no answer: left. Whatever it did, the next run goes on.\n"
 _IDLE_S: Final = 2.5
 """Time to clean up if nothing had begun."""
@@ -109,7 +111,7 @@ def _ignore() -> None:
 
 def _on_signal(_number: int, _frame: FrameType | None) -> None:
     if _WATCH.is_signalled:
-        _leave(_SAID, _INTERRUPTED)
+        _leave(_TWICE_MESSAGE, _INTERRUPTED)
     _WATCH.is_signalled = True
     if not _WATCH.is_asking and _WATCH.stoppable is not None and _WATCH.stoppable.request():
         _WATCH.has_begun = True

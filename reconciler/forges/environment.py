@@ -72,7 +72,7 @@ _EVENTS: Final = ("GITEA_EVENT_PATH", "FORGEJO_EVENT_PATH", "GITHUB_EVENT_PATH")
 _EVENT_NAMES: Final = ("GITEA_EVENT_NAME", "FORGEJO_EVENT_NAME", "GITHUB_EVENT_NAME", "CI_PIPELINE_SOURCE")
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+|[0-9]+")
 _TOKEN: Final = re.compile(r"[!-~]+")
-_MOST_BYTES: Final = 32 << 20
+_MAX_BYTES: Final = 32 << 20
 """Limit of an event file; GitHub's have at most 25 MB."""
 
 
@@ -220,7 +220,7 @@ def _event_requests(environ: Mapping[str, str]) -> list[int]:
 def _event(path: Path) -> Any:
     try:
         with path.open("rb") as file:
-            return orjson.loads(file.read(_MOST_BYTES))
+            return orjson.loads(file.read(_MAX_BYTES))
     except (OSError, orjson.JSONDecodeError) as error:
         message = f"the file of the run's event, {path}, cannot be read"
         raise UsageError(message, hint="Name the pull request: --pull-request N") from error

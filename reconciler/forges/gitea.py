@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from reconciler.forges.github import SharedApi, comment_of, issue_of, login_of, request_of, standing
+from reconciler.forges.github import SharedApi, comment_of, issue_of, latest_approvals, login_of, request_of
 from reconciler.forges.http import Advice, Api
 from reconciler.forges.protocol import (
     Approval,
@@ -100,7 +100,9 @@ class Gitea(SharedApi):
     def approvals(self, request: PullRequest) -> list[Approval]:
         """Return approvals; `official` ones are by people with write access."""
         rows = self._rows(f"{self._repository}/pulls/{request.number}/reviews?", "list the reviews")
-        latest = standing((review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",))
+        latest = latest_approvals(
+            (review for review in rows if not review.get("dismissed")), "APPROVED", ("REQUEST_CHANGES",)
+        )
         return [
             Approval(login_of(review), ms_of(review.get("submitted_at")), review.get("commit_id") == request.head)
             for review in latest

@@ -105,7 +105,7 @@ class GitHub(SharedApi):
     def own_comments(self, number: int, is_wanted: Callable[[str], bool]) -> list[Comment]:
         """Return matching comments of this token."""
         matching = [comment for comment in self._comments(number) if is_wanted(comment.body)]
-        own = self._own_and_shown([comment.node for comment in matching])
+        own = self._own_visible_nodes([comment.node for comment in matching])
         return sorted((comment for comment in matching if comment.node in own), key=lambda comment: comment.id)
 
     def collapse_comment(self, number: int, comment: Comment) -> None:  # noqa: ARG002 - the protocol's
@@ -120,7 +120,7 @@ class GitHub(SharedApi):
         rows = self._rows(f"{self._issues}?state=open&per_page={_AT_ONCE}", "list the issues")
         issues = [issue_of(issue) for issue in rows if "pull_request" not in issue]
         wanted = [issue for issue in issues if is_wanted(issue.body)]
-        own = self._own_and_shown([issue.node for issue in wanted])
+        own = self._own_visible_nodes([issue.node for issue in wanted])
         return sorted((issue for issue in wanted if issue.node in own), key=lambda issue: issue.number)
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
@@ -144,7 +144,7 @@ class GitHub(SharedApi):
     def approvals(self, request: PullRequest) -> list[Approval]:
         """Return approvals by people with write access; others may review, too."""
         path = f"{self._repository}/pulls/{request.number}/reviews?per_page={_AT_ONCE}"
-        latest = standing(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
+        latest = latest_approvals(self._rows(path, "list the reviews"), "APPROVED", ("CHANGES_REQUESTED", "DISMISSED"))
         return [
             Approval(login_of(review), ms_of(review.get("submitted_at")), review.get("commit_id") == request.head)
             for review in latest
@@ -170,7 +170,7 @@ class GitHub(SharedApi):
             following = _NEXT.search(answer.headers.get("link", ""))
             place = None if following is None else following[1]
 
-    def _own_and_shown(self, nodes: Sequence[str]) -> set[str]:
+    def _own_visible_nodes(self, nodes: Sequence[str]) -> set[str]:
         own: set[str] = set()
         for start in range(0, len(nodes), _AT_ONCE):
             data = self._ask("see who wrote a comment", _NODES, {"ids": nodes[start : start + _AT_ONCE]})
@@ -229,7 +229,9 @@ def login_of(row: Mapping[str, Any]) -> str:
     return str((row.get("user") or {}).get("login") or "")
 
 
-def standing(reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]) -> list[Mapping[str, Any]]:
+def latest_approvals(
+    reviews: Iterable[Mapping[str, Any]], approved: str, others: Collection[str]
+) -> list[Mapping[str, Any]]:
     """Return each person's latest deciding review, if it is an approval."""
     newest = {login_of(review): review for review in reviews if review.get("state") in {approved, *others}}
     return [review for review in newest.values() if review.get("state") == approved]

@@ -122,7 +122,7 @@ class GitLab:
             return []
         versions = self._rows(f"{place}/versions?", "see when commits were pushed")
         pushed_ms = max((ms_of(row.get("created_at")) for row in versions), default=0)
-        noted = self._noted_approvals(request.number) if any(not row.get("approved_at") for row in rows) else {}
+        noted = self._approval_times(request.number) if any(not row.get("approved_at") for row in rows) else {}
         approvals: list[Approval] = []
         for row in rows:
             by = str((row.get("user") or {}).get("username") or "")
@@ -130,7 +130,7 @@ class GitLab:
             approvals.append(Approval(by, at_ms, at_ms > pushed_ms > 0))
         return approvals
 
-    def _noted_approvals(self, number: int) -> dict[str, int]:
+    def _approval_times(self, number: int) -> dict[str, int]:
         return {
             str((note.get("author") or {}).get("username") or ""): ms_of(note.get("created_at"))
             for note in self._all(number)

@@ -33,18 +33,18 @@ _ATTEMPTS: Final = 8
 """Limit of tries without an answer; rate limits are waited for longer."""
 _AT_ONCE_S: Final = 30.0
 """Limit of one read."""
-_MOST_BYTES: Final = 64 << 20
+_MAX_BYTES: Final = 64 << 20
 """Limit of one answer, well above a hundred comments of full length."""
 _HOPS: Final = 5
 _MESSAGE_CHARACTERS: Final = 500
 """Limit of the forge's text in a message, in characters."""
-_A_MINUTE_S: Final = 60.0
+_SECONDARY_LIMIT_PAUSE_S: Final = 60.0
 """Pause after a secondary limit of GitHub that names no time."""
 
 _CHECK: Final = "Check the address of the API, and any proxy in between."
 _BUSY: Final = frozenset({502, 503, 504})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
-_MOVED_AS_IT_IS: Final = frozenset({307, 308})
+_MOVED_SAME_METHOD: Final = frozenset({307, 308})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Answer:
         """
         rows = self.json()
         if not isinstance(rows, list) or not all(map(_has_id, rows)):
-            raise self._unreadable()
+            raise self._unreadable_error()
         return rows
 
     def item(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Answer:
         """
         row = self.json()
         if not _has_id(row):
-            raise self._unreadable()
+            raise self._unreadable_error()
         return cast("dict[str, Any]", row)
 
     def part(self, name: str) -> Any:
@@ -96,13 +96,13 @@ class Answer:
         content = self.json()
         return content.get(name) if isinstance(content, dict) else None
 
-    def _unreadable(self) -> UserError:
+    def _unreadable_error(self) -> UserError:
         message = f"the answer of {self.where} is not what an API answers"
         return UserError(message, hint=_CHECK)
 
 
 @cache
-def _trusted(file: str | None, folder: str | None) -> ssl.SSLContext:
+def _make_ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
     """Return the SSL context, cached: loading certificates is slow."""
     if file or folder:
         return ssl.create_default_context(cafile=file, capath=None if file else folder)
@@ -144,7 +144,9 @@ class Api:
         headers = {"User-Agent": f"reconciler/{settings.tool}", **headers}
         try:
             self._client = httpx.Client(
-                headers=headers, follow_redirects=False, verify=_trusted(settings.trusted_file, settings.trusted_folder)
+                headers=headers,
+                follow_redirects=False,
+                verify=_make_ssl_context(settings.trusted_file, settings.trusted_folder),
             )
         except (ValueError, ImportError, httpx.InvalidURL) as error:
             message = "the proxy that the environment names cannot be used"  # its value may hold a password
@@ -206,7 +208,7 @@ class Api:
                 is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
                 problem = f"{self._where} does not answer: {self._one_line(str(error)) or type(error).__name__}"
                 if is_sent and not is_repeatable:
-                    raise self._unanswered(problem, what) from error
+                    raise self._unanswered_error(problem, what) from error
                 self._pause(tries, problem, what, error)
                 continue
             except httpx.InvalidURL as error:
@@ -220,7 +222,7 @@ class Api:
                 problem = f"{self._where} answers {answer.status}"
                 problem += f": {self._reason_of(answer)}" if trouble is not None else ""
                 if not is_repeatable:
-                    raise self._unanswered(problem, what)
+                    raise self._unanswered_error(problem, what)
                 self._pause(tries, problem, what)
             else:
                 return answer
@@ -242,7 +244,7 @@ class Api:
             body = bytearray()
             for chunk in response.iter_bytes():
                 body += chunk
-                if len(body) > _MOST_BYTES:
+                if len(body) > _MAX_BYTES:
                     message = f"the answer of {self._where} does not end"
                     raise UserError(message, hint=_CHECK)
                 if self._left_s <= 0:
@@ -266,7 +268,7 @@ class Api:
             place = urljoin(url, answer.headers.get("Location", ""))
         except ValueError as error:
             raise UserError(f"{self._where} redirects to an invalid address", hint=_CHECK) from error
-        if method != "GET" and answer.status not in _MOVED_AS_IT_IS:
+        if method != "GET" and answer.status not in _MOVED_SAME_METHOD:
             message = f"{self._where} says that {self._settings.repository} has moved"
             raise UserError(message, hint="Give its new name with --repository.")
         return place
@@ -290,7 +292,7 @@ class Api:
         until = headers.get("x-ratelimit-reset") or headers.get("ratelimit-reset") or ""
         if is_spent and until.isdecimal():
             return max(0.0, int(until) - self._now_ms() / 1000) + 1
-        return _A_MINUTE_S
+        return _SECONDARY_LIMIT_PAUSE_S
 
     def _seconds_of(self, text: str | None) -> float | None:
         if text is None:
@@ -335,7 +337,7 @@ class Api:
                 message = f"{title} refuses to {what} ({status}){because}"
                 return UserError(message, hint="Read the answer, then change the text or the repository's settings.")
 
-    def _unanswered(self, problem: str, what: str) -> UnansweredError:
+    def _unanswered_error(self, problem: str, what: str) -> UnansweredError:
         message = f"{problem}. Whether it could {what} is not known"
         return UnansweredError(message, hint="Run the same command again: it looks before it writes.")
 

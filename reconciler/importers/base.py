@@ -157,7 +157,7 @@ class Fields:
         if isinstance(value, str | int | float):
             return positions.text_of(self.content[key]) or None
         if value is not None:
-            self._wrong(key, value, "a text")
+            self._report_wrong_type(key, value, "a text")
         return None
 
     def is_named(self, key: str) -> bool:
@@ -183,7 +183,7 @@ class Fields:
             return value
         if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():
             return int(value)
-        self._wrong(key, value, "a whole number")
+        self._report_wrong_type(key, value, "a whole number")
         return None
 
     def flag(self, key: str) -> bool | None:
@@ -193,7 +193,7 @@ class Fields:
             return value
         if isinstance(value, str) and value.lower() in {"true", "false"}:
             return value.lower() == "true"
-        self._wrong(key, value, "true or false")
+        self._report_wrong_type(key, value, "true or false")
         return None
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class Fields:
         items = value if isinstance(value, list | tuple) else [value]
         if all(isinstance(item, str | int | float) for item in items):
             return tuple(map(positions.text_of, items))
-        self._wrong(key, value, "a list of texts")
+        self._report_wrong_type(key, value, "a list of texts")
         return ()
 
     def said(self, key: str) -> dict[str, Said]:
@@ -224,9 +224,9 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict):
-            self._wrong(key, value, "a mapping")
+            self._report_wrong_type(key, value, "a mapping")
             return None
-        return self._below(value, (*self._path, key))
+        return self._fields_at(value, (*self._path, key))
 
     def each(self, key: str) -> Iterator[Fields]:
         """Read a list of mappings."""
@@ -234,13 +234,13 @@ class Fields:
         if value is None:
             return
         if not isinstance(value, list | tuple):
-            self._wrong(key, value, "a list")
+            self._report_wrong_type(key, value, "a list")
             return
         for index, item in enumerate(value):
             if isinstance(item, dict):
-                yield self._below(item, (*self._path, key, index))
+                yield self._fields_at(item, (*self._path, key, index))
             else:
-                self._wrong(key, item, "a mapping", index)
+                self._report_wrong_type(key, item, "a mapping", index)
 
     def named(self, key: str) -> Iterator[tuple[str, Fields]]:
         """Read a mapping of names to mappings; a bare name has an empty one."""
@@ -248,23 +248,23 @@ class Fields:
         for name in inner.content if inner is not None else ():
             value = inner.raw(name) if inner is not None else None
             if value is None or isinstance(value, dict):
-                yield name, self._below(value or {}, (*self._path, key, name))
+                yield name, self._fields_at(value or {}, (*self._path, key, name))
             else:
-                self._wrong(key, value, "a mapping", name)
+                self._report_wrong_type(key, value, "a mapping", name)
 
     def lose(self, key: str, why: str, hint: str = "") -> None:
         """Report why a present key was not imported."""
-        if self._is_there(key):
+        if self._is_present(key):
             self.lost(key, why, hint)
 
     def lost(self, key: str, why: str, hint: str = "") -> None:
         """Report why a field, or with an empty key the subject, was not imported."""
-        self._tell(key, why, hint, is_left_out=True)
+        self._report(key, why, hint, is_left_out=True)
 
     def unsaid(self, key: str, why: str, hint: str = "") -> None:
         """Report that manifests cannot express a field, or with an empty key the subject."""
-        if not key or self._is_there(key):
-            self._tell(key, why, hint, is_left_out=False)
+        if not key or self._is_present(key):
+            self._report(key, why, hint, is_left_out=False)
 
     def pass_over(self, *keys: str) -> None:
         """Ignore the other tool's bookkeeping keys."""
@@ -273,22 +273,22 @@ class Fields:
     def rest(self, why: str = UNKNOWN, *, is_left_out: bool = True) -> None:
         """Report every unread key."""
         for key in self.content:
-            if key not in self._taken and self._is_there(key):
-                self._tell(key, why, "", is_left_out=is_left_out)
+            if key not in self._taken and self._is_present(key):
+                self._report(key, why, "", is_left_out=is_left_out)
 
-    def _is_there(self, key: str) -> bool:
+    def _is_present(self, key: str) -> bool:
         value = self.raw(key)
         return value is not None and value not in ("", [], {})
 
-    def _tell(self, key: str, why: str, hint: str, *, is_left_out: bool) -> None:
+    def _report(self, key: str, why: str, hint: str, *, is_left_out: bool) -> None:
         path = (*self._path, key) if key else ()
         place = self.of(key) if key else self.place
         self.reading.lost.append(NotImported(place, self.subject, path_text(path), why, hint, is_left_out=is_left_out))
 
-    def _below(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
+    def _fields_at(self, content: Mapping[str, Any], path: FieldPath) -> Fields:
         return Fields(content, self.reading, self._locate, subject=self.subject, path=path)
 
-    def _wrong(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
+    def _report_wrong_type(self, key: str, value: Any, wanted: str, at: str | int | None = None) -> None:
         # a value that may be a secret is shown by type only
         kind = "a text" if isinstance(value, str) else kind_of_value(value)
         path = (*self._path, key) if at is None else (*self._path, key, at)
@@ -348,7 +348,7 @@ def read_text(path: FilePath, cwd: FilePath) -> bytes:
     """
     raw = read_bounded(path, label_of(path, cwd))
     if isinstance(raw, Problem):
-        raise refused([raw])
+        raise files_error([raw])
     return raw
 
 
@@ -367,33 +367,36 @@ def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, 
             problems.append(raw)
             continue
         parsed = parse(raw, label, may_merge=True)
-        problems += _explained(parsed.problems, raw)
+        problems += _explain_problems(parsed.problems, raw)
         where = () if parsed.problems else spots(raw)  # reject endless nesting first
         for number, document in enumerate(parsed.documents):
             at = where[number] if number < len(where) else {}
-            documents.append(Document(label, path, merged(document.as_written), document.line, at))
+            documents.append(Document(label, path, expand_merge_keys(document.as_written), document.line, at))
     if problems:
-        raise refused(problems)
+        raise files_error(problems)
     return tuple(documents)
 
 
-def refused(problems: Iterable[Problem]) -> ManifestError:
+def files_error(problems: Iterable[Problem]) -> ManifestError:
     """Return the error for unreadable files."""
     return ManifestError(tuple(problems), hint="Nothing was written: correct the files, or name others.")
 
 
-def merged(content: Any) -> Any:
+def expand_merge_keys(content: Any) -> Any:
     """Expand merge keys (`<<`), which many tools still read."""
     match content:
         case dict():
-            return {**_bases(content.get(_MERGE)), **{key: merged(item) for key, item in _own(content)}}
+            return {
+                **_bases(content.get(_MERGE)),
+                **{key: expand_merge_keys(item) for key, item in _entries_without_merge(content)},
+            }
         case list():
-            return [merged(item) for item in content]
+            return [expand_merge_keys(item) for item in content]
         case _:
             return content
 
 
-def _own(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _entries_without_merge(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in content.items() if key != _MERGE)
 
 
@@ -402,11 +405,11 @@ def _bases(merge: Any) -> dict[str, Any]:
     bases: dict[str, Any] = {}
     for base in reversed(merge if isinstance(merge, list) else [merge]):
         if isinstance(base, dict):
-            bases.update(merged(base))
+            bases.update(expand_merge_keys(base))
     return bases
 
 
-def _explained(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
+def _explain_problems(problems: Iterable[Problem], raw: bytes) -> Iterator[Problem]:
     is_template = any(mark in raw for mark in _TEMPLATES)
     for problem in problems:
         hint = "It looks like a template: render it first, and import the result" if is_template else problem.hint

@@ -64,14 +64,14 @@ def _resources(document: Document, reading: Reading) -> Iterator[tuple[str, Fiel
     kind = kind if isinstance(kind, str) else ""
     whole = Fields(document.content, reading, document.locate, subject=kind)
     if kind.endswith(_LIST) and "items" in document.content:
-        _tell_metadata(whole)
+        _report_metadata(whole)
         for item in whole.each("items"):
             yield _name_and_spec(item, kind.removesuffix(_LIST))
     else:
         yield _name_and_spec(whole, kind)
 
 
-def _tell_metadata(whole: Fields) -> None:
+def _report_metadata(whole: Fields) -> None:
     metadata = whole.inside("metadata")
     annotations = metadata.inside("annotations") if metadata is not None else None
     for fields, known in ((annotations, _BOOKKEEPING), (metadata, ("name",))):

@@ -62,7 +62,7 @@ def take_roles(project: Fields, prefix: str) -> None:
         inner = stream.text("applicationId") or prefix
         _add(stream, principal, "topic", inner, ("ALL",), is_prefix=True)
         _add(stream, principal, "group", inner, ("READ",), is_prefix=True)
-        _leave(stream, "exactlyOnce")
+        _report_rest(stream, "exactlyOnce")
     for connector in _connectors(project):
         principal = connector.text("principal")
         for key, usual in _STORES.items():
@@ -70,7 +70,7 @@ def take_roles(project: Fields, prefix: str) -> None:
         _add(connector, principal, "cluster", CLUSTER_NAME, ("CREATE",))
         _add(connector, principal, "group", connector.text("group") or _CONNECT_GROUP, ("READ",))
         _add_topics(connector, principal)
-        _leave(connector, "connectors")
+        _report_rest(connector, "connectors")
 
 
 def _consumers(fields: Fields) -> Iterator[Role]:
@@ -79,7 +79,7 @@ def _consumers(fields: Fields) -> Iterator[Role]:
         group = consumer.text("group") or EVERYTHING
         name, is_prefix = _pattern(group)
         _add(consumer, principal, "group", name, ("READ",), is_prefix=is_prefix)
-        _leave(consumer)
+        _report_rest(consumer)
         if principal is not None:
             yield Role(principal, ("READ", "DESCRIBE"))
 
@@ -93,7 +93,7 @@ def _producers(fields: Fields) -> Iterator[Role]:
             _add(producer, principal, "transactional-id", name, ("WRITE", "DESCRIBE"), is_prefix=is_prefix)
         if producer.flag("idempotence") or transaction is not None:
             _add(producer, principal, "cluster", CLUSTER_NAME, ("IDEMPOTENT_WRITE",))
-        _leave(producer)
+        _report_rest(producer)
         if principal is not None:
             yield Role(principal, ("WRITE", "DESCRIBE"))
 
@@ -123,7 +123,7 @@ def _pattern(text: str) -> tuple[str, bool]:
     return (text[:-1] if is_prefix else text), is_prefix
 
 
-def _leave(at: Fields, *passed_over: str) -> None:
+def _report_rest(at: Fields, *passed_over: str) -> None:
     at.unsaid("metadata", NO_TEXT)
     at.pass_over(*passed_over)
     at.rest()

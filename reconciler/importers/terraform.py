@@ -21,8 +21,8 @@ from reconciler.importers.base import (
     Place,
     Reading,
     SaidRule,
+    files_error,
     read_text,
-    refused,
 )
 from reconciler.manifests.files import label_of, read_bounded
 from reconciler.manifests.positions import Problem
@@ -42,7 +42,7 @@ _LIKE: Final = re.compile("kafka|confluent|redpanda")
 """Related resource types of other providers."""
 _NO_ALIAS: Final = "`terraform show -json` does not name it: topics of several clusters would come out as those of one"
 _PULL: Final = "Where there are several clusters, import the output of: terraform state pull > terraform.tfstate"
-_PULL_ANEW: Final = "Write it again: terraform state pull > terraform.tfstate"
+_PULL_AGAIN: Final = "Write it again: terraform state pull > terraform.tfstate"
 _EXPORT: Final = "Write what the cluster has: reconciler export"
 
 
@@ -117,7 +117,7 @@ def _take_instance(instance: _Instance, place: Place, reading: Reading) -> bool:
     if instance.is_deposed:
         at.unsaid("", _DEPOSED)
     elif at.content.get(instance.key) is None:
-        at.lost("", f"it has no {instance.key}", _PULL_ANEW)
+        at.lost("", f"it has no {instance.key}", _PULL_AGAIN)
     elif attributes := at.inside(instance.key):
         fields = Fields(attributes.content, reading, lambda _: place, subject=at.subject)
         _take_resource(instance.kind, fields, instance.cluster)
@@ -132,17 +132,17 @@ def _content(raw: bytes, label: str) -> dict[str, Any]:
         if isinstance(error, RecursionError):
             why = "it is nested too deeply"
         message = f"is not JSON that can be read: {getattr(error, 'msg', why)}"
-        raise refused([Problem(label, line, getattr(error, "colno", None), "", message, _PULL_ANEW)]) from error
+        raise files_error([Problem(label, line, getattr(error, "colno", None), "", message, _PULL_AGAIN)]) from error
     if not isinstance(content, dict) or not _is_state(raw):
         hint = "Name a terraform.tfstate, or what `terraform show -json` printed"
-        raise refused([Problem(label, None, None, "", "is not a Terraform state", hint)])
+        raise files_error([Problem(label, None, None, "", "is not a Terraform state", hint)])
     if "resource_changes" in content or "planned_values" in content:
         hint = "Name what `terraform show -json` prints without the name of a plan: the state"
-        raise refused([Problem(label, None, None, "", "is a plan of Terraform, no state", hint)])
+        raise files_error([Problem(label, None, None, "", "is a plan of Terraform, no state", hint)])
     if content.get("version", VERSION) != VERSION:
         hint = "Terraform 0.12 or newer writes it so: terraform state pull > terraform.tfstate"
         message = f"is a state of version {content['version']}, and version {VERSION} is read"
-        raise refused([Problem(label, None, None, "", message, hint)])
+        raise files_error([Problem(label, None, None, "", message, hint)])
     return content
 
 

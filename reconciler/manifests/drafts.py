@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from reconciler.manifests.files import OVERLAYS, WORKSPACE_FILE, Findings, Place
 from reconciler.manifests.models import header_complaints, read
-from reconciler.manifests.overlays import Draft, Values, Variables, draft_of, is_deletion, merged, read_values
+from reconciler.manifests.overlays import Draft, Values, Variables, draft_of, is_deletion, merge_drafts, read_values
 from reconciler.manifests.positions import Problem
 from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.address import Address, identify
@@ -65,7 +65,7 @@ class DraftCollector:
             else:
                 override, drops = self._overlays.pop(address)
                 if not drops:
-                    self._validate(merged(draft, override), address)
+                    self._validate(merge_drafts(draft, override), address)
 
     def finish(self) -> None:
         """Add the addresses that only the environment declares."""

@@ -43,13 +43,13 @@ def take(content: Any, path: FieldPath) -> None:
         take(content, path[:-1])
 
 
-def copied(content: Any) -> Any:
+def copy_value(content: Any) -> Any:
     """Return a copy in which YAML aliases share no values."""
     match content:
         case dict():
-            return {key: copied(value) for key, value in content.items()}
+            return {key: copy_value(value) for key, value in content.items()}
         case list():
-            return [copied(value) for value in content]
+            return [copy_value(value) for value in content]
         case _:
             return content
 
@@ -111,8 +111,8 @@ def set_text(text: str, path: FieldPath, value: Any) -> str:
     page = _Text(text)
     chain = page.chain(path)
     if len(chain) == len(path):
-        return page.replaced(chain[-1], value)
-    return page.inserted(chain[-1].value if chain else page.root, path[len(chain) :], value)
+        return page.replace_value(chain[-1], value)
+    return page.insert_key(chain[-1].value if chain else page.root, path[len(chain) :], value)
 
 
 def append_text(text: str, path: FieldPath, value: Any) -> str:
@@ -121,7 +121,7 @@ def append_text(text: str, path: FieldPath, value: Any) -> str:
     chain = page.chain(path)
     if len(chain) < len(path) or not chain[-1].value.entries:
         return set_text(text, path, [value])
-    return page.appended(chain[-1].value, value)
+    return page.append_entry(chain[-1].value, value)
 
 
 def remove_text(text: str, path: FieldPath) -> str:
@@ -134,7 +134,7 @@ def remove_text(text: str, path: FieldPath) -> str:
     depth = len(chain) - 1
     while depth > 0 and len(nodes[depth].entries) == 1:
         depth -= 1
-    return page.removed(nodes[depth], chain[depth])
+    return page.remove_entry(nodes[depth], chain[depth])
 
 
 class _Text:
@@ -161,12 +161,12 @@ class _Text:
             node = entry.value
         return entries
 
-    def replaced(self, entry: Entry, value: Any) -> str:
+    def replace_value(self, entry: Entry, value: Any) -> str:
         node = entry.value
         if node.is_block_scalar or node.anchor or not (node.text or node.entries or node.is_flow):
             raise UneditableError
         if node.kind == "scalar" or node.is_flow:
-            return self._with(node.start, node.end, yaml_text(value, node.text))
+            return self._replace_span(node.start, node.end, yaml_text(value, node.text))
         # a block begins below its key
         if entry.key is None or node.start.line == entry.key.end.line:
             raise UneditableError
@@ -174,9 +174,9 @@ class _Text:
         if any("#" in line for line in self.lines[entry.key.end.line : last + 1]):
             raise UneditableError
         end = Mark(last, len(self.lines[last].rstrip("\r")))
-        return self._with(entry.key.end, end, f": {yaml_text(value)}")
+        return self._replace_span(entry.key.end, end, f": {yaml_text(value)}")
 
-    def inserted(self, node: Node, path: Sequence[str | int], value: Any) -> str:
+    def insert_key(self, node: Node, path: Sequence[str | int], value: Any) -> str:
         """Add a key to a mapping; deeper parts of `path` are written in brackets."""
         if node.kind != "mapping" or any(isinstance(part, int) for part in path):
             raise UneditableError
@@ -184,40 +184,40 @@ class _Text:
             value = {part: value}
         text = f"{yaml_text(str(path[0]))}: {yaml_text(value)}"
         if node.is_flow:
-            return self._into_brackets(node, text)
+            return self._insert_in_brackets(node, text)
         first = node.entries[0].start
         if self.lines[first.line][: first.column].strip(" -"):
             raise UneditableError
-        return self._below(node, " " * first.column + text)
+        return self._insert_below(node, " " * first.column + text)
 
-    def appended(self, node: Node, value: Any) -> str:
+    def append_entry(self, node: Node, value: Any) -> str:
         if node.kind != "sequence":
             raise UneditableError
         if node.is_flow:
-            return self._into_brackets(node, yaml_text(value))
+            return self._insert_in_brackets(node, yaml_text(value))
         line = self.lines[node.entries[0].start.line]
         dash = line[: node.entries[0].start.column].rstrip()
         if dash.strip() != "-":
             raise UneditableError
-        return self._below(node, f"{dash} {yaml_text(value)}")
+        return self._insert_below(node, f"{dash} {yaml_text(value)}")
 
-    def removed(self, node: Node, entry: Entry) -> str:
+    def remove_entry(self, node: Node, entry: Entry) -> str:
         if node.is_flow:
-            return self._out_of_brackets(node, entry)
+            return self._remove_from_brackets(node, entry)
         start, last = entry.start, _last_line(entry.value)
         before = self.lines[start.line][: start.column].strip()
         if before != ("" if entry.key is not None else "-"):
             raise UneditableError
         return "\n".join([*self.lines[: start.line], *self.lines[last + 1 :]])
 
-    def _into_brackets(self, node: Node, text: str) -> str:
+    def _insert_in_brackets(self, node: Node, text: str) -> str:
         if node.entries:
             end = node.entries[-1].value.end
-            return self._with(end, end, f", {text}")
+            return self._replace_span(end, end, f", {text}")
         closing = Mark(node.end.line, node.end.column - 1)
-        return self._with(Mark(node.start.line, node.start.column + 1), closing, text)
+        return self._replace_span(Mark(node.start.line, node.start.column + 1), closing, text)
 
-    def _out_of_brackets(self, node: Node, entry: Entry) -> str:
+    def _remove_from_brackets(self, node: Node, entry: Entry) -> str:
         start, end = entry.start, entry.value.end
         if not self.lines[start.line][: start.column].strip() and _LINE_END.fullmatch(
             self.lines[end.line][end.column :]
@@ -225,13 +225,13 @@ class _Text:
             return "\n".join([*self.lines[: start.line], *self.lines[end.line + 1 :]])
         place = node.entries.index(entry)
         if place + 1 < len(node.entries):
-            return self._with(start, node.entries[place + 1].start, "")
+            return self._replace_span(start, node.entries[place + 1].start, "")
         before = node.entries[place - 1].value.end if place else Mark(node.start.line, node.start.column + 1)
         # the comment of the previous entry stays after its comma
         is_commented = before.line != start.line and "#" in self.lines[before.line][before.column :]
-        return self._with(start if is_commented else before, end, "")
+        return self._replace_span(start if is_commented else before, end, "")
 
-    def _below(self, node: Node, line: str) -> str:
+    def _insert_below(self, node: Node, line: str) -> str:
         last = _last_line(node)
         lines = list(self.lines)
         if last == len(lines) - 1:
@@ -239,7 +239,7 @@ class _Text:
             return "\n".join([*lines, line])
         return "\n".join([*lines[: last + 1], line + self._end, *lines[last + 1 :]])
 
-    def _with(self, start: Mark, end: Mark, text: str) -> str:
+    def _replace_span(self, start: Mark, end: Mark, text: str) -> str:
         first, last = self.lines[start.line][: start.column], self.lines[end.line][end.column :]
         return "\n".join([*self.lines[: start.line], first + text + last, *self.lines[end.line + 1 :]])
 
@@ -289,13 +289,13 @@ class EditedFile:
     @property
     def pieces(self) -> list[tuple[str, str]]:
         """The file in pieces, before and after."""
-        is_left = any(_means_something(part) for part in self._after)
+        is_left = any(_has_content(part) for part in self._after)
         return list(zip(self._before, self._after if is_left else [""] * len(self._after), strict=True))
 
     def content(self, number: int) -> Any:
         """Return a document's content; `None` if it was dropped."""
         documents = parse(self._after[self._places[number]].encode(), "now").documents
-        return copied(documents[0].content) if documents else None
+        return copy_value(documents[0].content) if documents else None
 
     def set(self, number: int, path: FieldPath, value: Any) -> None:
         """Set a value.
@@ -332,7 +332,9 @@ class EditedFile:
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
-        self._after[place] = (_heading(text) if place == 0 else "") + ("" if is_last else _below(text))
+        self._after[place] = (_file_comments(text) if place == 0 else "") + (
+            "" if is_last else _trailing_comments(text)
+        )
 
     def _edit(self, number: int, change: Callable[[str], str], mean: Callable[[Any], None]) -> None:
         wanted = self.content(number)
@@ -358,11 +360,11 @@ def _is_empty(page: Page) -> bool:
     return root is None or (root.kind == "scalar" and root.text[:1] not in {'"', "'"} and resolve(root.text) is None)
 
 
-def _means_something(text: str) -> bool:
+def _has_content(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith(("#", "---")) for line in text.split("\n"))
 
 
-def _heading(text: str) -> str:
+def _file_comments(text: str) -> str:
     """Return the file's comments: all before its first `---`, else all but those directly above the content."""
     comments: list[str] = []
     for line in with_ends(text):
@@ -376,7 +378,7 @@ def _heading(text: str) -> str:
     return "".join(comments)
 
 
-def _below(text: str) -> str:
+def _trailing_comments(text: str) -> str:
     lines = with_ends(text)
     first = len(lines)
     while first and (lines[first - 1].startswith("#") or not lines[first - 1].strip()):

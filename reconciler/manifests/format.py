@@ -215,10 +215,10 @@ def _order_manifest(root: Node) -> None:
     if not {"apiVersion", "kind"} <= keys:
         return
     anchored = _list_anchors(root)
-    _order(root.entries, _ROOT_ORDER)
+    _sort_entries(root.entries, _ROOT_ORDER)
     for entry in root.entries:
         if entry.key is not None and entry.key.text == "metadata":
-            _order(entry.value.entries, _METADATA_ORDER)
+            _sort_entries(entry.value.entries, _METADATA_ORDER)
     if _list_anchors(root) != anchored:
         raise NotLaidOutError  # an alias would precede its anchor
 
@@ -227,7 +227,7 @@ def _list_anchors(root: Node) -> list[str]:
     return [text for node in walk(root) if (text := node.anchor or node.text)[:1] in {"&", "*"}]
 
 
-def _order(entries: list[Entry], names: Sequence[str]) -> None:
+def _sort_entries(entries: list[Entry], names: Sequence[str]) -> None:
     def rank(entry: Entry) -> int:
         text = entry.key.text if entry.key is not None else ""
         return names.index(text) if text in names else len(names)
@@ -351,7 +351,7 @@ class Comments:
         self._taken = 0
         for number, line in enumerate(lines):
             if not line.strip():
-                if not _within(Mark(number, 0), covered):
+                if not _is_covered(Mark(number, 0), covered):
                     self._own.append((number, -1, ""))
             elif (column := _comment_column(number, line, covered)) is not None:
                 if line[:column].strip():
@@ -474,7 +474,7 @@ def _text_of(node: Node) -> tuple[Mark, Mark]:
     return Mark(node.start.line + 1, 0), Mark(node.start.line + 1 + len(lines), 0)
 
 
-def _within(mark: Mark, covered: list[tuple[Mark, Mark]]) -> bool:
+def _is_covered(mark: Mark, covered: list[tuple[Mark, Mark]]) -> bool:
     position = bisect_right(covered, (mark, Mark(mark.line + 1, 0))) - 1
     return position >= 0 and covered[position][0] <= mark < covered[position][1]
 
@@ -482,7 +482,7 @@ def _within(mark: Mark, covered: list[tuple[Mark, Mark]]) -> bool:
 def _comment_column(number: int, line: str, covered: list[tuple[Mark, Mark]]) -> int | None:
     column = line.find("#")
     while column >= 0:
-        if (column == 0 or line[column - 1] in " \t") and not _within(Mark(number, column), covered):
+        if (column == 0 or line[column - 1] in " \t") and not _is_covered(Mark(number, column), covered):
             return column
         column = line.find("#", column + 1)
     return None
@@ -506,14 +506,14 @@ def format_text(text: str, file: str = "the text") -> str:
     if parsed.problems:
         raise ManifestError(parsed.problems, hint="Mend them first; nothing was changed")
     try:
-        done = _laid_out(text)
-        settles = done == text or (_says_the_same(text, done) and _laid_out(done) == done)
+        done = _format_once(text)
+        settles = done == text or (_is_equivalent(text, done) and _format_once(done) == done)
     except NotLaidOutError:
         return text
     return done if settles else text
 
 
-def _laid_out(text: str) -> str:
+def _format_once(text: str) -> str:
     if any(other in text for other in _OTHER_LINE_ENDS):
         raise NotLaidOutError
     lines = text.split("\n")
@@ -552,14 +552,14 @@ def _only_comments(lines: list[str]) -> str:
     return "\n".join([*_collapse_blanks(stripped), ""]).strip("\n") + "\n" if any(stripped) else ""
 
 
-def _says_the_same(before: str, after: str) -> bool:
+def _is_equivalent(before: str, after: str) -> bool:
     """Return whether content and comments are equal: a formatter must never change a plan."""
     old, new = parse(before.encode(), "before"), parse(after.encode(), "after")
     same = [document.content for document in old.documents] == [document.content for document in new.documents]
-    return same and not new.problems and _words(before) == _words(after)
+    return same and not new.problems and _count_words(before) == _count_words(after)
 
 
-def _words(text: str) -> Counter[str]:
+def _count_words(text: str) -> Counter[str]:
     pages = read_pages(text)
     comments = Comments(text.split("\n"), pages)
     return Counter(word for comment in comments.left() for word in comment.split())

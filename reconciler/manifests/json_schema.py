@@ -43,7 +43,7 @@ def schemas() -> Mapping[str, dict[str, Any]]:
 
 
 def _of_kind(kind: str, definitions: Mapping[str, Any]) -> dict[str, Any]:
-    used = {name: definitions[name] for name in sorted(_used(definitions[kind], definitions, set()))}
+    used = {name: definitions[name] for name in sorted(_collect_references(definitions[kind], definitions, set()))}
     return {**identity(kind.lower()), "title": kind, **definitions[kind], "$defs": used}
 
 
@@ -124,12 +124,12 @@ def _property(name: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {**about, "anyOf": [*choices, dict(_USE_VARIABLE)]}
 
 
-def _used(schema: Any, definitions: Mapping[str, Any], names: set[str]) -> set[str]:
+def _collect_references(schema: Any, definitions: Mapping[str, Any], names: set[str]) -> set[str]:
     if isinstance(schema, dict):
         name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
         if name and name not in names:
             names.add(name)
-            _used(definitions[name], definitions, names)
+            _collect_references(definitions[name], definitions, names)
     for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        _used(part, definitions, names)
+        _collect_references(part, definitions, names)
     return names

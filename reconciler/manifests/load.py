@@ -82,7 +82,7 @@ def load(
         ManifestError: Lists all problems.
         UserError: The environment does not exist.
     """
-    folder, overlay, findings = _begin(folder, environment, variables, within)
+    folder, overlay, findings = _prepare(folder, environment, variables, within)
     findings.tell = tell
     file = read_workspace(folder, overlay, variables, findings)
     gathering = _gather(folder, overlay, file, findings)
@@ -95,7 +95,7 @@ def load(
         message = f"the variable {name} is used nowhere"
         findings.warnings.append(Problem(FROM_COMMAND_LINE, None, None, name, message, "Check its name"))
     return LoadedWorkspace(
-        workspace=_sound(file.workspace, findings),
+        workspace=_require_valid(file.workspace, findings),
         desired=gathering.desired,
         folder=folder,
         environment=environment,
@@ -109,8 +109,8 @@ def load_workspace(
     folder: Path, *, environment: str | None, variables: Variables, within: Path | None = None
 ) -> Workspace:
     """Read only `reconciler.yaml`; raises as `load`."""
-    folder, overlay, findings = _begin(folder, environment, variables, within)
-    return _sound(read_workspace(folder, overlay, variables, findings).workspace, findings)
+    folder, overlay, findings = _prepare(folder, environment, variables, within)
+    return _require_valid(read_workspace(folder, overlay, variables, findings).workspace, findings)
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
@@ -132,7 +132,7 @@ def load_clusters(file: Path) -> tuple[Cluster, ...]:
     return clusters
 
 
-def _begin(
+def _prepare(
     folder: Path, environment: str | None, variables: Variables, within: Path | None
 ) -> tuple[Path, Path | None, Findings]:
     folder = folder.resolve()
@@ -156,7 +156,7 @@ def _gather(folder: Path, overlay: Path | None, file: WorkspaceFile, findings: F
     return gathering
 
 
-def _sound(workspace: Workspace | None, findings: Findings) -> Workspace:
+def _require_valid(workspace: Workspace | None, findings: Findings) -> Workspace:
     if findings.problems or workspace is None:
         raise ManifestError(findings.problems, hint=_ADVICE, excerpts=findings.excerpts(findings.problems[:_SHOWN]))
     return workspace
@@ -174,7 +174,7 @@ def explain_origin(loaded: LoadedWorkspace, address: Address) -> Mapping[str, st
         content = _content(loaded, place)
         substitution = Substitution(loaded.values)
         substitution.of(content)
-        for path, value in _said(content):
+        for path, value in _list_leaves(content):
             for replaced in [known for known in origins if known[: len(path)] == path]:
                 del origins[replaced]
             if value is not None:
@@ -206,15 +206,15 @@ def _content(loaded: LoadedWorkspace, place: Place) -> Any:
     return documents[place.number].content if place.number < len(documents) else None
 
 
-def _said(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+def _list_leaves(content: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
     """Yield all leaves; a list comes before its entries, because it replaces as a whole."""
     match content:
         case dict():
             for key, value in content.items():
-                yield from _said(value, (*path, key))
+                yield from _list_leaves(value, (*path, key))
         case list():
             yield path, None
             for index, value in enumerate(content):
-                yield from _said(value, (*path, index))
+                yield from _list_leaves(value, (*path, index))
         case _:
             yield path, content

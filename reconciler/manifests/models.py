@@ -86,7 +86,7 @@ def complaints_of(error: ValidationError, model: type[BaseModel], as_written: An
         if details["type"] == "refused":
             for complaint in details["ctx"]["complaints"]:
                 at = (*path, *complaint.at)
-                message = _with_value(complaint.message, _value_at(content, at))
+                message = _append_value(complaint.message, _value_at(content, at))
                 yield Complaint(message, complaint.hint or _advice(model, at), at)
         else:
             # the content as written: validators have changed pydantic's input
@@ -128,7 +128,7 @@ def _sentence(details: ErrorDetails, model: type[BaseModel], path: FieldPath, as
         case "extra_forbidden":
             return _unknown(model, path)
         case "value_error":
-            return _with_value(str(limits["error"]), match), _advice(model, path)
+            return _append_value(str(limits["error"]), match), _advice(model, path)
         case "string_type":
             return f"wants text, found {kind_of_value(match)}", _quoting(as_written)
         case "too_short" | "string_too_short":
@@ -162,7 +162,7 @@ _WANTED: Final[dict[str, Callable[[Mapping[str, Any]], str]]] = {
 }
 
 
-def _with_value(message: str, value: Any) -> str:
+def _append_value(message: str, value: Any) -> str:
     return f"{_show(value)} is {message}" if message.startswith("not ") else message
 
 

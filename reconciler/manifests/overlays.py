@@ -25,7 +25,7 @@ ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
 class Variables:
     """Options: `--var-file`, `RECONCILER_VAR_name`, `--var name=value`."""
 
-    given: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class Variables:
             UsageError: A text is not `name=value`.
         """
         pairs = dict(_pair(text) for text in texts)
-        return cls(given=pairs, files=tuple(files), environ=environ)
+        return cls(texts=pairs, files=tuple(files), environ=environ)
 
 
 class Value(NamedTuple):
@@ -100,7 +100,7 @@ def read_values(
     for name, text in sorted(variables.environ.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             known[name.removeprefix(ENVIRONMENT_PREFIX)] = typed(text, name)
-    for name, text in variables.given.items():
+    for name, text in variables.texts.items():
         known[name] = typed(text, FROM_COMMAND_LINE)
     return Values(known), problems
 
@@ -232,10 +232,10 @@ class Substitution:
             return unchanged
         earlier = f"{self.used[path]}, " if path in self.used else ""
         self.used[path] = f"{earlier}var.{name} of {known.origin}"
-        self._look_into(known.as_written, path)
+        self._record_references(known.as_written, path)
         return known
 
-    def _look_into(self, value: Any, path: FieldPath) -> None:
+    def _record_references(self, value: Any, path: FieldPath) -> None:
         match value:
             case None:
                 self.has_null = True
@@ -243,10 +243,10 @@ class Substitution:
                 self.secrets.append(path)
             case dict():
                 for key, inner in value.items():
-                    self._look_into(inner, (*path, key))
+                    self._record_references(inner, (*path, key))
             case list():
                 for index, inner in enumerate(value):
-                    self._look_into(inner, (*path, index))
+                    self._record_references(inner, (*path, index))
             case _:
                 pass
 
@@ -353,7 +353,7 @@ def draft_of(document: Document, label: str, values: Values | None) -> Draft:
     )
 
 
-def merged(base: Draft, override: Draft) -> Draft:
+def merge_drafts(base: Draft, override: Draft) -> Draft:
     """Return a base merged with an overlay."""
     complaints: list[Complaint] = []
     return Draft(

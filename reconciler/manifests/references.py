@@ -111,7 +111,7 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftColle
     places = gathering.places[resource.address]
     reported: set[str] = set()
     for field, keys in POLICY_KEYS.items():
-        if not says(declared.resource.spec, field):
+        if not sets_field(declared.resource.spec, field):
             continue
         for key in keys:
             if key in resource.spec.configs and key not in reported:
@@ -122,7 +122,7 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftColle
                 findings.complain(places, Complaint(message, hint, ("spec", "configs", key)))
 
 
-def says(spec: TieringPolicySpec, field: str) -> bool:
+def sets_field(spec: TieringPolicySpec, field: str) -> bool:
     """Return whether a policy sets a field of `POLICY_KEYS`."""
     value: Any = spec
     for part in field.split("."):
@@ -369,7 +369,7 @@ def check_sharing(gathering: DraftCollector, folder: pathlib.Path, findings: Fin
     seen: dict[tuple[str, ...], str] = {}
     for address, declared in sorted(gathering.desired.items()):
         if isinstance(declared.resource, Cluster):
-            first = seen.setdefault(_reached(declared.resource, folder), f"{address} ({declared.source})")
+            first = seen.setdefault(_connection_key(declared.resource, folder), f"{address} ({declared.source})")
             if not first.startswith(f"{address} "):
                 name = declared.resource.spec.provider
                 complaint = Complaint(
@@ -380,7 +380,7 @@ def check_sharing(gathering: DraftCollector, folder: pathlib.Path, findings: Fin
                 findings.complain(gathering.places[address], complaint)
 
 
-def _reached(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
+def _connection_key(cluster: Cluster, folder: pathlib.Path) -> tuple[str, ...]:
     root = cluster.spec.root
     if root is None:
         return cluster.spec.connection.identity()

@@ -74,7 +74,7 @@ def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
             mark = error.problem_mark or error.context_mark
             if _character(raw, mark, -1) + _character(raw, mark) == "${":
                 return _at(file, mark, "${…} is written here without quotes", 'Within { } and [ ] write it as "${…}"')
-            return _at(file, mark, *_reworded(error, _character(raw, mark)))
+            return _at(file, mark, *_reword_error(error, _character(raw, mark)))
         case _:
             return Problem(file, None, None, "", f"is not YAML: {error}", _CHECK)
 
@@ -106,7 +106,7 @@ _REWORDED: Final = (
 )
 
 
-def _reworded(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
+def _reword_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str]:
     what = (error.problem or error.context or "cannot be read").strip()
     if "cannot start any token" in what:
         if character == "\t":

@@ -274,11 +274,11 @@ class Register:
         epoch, marks = body.pop("epoch", None), body.pop("marks", None)
         is_whole = type(epoch) is int and isinstance(marks, list) and isinstance(body.pop("nonce", None), str)
         if not is_whole:
-            raise self._damaged("a field of its frame is missing")
+            raise self._damaged_error("a field of its frame is missing")
         try:
             check_shape(body, self.shape)
         except TypeError as error:
-            raise self._damaged(str(error)) from error
+            raise self._damaged_error(str(error)) from error
         return RegisterSnapshot(body, epoch, tuple(marks), stored.version)
 
     def _object(self, body: bytes) -> dict[str, Any]:
@@ -287,9 +287,9 @@ class Register:
         except orjson.JSONDecodeError as error:
             if is_truncated_json(body):
                 raise truncation_error(self.store, self.key, body) from error
-            raise self._damaged(str(error)) from error
+            raise self._damaged_error(str(error)) from error
         if not isinstance(parsed, dict):
-            raise self._damaged("not a JSON object")
+            raise self._damaged_error("not a JSON object")
         return parsed
 
     def _check_format(self, stored_format: object) -> None:
@@ -298,12 +298,12 @@ class Register:
         name, _, version = self.format.rpartition("/")
         stored_name, _, stored_version = str(stored_format).rpartition("/")
         if stored_name != name or not stored_version.isdecimal():
-            raise self._damaged(f"its format is {stored_format!r}, not {self.format!r}")
+            raise self._damaged_error(f"its format is {stored_format!r}, not {self.format!r}")
         if int(stored_version) > int(version):
             message = f"{self.store.url}: {self.key} was written by a newer version of reconciler ({stored_format})"
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
 
-    def _damaged(self, why: str) -> UserError:
+    def _damaged_error(self, why: str) -> UserError:
         message = f"{self.store.url}: {self.key} cannot be read: {why}"
         return UserError(message, hint="Restore it from a copy of the store; nothing was changed.")
 

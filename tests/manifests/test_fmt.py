@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.format import NotLaidOutError, _laid_out, format_text
+from reconciler.manifests.format import NotLaidOutError, _format_once, format_text
 from reconciler.manifests.positions import ManifestError
 from reconciler.manifests.yaml_documents import parse
 
@@ -232,7 +232,7 @@ def test_whatever_is_written_and_however_says_the_same_and_settles_at_once(
     if not parse(text.encode(), "text").problems:
         done = format_text(text)
         try:
-            assert done == _laid_out(text)
+            assert done == _format_once(text)
         except NotLaidOutError:
             assert done == text
         assert format_text(done) == done

@@ -113,7 +113,7 @@ def _text(path: Path, named: Path) -> str:
         raise UsageError(message, hint="Name what --format markdown printed, or - for standard input.") from error
 
 
-_SAID: Final[dict[Did, str]] = {
+_RESULT_WORDS: Final[dict[Did, str]] = {
     "created": "Wrote a comment",
     "updated": "Updated the comment",
     "unchanged": "The comment is up to date",
@@ -124,7 +124,7 @@ _SAID: Final[dict[Did, str]] = {
 
 def _lines(commented: CommentResult) -> list[Line]:
     place = f"on pull request {commented.number} of {commented.forge}"
-    lines = [line(Span(_SAID[commented.did], Tone.STRONG), f" {place}")]
+    lines = [line(Span(_RESULT_WORDS[commented.did], Tone.STRONG), f" {place}")]
     if commented.comment is not None and commented.comment.url:
         lines.append(line("  ", commented.comment.url))
     if commented.collapsed:

@@ -412,7 +412,7 @@ def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
     return [EMPTY, *table(("access rule", "operations", "comes from"), cells)] if cells else []
 
 
-_UNSAID: Final = frozenset({BROKERS, DEFAULT})
+_QUIET_ORIGINS: Final = frozenset({BROKERS, DEFAULT})
 
 
 def topic_text(topic: TopicDescription) -> list[Line]:
@@ -421,7 +421,7 @@ def topic_text(topic: TopicDescription) -> list[Line]:
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
     # configs that were set come first, then defaults in a quiet tone
-    rows = sorted(topic.configs, key=lambda row: (row.origin in _UNSAID, row.key))
+    rows = sorted(topic.configs, key=lambda row: (row.origin in _QUIET_ORIGINS, row.key))
     configs = [_config_cells(row) for row in rows]
     readers = readers_text(topic.groups)
     return [
@@ -460,7 +460,7 @@ def _mirror_lines(topic: TopicDescription) -> Iterator[Line]:
 
 
 def _config_cells(row: ConfigRow) -> tuple[Span, ...]:
-    tone = Tone.QUIET if row.origin in _UNSAID else Tone.PLAIN
+    tone = Tone.QUIET if row.origin in _QUIET_ORIGINS else Tone.PLAIN
     return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
 
 
