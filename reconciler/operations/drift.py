@@ -22,8 +22,8 @@ from reconciler.operations.steps.observe import unreachable
 from reconciler.operations.steps.recorded import RecordedState, unreadable_notice
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
-from reconciler.planning.checks.guards import taking
-from reconciler.planning.checks.mount_checks import sealed
+from reconciler.planning.checks.guards import takeover_options
+from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.plan import DriftFinding, Held, Plan, PlanFinding, PlanOptions, UnfinishedTransition
 from reconciler.planning.plan_rows import fingerprint, moves_of
 from reconciler.planning.resolve.mirror_sources import link_of
@@ -497,7 +497,7 @@ def drift(
     else:
         verdict = _find_verdict(planned.plan, fails, lost)
     is_chosen = _selector(select)
-    shut = tuple(sealed({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
+    shut = tuple(find_sealed_topics({a: o for a, o in decided.seen.inventory.items() if is_chosen(a)}))
     compared = ComparisonInput(work.loaded, decided, doubtful)
     return DriftResult(planned, findings, fails, verdict, known_file, unknown, shut, lost, compared, untold)
 
@@ -628,7 +628,7 @@ def _describe_reset(plan: Plan, moved: Sequence[DriftItem]) -> str:
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
     if lost := [item.address for item in moved if item.path == OWNER]:
-        return f"Take it back with: reconciler apply {taking(lost)}. Or take it out of the files"
+        return f"Take it back with: reconciler apply {takeover_options(lost)}. Or take it out of the files"
     if any(item.path == FOREIGN for item in moved):
         return "Keep others out (`protect: acl` in the link). To remove the records, delete the mirror, and apply."
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"

@@ -37,7 +37,7 @@ from reconciler.planning.checks.guards import count_required_approvals
 from reconciler.planning.checks.mirror_checks import find_truncated_topics
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
 from reconciler.planning.plan_rows import plan_bytes
-from reconciler.planning.resolve.cluster_values import given_up
+from reconciler.planning.resolve.cluster_values import find_abandoned_sources
 from reconciler.planning.saved_plan import saved_bytes
 from reconciler.resources.address import Address
 from reconciler.runtime.text import counted, first_few
@@ -87,7 +87,11 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
     snapshot = remembered.snapshot
 
     def may_lack(inventory: Inventory) -> frozenset[str]:
-        return frozenset() if wanted.is_destroy else given_up(work.loaded.desired, remembered.record, inventory)
+        return (
+            frozenset()
+            if wanted.is_destroy
+            else find_abandoned_sources(work.loaded.desired, remembered.record, inventory)
+        )
 
     seen = observe(work.providers, work.to_read, remembered.record, may_lack=may_lack, tell=work.invocation.tell)
     record = remembered.settled(seen)

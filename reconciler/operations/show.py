@@ -29,7 +29,7 @@ from reconciler.operations.steps.recorded import read_recorded
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
-from reconciler.planning.checks.mount_checks import sealed
+from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.resolve.mirror_sources import role_now
 from reconciler.planning.saved_plan import read_shown
 from reconciler.planning.situation import is_another
@@ -89,7 +89,7 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[R
 
 
 def _warn_of_sealed(invocation: Invocation, rows: Iterable[ResourceView]) -> None:
-    for sealed_topic in sealed({row.address: row.observed for row in rows if row.observed is not None}):
+    for sealed_topic in find_sealed_topics({row.address: row.observed for row in rows if row.observed is not None}):
         invocation.warn(f"{sealed_topic.address}: {sealed_topic.message}. {sealed_topic.hint}")
 
 

@@ -68,7 +68,7 @@ def allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
     return (*typed, *reviewed)
 
 
-def granted_by(action: Action, allowed: Sequence[Grant]) -> str | None:
+def find_grant(action: Action, allowed: Sequence[Grant]) -> str | None:
     """Return the origin of the allowance that covers an action, if any."""
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 
@@ -118,7 +118,7 @@ _MAX_SINGLE_ALLOWANCES: Final = 5
 """Up to this many of a kind are listed singly: a pattern may match more tomorrow."""
 
 
-def at_once(names: list[str]) -> list[str]:
+def group_allowances(names: list[str]) -> list[str]:
     """Return allowances for all `VERB:ADDR` names; many of one verb, kind and cluster become a pattern."""
     grants: list[str] = []
     for _, same in groupby(sorted(names, key=_kind_of), key=_kind_of):

@@ -19,7 +19,7 @@ from reconciler.planning.checks.mirror_checks import check_links, check_restores
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
-from reconciler.planning.diff.decide import decide_wanted, take_back, unmanaged
+from reconciler.planning.diff.decide import decide_wanted, find_unmanaged, take_back
 from reconciler.planning.diff.drift import build_drift_filter, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
 from reconciler.planning.diff.moves import add_implied_moves
@@ -105,7 +105,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
     guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = sort_actions(guarded.actions, situation)
     review = _review(draft, actions, impact)
-    strangers = unmanaged(situation)
+    strangers = find_unmanaged(situation)
     owners = ((address, situation.other_owner(address, situation.observed[address].resource)) for address in strangers)
     return Plan(
         workspace=request.workspace,

@@ -85,7 +85,7 @@ class Difference:
         return "; ".join(_why_text(why, self) for why in self.whys)
 
 
-def difference(
+def describe_difference(
     whys: tuple[Why, ...], approved: Action | None, now: Action, *, instead_of: tuple[str, ...]
 ) -> Difference:
     """Return how a planned action differs from its approved form (`None`: not approved)."""
@@ -162,7 +162,7 @@ def is_greater_loss(approved: Action, now: Action) -> bool:
     return _losses(now).is_more_than(_losses(approved))
 
 
-def missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
+def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
     """Return the difference for an approved action that is no longer planned."""
     return Difference(
         id=action.id,
@@ -347,7 +347,7 @@ def compare_actions(approved: Sequence[Action], now: Plan) -> SameOrLess:
             continue
         before = known.get(action.id)
         if whys := find_reasons(before, action):
-            more.append(difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
+            more.append(describe_difference(whys, before, action, instead_of=tuple(gone.get(action.address, ()))))
     more.sort(key=lambda item: not item.is_dangerous)
     return SameOrLess(tuple(more), tuple(sorted(name for names in gone.values() for name in names)))
 

@@ -217,7 +217,7 @@ class ObservedStorage:
 
     bound: str | None = None
     """Id of the storage into which its topics are tiered."""
-    found: str | None = None
+    declared: str | None = None
     """Id of the declared storage; `None` if none is declared, or no cluster has tiered into it."""
     tiered: tuple[str, ...] = ()
     """Topics that have or may have records in the bound storage; they cannot move between storages."""

@@ -195,7 +195,7 @@ class MountSource:
     """The topic that a planned mounting attaches."""
 
     location: str
-    found: Recoverable | None
+    recoverable: Recoverable | None
     """The topic in object storage; `None` if it is still attached, and this plan detaches it first."""
     unmounts: Address | None = None
     """The mounting of this plan that detaches it."""

@@ -35,7 +35,7 @@ from reconciler.planning.actions import (
     Update,
     is_dangerous,
 )
-from reconciler.planning.allowances import at_once
+from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
@@ -159,8 +159,8 @@ def test_many_blocks_are_lifted_by_one_pattern_that_can_be_pasted() -> None:
     last = text.splitlines()[-1]
     assert "*" not in last
     assert last.endswith(" … and 12 more")
-    assert at_once([f"delete:topic/west/{name}" for name in "abcdef"]) == ["delete:topic/west/*"]
-    assert at_once([f"delete:topic/west/kill:{name}" for name in "edcba"])[0] == "delete:topic/west/kill:e"
+    assert group_allowances([f"delete:topic/west/{name}" for name in "abcdef"]) == ["delete:topic/west/*"]
+    assert group_allowances([f"delete:topic/west/kill:{name}" for name in "edcba"])[0] == "delete:topic/west/kill:e"
 
 
 @pytest.mark.parametrize("reason", Reason)

@@ -49,7 +49,7 @@ from reconciler.operations.verify import TopicComparison
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.plan import Plan, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import digest, totals
-from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, missing
+from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, describe_missing
 from reconciler.planning.saved_plan import read_shown, saved_bytes
 from reconciler.providers.protocol import Failed, Upkept
 from reconciler.resources.address import Address
@@ -330,7 +330,7 @@ def test_in_json_every_event_is_one_line_that_follows_its_schema(capsys: pytest.
 
 def test_the_last_line_of_a_stale_plan_says_that_more_would_be_lost() -> None:
     losses = (Losses({LossOf.ROLE: 3}), Losses({LossOf.ROLE: 5}))
-    more = replace(missing(actions()[0], planned=()), whys=(Why.LOSS,), losses=losses)
+    more = replace(describe_missing(actions()[0], planned=()), whys=(Why.LOSS,), losses=losses)
     error = ChangedPlanError("more would be lost", ApprovalCheck(SameOrLess((more,))), hint="Plan again.")
     (said,) = json.loads(error_line(error))["stale"]["more"]
     assert (said["why"], said["message"]) == (["loss"], "5 offsets would be lost now, and 3 when it was approved")

@@ -11,8 +11,8 @@ from reconciler.errors import UserError
 from reconciler.planning.resolve.mount_sources import (
     AttachedTopic,
     SharedStorage,
-    elsewhere,
     find_detached_source,
+    find_in_other_storages,
     find_source,
     is_same_place,
     no_topic_error,
@@ -204,19 +204,19 @@ class TestOwned:
 class TestElsewhere:
     def test_what_lies_in_the_storage_of_other_clusters_is_said_to_lie_there(self) -> None:
         there = [("west", lying(lies(at("shop:clicks"))))]
-        error = elsewhere(mounting(), "s3://mine", there)
+        error = find_in_other_storages(mounting(), "s3://mine", there)
         assert error is not None
         assert error.message == f"{at('shop:clicks')} is in {URL}, the objectStorage of cluster west"
         assert "s3://mine" in error.hint
 
     def test_what_cannot_be_had_there_either_is_said_with_the_place(self) -> None:
         there = [("west", lying(lies(at("shop:clicks"), "mounted", WEST)))]
-        error = elsewhere(mounting(), "s3://mine", there)
+        error = find_in_other_storages(mounting(), "s3://mine", there)
         assert error is not None
         assert f"in {URL}, the objectStorage of cluster west" in error.message
 
     def test_what_no_cluster_knows_is_nowhere(self) -> None:
-        assert elsewhere(mounting(), "s3://mine", [("west", lying())]) is None
+        assert find_in_other_storages(mounting(), "s3://mine", [("west", lying())]) is None
 
 
 class TestDetachedAlready:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.planning.diff.converge import precondition
-from reconciler.planning.diff.retention_loss import Loss, RetentionRule, loss
+from reconciler.planning.diff.retention_loss import Loss, RetentionRule, compute_loss
 from reconciler.planning.fields import equal, fields_of
 from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.planning.plan_rows import canonical, fingerprint
@@ -491,9 +491,11 @@ def test_what_is_not_set_is_kept_as_the_platform_does() -> None:
 
 
 def test_records_without_known_ages_may_all_expire() -> None:
-    found = loss(keeping(), keeping(retention_ms=str(DAY)), Measure(9, 9), 1, NOW)
+    found = compute_loss(keeping(), keeping(retention_ms=str(DAY)), Measure(9, 9), 1, NOW)
     assert not found.is_known
-    aged = loss(keeping(), keeping(retention_ms=str(DAY)), Measure(9, 9, ages=((NOW - 2 * DAY, 4), (NOW, 5))), 1, NOW)
+    aged = compute_loss(
+        keeping(), keeping(retention_ms=str(DAY)), Measure(9, 9, ages=((NOW - 2 * DAY, 4), (NOW, 5))), 1, NOW
+    )
     assert (aged.bytes, aged.is_known) == (4, True)
     assert (found + aged).is_known is False
     assert (found + aged).bytes == 4
@@ -502,7 +504,7 @@ def test_records_without_known_ages_may_all_expire() -> None:
 def test_what_is_older_than_the_new_retention_expires_where_a_platform_tells_of_that_time_alone() -> None:
     def of(**older: int) -> tuple[int, bool]:
         measure = Measure(9, 9, older={NOW - int(days.removeprefix("d")) * DAY: size for days, size in older.items()})
-        found = loss(keeping(), keeping(retention_ms=str(5 * DAY)), measure, 1, NOW)
+        found = compute_loss(keeping(), keeping(retention_ms=str(5 * DAY)), measure, 1, NOW)
         return found.bytes, found.is_known
 
     assert of(d5=7, d7=2) == (7, True)
@@ -518,12 +520,12 @@ def test_what_a_default_keeps_that_is_not_known_may_be_anything() -> None:
 
     full, day = Measure(9, 9, older={NOW - WEEK: 0, NOW - DAY: 0}), str(DAY)
     assert kept().unknown == {"retention.ms"}
-    assert not loss(kept(retention_ms=day), kept(), full, 1, NOW).is_known
-    assert not loss(kept(), kept(retention_ms=str(WEEK)), full, 1, NOW).is_known
-    assert loss(kept(retention_ms=day), kept(), Measure(0, 0), 1, NOW) == Loss()
-    assert loss(kept(), kept(), full, 1, NOW) == Loss()
-    assert loss(kept(), kept(retention_ms="-1"), full, 1, NOW) == Loss()
-    assert loss(kept(retention_ms=day), kept(cleanup_policy="compact"), Measure(9, 9), 1, NOW) == Loss(
+    assert not compute_loss(kept(retention_ms=day), kept(), full, 1, NOW).is_known
+    assert not compute_loss(kept(), kept(retention_ms=str(WEEK)), full, 1, NOW).is_known
+    assert compute_loss(kept(retention_ms=day), kept(), Measure(0, 0), 1, NOW) == Loss()
+    assert compute_loss(kept(), kept(), full, 1, NOW) == Loss()
+    assert compute_loss(kept(), kept(retention_ms="-1"), full, 1, NOW) == Loss()
+    assert compute_loss(kept(retention_ms=day), kept(cleanup_policy="compact"), Measure(9, 9), 1, NOW) == Loss(
         is_compacted=True
     )
 

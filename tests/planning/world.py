@@ -133,7 +133,7 @@ class World:
 def _bound(storage: ObservedStorage | None, changes: Sequence[Change]) -> ObservedStorage | None:
     if storage is None or all(change.path != OBJECT_STORAGE for change in changes):
         return storage
-    return replace(storage, bound=storage.found or "made", found=storage.found or "made")
+    return replace(storage, bound=storage.declared or "made", declared=storage.declared or "made")
 
 
 def _follow_links(observed: dict[Address, Observed]) -> None:
@@ -239,7 +239,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     source = given.stored.mounts[action.address]
     assert isinstance(source, MountSource)
     assert source.location == location
-    found = source.found or Recoverable(location, "", 1)
+    found = source.recoverable or Recoverable(location, "", 1)
     namespace, _, name = action.after.topic_name.rpartition(":")
     metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
     spec = {"partitions": found.partitions, "configs": dict(found.own)}

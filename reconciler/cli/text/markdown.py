@@ -17,7 +17,7 @@ from reconciler.cli.text.plan_text import back_lines, last_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk
-from reconciler.planning.allowances import at_once
+from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import name_of, totals
 from reconciler.resources.address import kind_of
@@ -400,7 +400,9 @@ def _allowance_lines(plan: Plan, today: date | None) -> list[str]:
     if not allows or today is None:
         return []
     until = today + timedelta(days=_ALLOWED_DAYS)
-    rows = [f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in at_once(allows)]
+    rows = [
+        f'      - {{action: {json_text(allow)}, until: {until}, reason: "why"}}' for allow in group_allowances(allows)
+    ]
     title = "Allow it in this pull request: add this to reconciler.yaml, with the reason"
     return [*folded(title, block("yaml", ["spec:", "  guards:", "    allow:", *rows])), ""]
 

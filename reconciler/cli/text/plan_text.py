@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, broken, line, packed, width_of
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
-from reconciler.planning.allowances import at_once
+from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import totals
 from reconciler.resources.address import kind_of
@@ -118,7 +118,7 @@ def _list_allowances(plan: Plan) -> list[str]:
     allowed = {action.blocked.allow: action for action in plan.blocked if action.blocked and action.blocked.allow}
     # `guards.maxDeletes` counts deletes that only a pattern allows, but none of a destroy.
     others = [name for name, action in allowed.items() if not _is_counted(action)]
-    short = at_once(others)
+    short = group_allowances(others)
     names = list(allowed) if short == others else [*short, *(name for name in allowed if name not in others)]
     names += [plan.applied.allow] if plan.applied and plan.applied.allow else []
     return [f"--allow {shlex.quote(name)}" for name in names]

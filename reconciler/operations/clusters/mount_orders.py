@@ -19,7 +19,7 @@ from reconciler.operations.steps.observe import absent_cluster
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import Site, clusters_meant
 from reconciler.planning.orders import MountOrder
-from reconciler.planning.resolve.limits import beyond
+from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.providers.protocol import Scope, archives_of, migrations_of
 from reconciler.resources.address import (
     Address,
@@ -204,7 +204,7 @@ class _Choice:
             if provider.identify() is None:
                 raise absent_cluster(self.site.clusters[name])
             if not provider.capabilities.mountings:
-                message, hint = beyond(provider.capabilities, "mount or unmount topics")
+                message, hint = describe_unsupported(provider.capabilities, "mount or unmount topics")
                 raise UserError(f"{cluster_address(name)}: {message}", hint=hint)
             storage_of(self.site, name)
             yield name

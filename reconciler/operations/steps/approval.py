@@ -25,9 +25,9 @@ from reconciler.planning.same_or_less import (
     Why,
     compare,
     compare_actions,
-    difference,
+    describe_difference,
+    describe_missing,
     find_reasons,
-    missing,
     refuse_foreign,
     refuse_other_commit,
     refuse_other_state,
@@ -404,7 +404,7 @@ def _find_changes(
         ignored = {Why.BLOCKED, *((Why.GROUND, Why.RISK, Why.LOSS) if action.address in settled.begun else ())}
         whys = tuple(why for why in find_reasons(agreed, action) if why not in ignored)
         if whys:
-            yield difference(whys, agreed, action, instead_of=())
+            yield describe_difference(whys, agreed, action, instead_of=())
 
 
 def _find_missing(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
@@ -412,7 +412,7 @@ def _find_missing(lost: Iterable[Action], now: Plan) -> Iterator[Difference]:
     for action in now.actions:
         at.setdefault(action.address, []).append(action.id)
     for action in lost:
-        yield missing(action, planned=tuple(at.get(action.address, ())))
+        yield describe_missing(action, planned=tuple(at.get(action.address, ())))
 
 
 def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, ...]) -> ChangedPlanError:

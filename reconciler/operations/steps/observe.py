@@ -19,8 +19,8 @@ from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
     AttachedTopic,
     SharedStorage,
-    elsewhere,
     find_detached_source,
+    find_in_other_storages,
     find_last_detached,
     find_named_source,
     find_source,
@@ -481,7 +481,7 @@ class _StorageIndex:
             for other_storage in [self._load_shared_storage(name)]
         ]
         known = [(name, other) for name, other in others if isinstance(other, SharedStorage)]
-        return elsewhere(mounting, storage.url, known) or no_topic_error(
+        return find_in_other_storages(mounting, storage.url, known) or no_topic_error(
             mounting, storage.url, self._find_unmounting(mounting)
         )
 
@@ -518,7 +518,7 @@ class _StorageIndex:
             for address, lies in archives_of(self._providers[cluster]).recoverable(locations).items():
                 source = filled[address]
                 if isinstance(source, MountSource):
-                    filled[address] = lies if isinstance(lies, UserError) else replace(source, found=lies)
+                    filled[address] = lies if isinstance(lies, UserError) else replace(source, recoverable=lies)
         return filled
 
     def _find_missing_topics(

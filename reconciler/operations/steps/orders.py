@@ -30,7 +30,7 @@ from reconciler.operations.steps.transitions import add_diverged, check_restorab
 from reconciler.operations.steps.workspace import Site, Work
 from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
-from reconciler.planning.allowances import at_once
+from reconciler.planning.allowances import group_allowances
 from reconciler.planning.checks.mirror_checks import find_truncated_topics
 from reconciler.planning.diff.mirror_orders import needed_clusters, scope_of_mirror
 from reconciler.planning.orders import (
@@ -709,7 +709,9 @@ def _hint_for(guard: str, address: Address) -> str:
 
 
 def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, ReconcilerError]]:
-    allows = at_once([action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow])
+    allows = group_allowances(
+        [action.blocked.allow for action in plan.blocked if action.blocked and action.blocked.allow]
+    )
     for action in plan.blocked:
         if action.blocked is not None:
             allow, guard = action.blocked.allow, action.blocked.guard

@@ -27,7 +27,7 @@ from reconciler.operations.steps.invocation import (
     workspace_folder,
 )
 from reconciler.operations.steps.trust import Trust, refuse_plaintext
-from reconciler.planning.checks.guards import lowered, merge_base_guards
+from reconciler.planning.checks.guards import find_lowered_guards, merge_base_guards
 from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
 from reconciler.providers.registry import open_provider
@@ -218,7 +218,7 @@ class Work(Site):
         except UserError as error:
             message = f"whether this change lowers guards.approvals is not known: {error.message}"
             return (PlanFinding(None, None, message, error.hint, is_of_approval=True),)
-        return () if base is None else tuple(lowered(self.loaded.workspace.spec.guards, base))
+        return () if base is None else tuple(find_lowered_guards(self.loaded.workspace.spec.guards, base))
 
     def relative_root(self, name: str) -> None:
         """Return `None`: roots are relative to this workspace."""

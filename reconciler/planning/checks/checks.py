@@ -51,10 +51,10 @@ from reconciler.planning.fields import PROPERTIES
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.cluster_values import warnings_of_lost
 from reconciler.planning.resolve.limits import (
-    beyond,
     check_beside_replica,
     check_namespace,
     check_topic,
+    describe_unsupported,
     warnings_of_denials,
 )
 from reconciler.planning.resolve.mirror_sources import check_mirror
@@ -200,9 +200,9 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         return
     if cluster.spec.properties:
         named = ", ".join(PROPERTIES + key for key in sorted(cluster.spec.properties))
-        yield beyond(capabilities, f"set cluster properties ({named})")
+        yield describe_unsupported(capabilities, f"set cluster properties ({named})")
     if cluster.spec.tiering is not None:
-        yield beyond(capabilities, "set the machinery of tiering (spec.tiering)")
+        yield describe_unsupported(capabilities, "set the machinery of tiering (spec.tiering)")
 
 
 def _problems_of_first_half(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:

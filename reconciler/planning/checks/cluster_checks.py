@@ -313,9 +313,9 @@ def _lost_storage(cluster: Cluster, storage: ObservedStorage, last: Recorded | N
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None
     if declared is None or before is None or before.url != declared.url:
         return None
-    if storage.bound is None or storage.found == storage.bound:
+    if storage.bound is None or storage.declared == storage.bound:
         return None
-    what = "nothing is there" if storage.found is None else f"object storage {storage.found} is there"
+    what = "nothing is there" if storage.declared is None else f"object storage {storage.declared} is there"
     message = f"it is bound to object storage {storage.bound} at {declared.url}, but {what}"
     hint = (
         "Bring it back, for example by mounting it. "
@@ -329,16 +329,16 @@ def explain_moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] |
     storage, declared = seen.cluster.storage, cluster.spec.object_storage
     if storage is None or storage.problem is not None or not storage.tiered:
         return None
-    if storage.bound is None or storage.found == storage.bound:
+    if storage.bound is None or storage.declared == storage.bound:
         return None
     first, *others = storage.tiered
     named = f"topic {first}" + (f" and {len(others)} more" if others else "")
     if declared is None:
         what = "it has no objectStorage any more"
-    elif storage.found is None:
+    elif storage.declared is None:
         what = f"{declared.url} holds nothing of it"
     else:
-        what = f"{declared.url} is object storage {storage.found}"
+        what = f"{declared.url} is object storage {storage.declared}"
     return (
         f"{what}, and {named} has records in object storage {storage.bound}",
         "Set objectStorage back: topics do not move between buckets.",

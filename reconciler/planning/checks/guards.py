@@ -22,8 +22,8 @@ from reconciler.planning.actions import (
     Update,
     addresses_of,
 )
-from reconciler.planning.allowances import ADOPT, Grant, allowances, granted_by
-from reconciler.planning.checks.offline import resource_for_rules, violations
+from reconciler.planning.allowances import ADOPT, Grant, allowances, find_grant
+from reconciler.planning.checks.offline import find_violations, resource_for_rules
 from reconciler.planning.diff.removals import ContainerGuard
 from reconciler.planning.fields import fields_of
 from reconciler.planning.plan import PlanFinding
@@ -217,7 +217,7 @@ def find_lifting_allowance(action: Action, block: Block, allowed: Sequence[Grant
     """Return the origin of the allowance that lifts a block, if any."""
     if block.guard == OWNER:
         return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
-    return granted_by(replace(action, owner=None), allowed) if block.allow else None
+    return find_grant(replace(action, owner=None), allowed) if block.allow else None
 
 
 def _guard_protected(action: Action, situation: Situation) -> Block | None:
@@ -348,7 +348,7 @@ def _guard_rules(action: Action, situation: Situation) -> Block | None:
         return None
     wanted = None if situation.request.options.is_only_drift else situation.wanted.get(action.address)
     resource = action.after if wanted is None else resource_for_rules(wanted)
-    broken = violations(action.address, resource, situation.request.guards)
+    broken = find_violations(action.address, resource, situation.request.guards)
     return Block("rule", "; ".join(broken), f"{action.verb}:{action.address}") if broken else None
 
 
@@ -384,7 +384,7 @@ def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Se
     if situation.request.options.is_destroy:
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]
-    unnamed = [action.id for action in actions if isinstance(action, Delete) and granted_by(action, names) is None]
+    unnamed = [action.id for action in actions if isinstance(action, Delete) and find_grant(action, names) is None]
     return frozenset(unnamed) if len(unnamed) > _max_deletes_of(situation) else frozenset()
 
 
@@ -434,7 +434,7 @@ def merge_base_guards(guards: Guards, base: Guards | None) -> Guards:
     return guards.model_copy(update={"approvals": {name: count for name, count in risks.items() if count}})
 
 
-def lowered(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
+def find_lowered_guards(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
     """Yield how a pull request weakens the guards of its base."""
     for name in _APPROVABLE_RISKS:
         before, now = _approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)
@@ -519,7 +519,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
-            f"Take it back with: reconciler apply {taking(addresses)}. "
+            f"Take it back with: reconciler apply {takeover_options(addresses)}. "
             f"To leave it to that workspace, take it out of the files and run: {_forget_command(addresses)}",
         )
     removed: dict[ResourceOwner, list[Address]] = {}
@@ -544,7 +544,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
             yield PlanFinding(address, None, f"it is owned by {owner}", hint)
 
 
-def taking(addresses: Sequence[Address]) -> str:
+def takeover_options(addresses: Sequence[Address]) -> str:
     """Return the options that take resources from another workspace."""
     return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 

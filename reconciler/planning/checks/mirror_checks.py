@@ -10,7 +10,7 @@ from reconciler.planning.actions import Action, Estimate, Reason, Risk, RoleCost
 from reconciler.planning.checks.mount_checks import BYTES_A_SECOND
 from reconciler.planning.diff.mirror_changes import CATCH_UP
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.resolve.limits import beyond, explain_unprotectable, find_unsupported_features
+from reconciler.planning.resolve.limits import describe_unsupported, explain_unprotectable, find_unsupported_features
 from reconciler.planning.resolve.mirror_sources import (
     explain_unread,
     find_denied_principals,
@@ -434,7 +434,7 @@ def check_link(link: MirrorLink, situation: Situation) -> Iterator[tuple[str, st
     capabilities = situation.capabilities(link.cluster)
     spec = link.spec
     if not capabilities.links:
-        yield beyond(capabilities, "mirror topics over a link")
+        yield describe_unsupported(capabilities, "mirror topics over a link")
         return
     if spec.source not in situation.clusters:
         declare = f"Declare a Cluster named {spec.source}."
@@ -467,12 +467,12 @@ def _check_ends(
     identity, source_identity = (situation.request.identities.get(name) for name in (link.cluster, link.spec.source))
     if identity is None or source_identity is None:
         return
-    if (wrong := between(link, identity, source_identity)) is not None:
+    if (wrong := explain_unlinkable(link, identity, source_identity)) is not None:
         message, hint = wrong
         yield PlanFinding(address, wanted.source, message, hint, ((address, ("spec", "source")), *wanted.marks))
 
 
-def between(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> tuple[str, str] | None:
+def explain_unlinkable(link: MirrorLink, own: ClusterIdentity, source: ClusterIdentity) -> tuple[str, str] | None:
     """Return why no link can connect the clusters, with a hint; `None` if one can."""
     if own.cluster_id == source.cluster_id:
         message = f"{link.spec.source} and {link.cluster} are one cluster ({own.cluster_id}): no link leads to itself"

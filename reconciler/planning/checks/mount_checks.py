@@ -13,7 +13,7 @@ from reconciler.lifecycles import BY_JOBS, UNMOUNT, TieringState, is_under_way
 from reconciler.planning.actions import Estimate, Reason, RunJob, Transition, Unreadable
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.acting_configs import ActingConfigs, read_present_switches
-from reconciler.planning.resolve.limits import beyond
+from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.planning.resolve.mount_sources import (
     has_own_topic,
     held_state,
@@ -92,10 +92,10 @@ def _with_engine(action: Migrating, situation: Situation) -> Migrating:
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
     """Yield sealed topics."""
-    yield from sealed(review.situation.observed)
+    yield from find_sealed_topics(review.situation.observed)
 
 
-def sealed(observed: Inventory) -> Iterator[PlanFinding]:
+def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
     """Yield sealed topics, left by an unfinished move or unmount; they take no records."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
@@ -133,8 +133,8 @@ def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
     """Return the size of a mount's source, or of the topic that this plan detaches first."""
-    if source.found is not None:
-        return Measure(source.found.bytes, source.found.records, ages=source.found.ages)
+    if source.recoverable is not None:
+        return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _topic_to_detach(source, situation)
     measured = measure(leaving) if leaving is not None else None
     return None if measured is None else Measure(measured.bytes, measured.records, ages=measured.ages)
@@ -145,12 +145,12 @@ def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ..
 
     Bytes are known for the whole topic, and divided by offsets.
     """
-    if source.found is None:
+    if source.recoverable is None:
         return ()
-    ends = {number: (start, stop) for number, (start, stop) in source.found.ends.items() if start < stop}
+    ends = {number: (start, stop) for number, (start, stop) in source.recoverable.ends.items() if start < stop}
     offsets = sum(stop - start for start, stop in ends.values())
     return tuple(
-        Unreadable(topic, number, start, stop, source.found.bytes * (stop - start) // offsets)
+        Unreadable(topic, number, start, stop, source.recoverable.bytes * (stop - start) // offsets)
         for number, (start, stop) in sorted(ends.items())
     )
 
@@ -162,8 +162,8 @@ def _mount_estimate(mounting: Address, situation: Situation, measure: Callable[[
     leaving = _topic_to_detach(source, situation)
     measured = measure_source(source, situation, measure) or Measure(0, 0)
     partitions = (
-        source.found.partitions
-        if source.found
+        source.recoverable.partitions
+        if source.recoverable
         else _estimate_unmeasured(leaving, situation).partitions
         if leaving
         else 0
@@ -281,7 +281,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
     """Yield why a topic cannot be mounted or unmounted. Unfinished transitions are judged when decided."""
     capabilities, topic = situation.capabilities(mounting.cluster), mounted_by(mounting)
     if not capabilities.mountings:
-        yield beyond(capabilities, "mount or unmount topics")
+        yield describe_unsupported(capabilities, "mount or unmount topics")
         return
     under_way, seen = situation.observed.get(mounting.address), situation.observed.get(topic)
     if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reconciler.resources.workspace import Between, Guards, Requirement
 
 
-def violations(address: Address, resource: Resource, guards: Guards) -> tuple[str, ...]:
+def find_violations(address: Address, resource: Resource, guards: Guards) -> tuple[str, ...]:
     """Return the rules that a resource breaks, as messages."""
     return tuple(
         f"{rule.message} ({broken})"
@@ -94,7 +94,7 @@ def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
         if address in changed or not situation.is_decidable(address):
             continue
         wanted = situation.wanted[address]
-        for broken in violations(address, resource_for_rules(wanted), situation.request.guards):
+        for broken in find_violations(address, resource_for_rules(wanted), situation.request.guards):
             yield PlanFinding(
                 address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
             )
@@ -133,7 +133,7 @@ def _check_resource(
     address: Address, declared: DeclaredResource, desired: Desired, guards: Guards
 ) -> Iterator[PlanFinding]:
     resource = declared.resource
-    for broken in () if _is_exempt(address, guards) else violations(address, resource, guards):
+    for broken in () if _is_exempt(address, guards) else find_violations(address, resource, guards):
         hint = "Follow the rule, or change it in guards.rules. A temporary exception belongs in guards.allow."
         yield PlanFinding(address, declared.source, broken, hint)
     is_inside = not guards.only or any(matches(pattern, address) for pattern in guards.only)

@@ -40,8 +40,8 @@ from reconciler.planning.diff.retention_loss import (
     Loss,
     RetentionRule,
     Side,
+    compute_loss,
     config_at,
-    loss,
     reason_of,
 )
 from reconciler.planning.fields import fields_of
@@ -172,7 +172,7 @@ class Impact:
         if not will.is_stricter_than(was):
             return action
         measured = self._measured_for(old, will)
-        lost = loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
+        lost = compute_loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
         if lost.risk is not Risk.DATA_LOSS:
             return action
         lowered = (Reason.RETENTION_LOWERED,) if lost.expires else ()
@@ -259,7 +259,7 @@ class Impact:
         if not will.is_stricter_than(was):
             return Loss()
         measured = self._measured_for(address, will)
-        return loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
+        return compute_loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _measured_for(self, address: Address, will: RetentionRule) -> Measure | None:
         place, cut = self._current_address(address), will.expired_before(self._situation.request.now_ms)
@@ -283,7 +283,7 @@ class Impact:
         measured = self._measured_for(address, will)
         if measured is not None:
             measured = measured.newest(measured.local_only_bytes)
-        return loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
+        return compute_loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
     def _planned_side(self, address: Address, topic: Topic, planned: PlanResult = MappingProxyType({})) -> Side:
         seen = self._situation.observed.get(self._current_address(address))

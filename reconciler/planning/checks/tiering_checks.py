@@ -16,7 +16,7 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import Mark, PlanFinding
 from reconciler.planning.plan_rows import moves_of
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, ActingConfigs, ActOptions, SwitchReader
-from reconciler.planning.resolve.limits import beyond
+from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, split_name
 from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.configs import EMBEDDED_CONFIGS, POLICY_KEYS, policy_path, show_value
@@ -580,7 +580,9 @@ def _check_disabling(
     """Impossible before KIP-950, and it must be declared."""
     if not capabilities.untiering:
         yield PlanFinding(
-            address, wanted.source, *beyond(capabilities, "switch the tiering of a topic off", "untiering")
+            address,
+            wanted.source,
+            *describe_unsupported(capabilities, "switch the tiering of a topic off", "untiering"),
         )
     elif own.get(DELETE_ON_DISABLE) != "true":
         yield PlanFinding(

@@ -20,11 +20,11 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.diff.field_differences import Comparison, Differences, differences, drifted
+from reconciler.planning.diff.field_differences import Comparison, Differences, find_differences, report_drift
 from reconciler.planning.fields import CONFIGS, LINK_FEATURES, OBJECT_STORAGE, PARTITIONS, QUOTAS, fields_of
 from reconciler.planning.plan import DriftFinding, Held, Mark, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import fingerprint
-from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, hiding
+from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, SwitchReader, find_hidden_values
 from reconciler.planning.resolve.limits import FIXED, check_changes
 from reconciler.planning.situation import is_another, mounted_by
 from reconciler.resources.acls import TopicAcl, rule_path, to_rule_fields
@@ -225,7 +225,7 @@ def is_disabling(before: Observed) -> bool:
     return _state_of(before) is TieringState.DISABLING
 
 
-def problems(
+def find_tiering_problems(
     address: Address, before: Observed, changes: tuple[Change, ...], situation: Situation
 ) -> Iterator[tuple[str, str]]:
     """Yield why the tiering of a topic, or of topics below a namespace, cannot change."""
@@ -316,7 +316,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
     return to_rule_fields(resource.spec.acls).keys().isdisjoint(to_rule_fields(seen.spec.acls))
 
 
-def part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
+def find_part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
     """Return the part of an observed resource to delete; if names have rules, only recorded ones."""
     if not are_rules:
         return before
@@ -456,7 +456,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
             reason = Reason.ONLY_A_PREFIX if is_only_a_prefix(wanted, before, situation) else Reason.ALREADY_EXISTS
             _converge_new(sides, before, situation, decision, reason)
     elif is_another(last, before):
-        decision.drift.append(drifted(address, "incarnation", last.incarnation, before.incarnation))
+        decision.drift.append(report_drift(address, "incarnation", last.incarnation, before.incarnation))
         _converge_new(sides, before, situation, decision, Reason.RECREATED)
     else:
         _converge_known(sides, before, situation, decision)
@@ -468,7 +468,7 @@ def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Valu
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
         reason = Reason.MISSING
-        decision.drift.append(drifted(sides.address, "", plain(last.resource.to_json()), None))
+        decision.drift.append(report_drift(sides.address, "", plain(last.resource.to_json()), None))
         if isinstance(wanted.resource, Topic) and not parameters:
             hint = f"To leave it out of the files instead: reconciler drift --accept {sides.address}"
             decision.warn(
@@ -486,7 +486,7 @@ def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Valu
     )
 
 
-def deletion(
+def plan_deletion(
     address: Address, before: Observed, reason: Reason, *, gone: Resource | None = None, source: str | None = None
 ) -> Delete:
     """Return the delete of a resource, or of its part `gone`."""
@@ -559,9 +559,9 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
         ignored=situation.ignored,
         is_compared=(lambda path: _is_supported(path, capabilities.mirrors.features)) if is_link else _always,
         is_recorded=_never if capabilities.keeps_quotas else _is_quota,
-        hiding=hiding(situation, sides.wanted, sides.last, before),
+        hiding=find_hidden_values(situation, sides.wanted, sides.last, before),
     )
-    differing = differences(sides.address, sides.wanted, sides.last, before, how)
+    differing = find_differences(sides.address, sides.wanted, sides.last, before, how)
     if left := tuple(_leftover_configs(sides, before)):
         reasons = tuple(dict.fromkeys((*differing.reasons, Reason.DRIFTED)))
         differing = replace(differing, changes=(*differing.changes, *left), reasons=reasons)
@@ -644,7 +644,10 @@ def _refuse_changes(
     if is_disabling(before):
         decision.waiting.append(UnfinishedTransition(sides.address, before.state or ""))
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
-    refusals = [*check_changes(changes, capabilities), *problems(sides.address, before, changes, situation)]
+    refusals = [
+        *check_changes(changes, capabilities),
+        *find_tiering_problems(sides.address, before, changes, situation),
+    ]
     for message, hint in refusals:
         decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_link_marks(sides, changes))
     return bool(refusals)

@@ -20,28 +20,28 @@ from reconciler.planning.diff.mirror_changes import (
     keep_copies,
 )
 from reconciler.planning.diff.mount_changes import (
+    create_recovered,
+    create_replica,
     decide_mounted,
     decide_mounting,
     decide_moved_mounting,
-    follow,
     hold_detached,
     hold_elsewhere,
     is_held,
     is_recovery,
     is_replaced,
     other_topic_texts,
-    recover,
     replace_topic,
     wait_for,
 )
 from reconciler.planning.diff.moves import (
     decide_moved,
     find_readdressed,
-    hand_over,
     hold_moved,
     is_namespace_refused,
+    move_record,
 )
-from reconciler.planning.resolve.acting_configs import hiding
+from reconciler.planning.resolve.acting_configs import find_hidden_values
 from reconciler.planning.resolve.mirror_sources import is_two_way, link_of
 from reconciler.planning.resolve.mount_sources import is_stranger, is_unmounted
 from reconciler.planning.situation import STOPPED, Situation, find_taken_over, mirror_at
@@ -119,7 +119,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         )
         # For most topics, equality is the only cost.
         is_same = is_simple and last is not None and before is not None and is_unchanged(wanted, last, before)
-        if is_same and not hiding(situation, wanted, last, before):
+        if is_same and not find_hidden_values(situation, wanted, last, before):
             continue
         sides = AddressView(address, wanted, last, before)
         if is_held(before):
@@ -179,13 +179,13 @@ def _decide_topic(
     elif before is None and mounting is not None:
         decide_mounted(sides, mounting, situation, decision)
     elif old is not None and before is not None:
-        hand_over(replace(sides, before=before), old, situation, decision)
+        move_record(replace(sides, before=before), old, situation, decision)
     elif before is None and isinstance(topic, Topic) and topic.spec.read_replica_of is not None:
-        follow(sides, situation, decision)
+        create_replica(sides, situation, decision)
     elif before is not None and isinstance(topic, Topic) and is_replaced(topic, before):
         replace_topic(sides, topic, before, situation, decision)
     elif before is None and isinstance(topic, Topic) and is_recovery(topic):
-        recover(sides, topic, situation, decision)
+        create_recovered(sides, topic, situation, decision)
     elif (
         sides.address in speaking
         and (stopped := describe_released_topic(replace(sides, before=before), situation)) is not None
@@ -220,7 +220,7 @@ def _shared_topics(situation: Situation) -> frozenset[Address]:
     return frozenset({*topics, *situation.mountings, *swapped})
 
 
-def unmanaged(situation: Situation) -> tuple[Address, ...]:
+def find_unmanaged(situation: Situation) -> tuple[Address, ...]:
     """Return observed addresses in this workspace's scope that are neither declared nor recorded."""
     if situation.request.options.is_destroy:
         return ()

@@ -83,7 +83,7 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
     return configs == goal.configs or all(configs.get(key) == value for key, value in goal.configs.items())
 
 
-def differences(
+def find_differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
     """Compare one address. Without `last`, an adoption, nothing is drift or reset."""
@@ -152,7 +152,7 @@ class _Fields:
         recorded, live = self.was.get(path), self.seen.get(path)
         if equal(path, recorded, live, catalog):
             return None
-        finding = drifted(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
+        finding = report_drift(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
         origin = self.last.origins.get(path, "")
         return replace(finding, origin=origin) if origin.startswith("namespace/") else finding
 
@@ -197,7 +197,9 @@ class _Fields:
         return self.was.get(path) == goal
 
 
-def drifted(address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None) -> DriftFinding:
+def report_drift(
+    address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
+) -> DriftFinding:
     """Return a drift finding; its fingerprint covers `meaning`, the canonical value."""
     mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
@@ -208,7 +210,7 @@ def _hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, C
     path, value = hidden.path, hidden.value
     if hidden.recorded is None or equal(path, hidden.recorded, value, catalog):
         return None
-    finding = drifted(address, path, hidden.recorded, value, meaning=canonical_field(path, value, catalog))
+    finding = report_drift(address, path, hidden.recorded, value, meaning=canonical_field(path, value, catalog))
     return replace(finding, origin=hidden.origin)
 
 

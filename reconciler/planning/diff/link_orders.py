@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Block, Create, Reason, Risk
-from reconciler.planning.diff.converge import AddressView, compare, deletion, update
+from reconciler.planning.diff.converge import AddressView, compare, plan_deletion, update
 from reconciler.planning.diff.mirror_orders import plan_role_actions
 from reconciler.planning.fields import fields_of
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
@@ -146,7 +146,7 @@ def _delete_link(
 ) -> None:
     mirrors = {at: situation.observed[at] for at, mirror in situation.mirrors.items() if link_of(mirror) == order.link}
     live = sorted(at for at, mirror in mirrors.items() if is_live(mirror))
-    delete = replace(deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)
+    delete = replace(plan_deletion(order.link, seen, Reason.BY_COMMAND), risk=Risk.DISRUPTIVE)
     if live and not order.is_forced:
         states = Counter(mirror.state for mirror in mirrors.values())
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items(), key=str))

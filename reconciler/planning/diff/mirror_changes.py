@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles import BY_PLATFORM, MIRROR, MirrorStatus
 from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition, Update, Value
-from reconciler.planning.allowances import allowances, granted_by
+from reconciler.planning.allowances import allowances, find_grant
 from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
     adopt,
     converge,
     create,
-    deletion,
+    plan_deletion,
     precondition,
     state_precondition,
 )
-from reconciler.planning.diff.field_differences import Differences, drifted
+from reconciler.planning.diff.field_differences import Differences, report_drift
 from reconciler.planning.diff.mount_changes import adapt_to_missing_topic
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import (
@@ -35,13 +35,13 @@ from reconciler.planning.resolve.mirror_sources import (
     find_denied_principals,
     find_entry_behind,
     find_freed_topics,
+    find_mirror_status,
     follows_other_source,
     is_left,
     is_link_paused,
     link_of,
     peer_of,
     read_source_parameters,
-    status_of,
     status_once_resumed,
     way_to_role,
 )
@@ -174,11 +174,11 @@ def _recreate_failed(
     sides: AddressView, mirror: MirrorTopic, before: Observed, situation: Situation, decision: Decision
 ) -> None:
     """Only recreation repairs a FAILED mirror, and it needs an allowance."""
-    delete = deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
+    delete = plan_deletion(sides.address, before, Reason.RECREATED, source=sides.wanted.source)
     legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
     if (
         sides.last is None
-        or granted_by(delete, allowances(situation.request.guards, situation.request.selection)) is None
+        or find_grant(delete, allowances(situation.request.guards, situation.request.selection)) is None
     ):
         owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
         hint = (
@@ -248,7 +248,7 @@ def _revert_pause(
         return False
     before, after = _PAUSE_ROLES[move.verb]
     rule = situation.ignored(move.address, STATE)
-    decision.drift.append(replace(drifted(move.address, STATE, after, before), ignored=rule))
+    decision.drift.append(replace(report_drift(move.address, STATE, after, before), ignored=rule))
     if rule is None:
         changes = (Change(STATE, before, after, drift=True),)
         decision.actions.append(replace(move, changes=changes, reasons=(*move.reasons, Reason.DRIFTED)))
@@ -317,7 +317,7 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
 
 
 def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, situation: Situation) -> bool:
-    status = status_of(before)
+    status = find_mirror_status(before)
     is_resumed = any(step.verb == "resume" and step.mirror is mirror for step in way.steps)
     is_active = status is not None and status_once_resumed(mirror, status, situation) in _COPYING_STATES
     is_copying = is_resumed or (not way.steps and is_active)
@@ -420,7 +420,7 @@ def leave_to_link(address: Address, seen: Observed, situation: Situation, decisi
     wanted = situation.wanted.get(link)
     source = wanted.source if wanted is not None else None
     delete = Delete(address=address, before=seen.resource)
-    if isinstance(mirror, MirrorTopic) and granted_by(
+    if isinstance(mirror, MirrorTopic) and find_grant(
         delete, allowances(situation.request.guards, situation.request.selection)
     ):
         _refuse_auto_created(address, mirror, source, decision)
@@ -461,7 +461,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
         elif is_kept_by_link(seen, situation):
             _refuse_auto_created(address, mirror, situation.wanted[link].source, decision)
         else:
-            decision.actions.append(deletion(address, seen, Reason.NO_LONGER_DECLARED))
+            decision.actions.append(plan_deletion(address, seen, Reason.NO_LONGER_DECLARED))
     for at, mirrors in excluded.items():
         names, hint = first_few(mirrors, grouping=""), f"To delete one with its records: --allow delete:{mirrors[0]}"
         message = f"autoCreate made {names}, which its filters no longer take: they are still mirrored"
@@ -470,7 +470,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
 
 def is_on_its_way(seen: Observed) -> bool:
     """Return whether a mirror is in a transition in which it cannot be deleted."""
-    status = status_of(seen) if isinstance(seen.resource, MirrorTopic) else None
+    status = find_mirror_status(seen) if isinstance(seen.resource, MirrorTopic) else None
     return status is not None and "delete" not in MIRROR.legal(status)
 
 
@@ -606,7 +606,7 @@ def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Addres
 def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
     """Reject an empty topic whose records only its mirrors have."""
     if sides.last is not None:
-        decision.drift.append(drifted(sides.address, "", plain(sides.last.resource.to_json()), None))
+        decision.drift.append(report_drift(sides.address, "", plain(sides.last.resource.to_json()), None))
     decision.refuse(
         sides.address,
         sides.wanted.source,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 from reconciler.errors import UserError
 from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.planning.actions import Delete, Reason, Transition
-from reconciler.planning.diff.converge import AddressView, create, deletion
+from reconciler.planning.diff.converge import AddressView, create, plan_deletion
 from reconciler.planning.diff.mirror_changes import CATCH_UP, catch_up, is_by_jobs, is_kept_by_link, transition
 from reconciler.planning.diff.topic_orders import warn_of_stored
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
@@ -21,14 +21,14 @@ from reconciler.planning.resolve.mirror_sources import (
     Step,
     check_sides,
     check_source_exists,
+    check_source_mirrors,
     explain_unread,
+    find_mirror_status,
     link_of,
     partitions_of,
     peer_of,
     read_source_parameters,
     restore_step,
-    source_mirrors,
-    status_of,
 )
 from reconciler.planning.situation import WantedResource, mirror_at, source_of, topic_of
 from reconciler.resources.address import (
@@ -227,7 +227,7 @@ def plan_role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action
         why = check_source_exists(mirror, status, (verb,), situation)
         if why is None and verb in REVERSALS:
             why = _check_halves(f"{address} cannot be reversed", mirror.link, sides, situation)
-        why = why or source_mirrors(mirror, status, (verb,), situation)
+        why = why or check_source_mirrors(mirror, status, (verb,), situation)
         if why is not None:
             raise UserError(why.message, hint=why.hint)
     yield from _verb_actions(order, mirror, status, situation, is_suspended=is_suspended)
@@ -274,7 +274,7 @@ def _ordered_mirror_state(
     seen = observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic):
         raise _no_mirror_error(address, situation)
-    status = status_of(seen)
+    status = find_mirror_status(seen)
     if status is None:
         raise UserError(f"{address} is {seen.state}, which this version does not know", hint="Upgrade reconciler.")
     peer = observed.get(peer_of(seen.resource).address)
@@ -371,7 +371,7 @@ def _mirror_to_restore(
     if own is None and _topic_at(address) not in situation.observed:
         raise _no_mirror_error(address, situation)
     was = own.resource if own is not None and isinstance(own.resource, MirrorTopic) else None
-    status = _M.REGULAR if own is None else status_of(own) or _M.REGULAR
+    status = _M.REGULAR if own is None else find_mirror_status(own) or _M.REGULAR
     try:
         _check_step(address, RESTORE, status, "" if was is None else was.link, situation)
     except UserError as error:
@@ -556,4 +556,4 @@ def _delete_mirror(order: DeleteMirrorOrder, situation: Situation) -> Delete:
     if seen is None or is_kept_by_link(seen, situation):
         message = f"{address} cannot be deleted: autoCreate of {link_of(mirror)} would create it again"
         raise UserError(message, hint=f"Exclude {mirror.source!r} from its filters and apply that first.")
-    return deletion(address, seen, Reason.BY_COMMAND)
+    return plan_deletion(address, seen, Reason.BY_COMMAND)

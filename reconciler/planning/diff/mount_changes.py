@@ -28,7 +28,7 @@ from reconciler.planning.diff.converge import (
     compare,
     converge,
     create,
-    deletion,
+    plan_deletion,
     state_precondition,
 )
 from reconciler.planning.fields import READ_REPLICA, equal
@@ -145,8 +145,8 @@ def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situ
     topic = sides.wanted.resource
     if not isinstance(topic, Topic):
         return None
-    if source.found is not None:
-        stored = source.found
+    if source.recoverable is not None:
+        stored = source.recoverable
         partitions, factor, initial = stored.partitions, stored.replication_factor, stored.initial
         own, all_set = stored.own, stored.configs
     else:
@@ -299,10 +299,10 @@ def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, de
         return
     decision.actions.append(_mount_transition(sides, mounting, None, source.location, situation))
     wanted = situation.wanted.get(mounted_by(mounting))
-    if source.found is not None:
+    if source.recoverable is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
-        configs = {key: (value, "") for key, value in {**source.found.configs, **own}.items()}
-        message = expiring_text(configs, source.found, situation.request.now_ms)
+        configs = {key: (value, "") for key, value in {**source.recoverable.configs, **own}.items()}
+        message = expiring_text(configs, source.recoverable, situation.request.now_ms)
         if message is not None:
             decision.warn(sides.address, sides.wanted.source, message, _HINT_LONGER_RETENTION)
 
@@ -441,7 +441,7 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
         decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 
-def recover(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
+def create_recovered(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
     """Create a topic from its recovered objects."""
     stored = situation.request.stored.recoveries.get(sides.address)
     if not isinstance(stored, Recoverable):
@@ -509,7 +509,7 @@ def is_replaced(topic: Topic, before: Observed) -> bool:
     return not equal(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
 
-def follow(sides: AddressView, situation: Situation, decision: Decision) -> None:
+def create_replica(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Create a read replica."""
     stored = situation.request.stored.recoveries.get(sides.address)
     if isinstance(stored, Recoverable):  # else the checks report why
@@ -527,14 +527,14 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
     made = Decision()
     fresh = AddressView(sides.address, sides.wanted, None, None)
     if topic.spec.read_replica_of is not None:
-        follow(fresh, situation, made)
+        create_replica(fresh, situation, made)
     elif is_recovery(topic):
-        recover(fresh, topic, situation, made)
+        create_recovered(fresh, topic, situation, made)
     else:
         create(fresh, made)
     if not made.actions:
         return  # reported by the checks
-    decision.actions.append(deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
+    decision.actions.append(plan_deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))
     decision.warnings += made.warnings
     decision.actions += (
         replace(action, reasons=(Reason.REPLACED, *action.reasons[1:])) if isinstance(action, Create) else action

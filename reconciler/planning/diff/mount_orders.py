@@ -113,7 +113,7 @@ def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str
 
 
 def _estimate(order: MountOrder, situation: Situation) -> Estimate:
-    seen, stored = situation.observed.get(order.topic), order.source.found
+    seen, stored = situation.observed.get(order.topic), order.source.recoverable
     if stored is not None:
         return Estimate(stored.bytes, stored.records, location=order.source.location, partitions=stored.partitions)
     partitions = seen.resource.spec.partitions if seen is not None and isinstance(seen.resource, Topic) else 0
@@ -121,7 +121,7 @@ def _estimate(order: MountOrder, situation: Situation) -> Estimate:
 
 
 def _warn_of_effects(order: MountOrder, situation: Situation, decision: Decision) -> None:
-    stored = order.source.found
+    stored = order.source.recoverable
     if stored is not None and order.phase != "finish":
         configs = {key: (value, "") for key, value in stored.configs.items()}
         message = expiring_text(configs, stored, situation.request.now_ms)

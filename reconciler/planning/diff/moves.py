@@ -18,10 +18,10 @@ from reconciler.planning.diff.converge import (
     change,
     compare,
     converge,
-    deletion,
     drop_unset_origins,
-    part_to_delete,
-    problems,
+    find_part_to_delete,
+    find_tiering_problems,
+    plan_deletion,
     state_precondition,
     warn_of_foreign_rules,
 )
@@ -29,7 +29,7 @@ from reconciler.planning.diff.field_differences import Differences
 from reconciler.planning.diff.mount_changes import mount_back_commands
 from reconciler.planning.diff.retention_loss import RetentionRule, Side
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
-from reconciler.planning.resolve.limits import beyond, check_changes
+from reconciler.planning.resolve.limits import check_changes, describe_unsupported
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.selection import find_renamed_namespaces, guess_old_names
 from reconciler.planning.situation import Situation, WantedResource, is_another, mounted_by, source_of
@@ -152,9 +152,9 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
             )
         )
     last, are_rules = situation.recorded.get(old), situation.capabilities(cluster_of(old) or "").namespaces_are_rules
-    gone = part_to_delete(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
+    gone = find_part_to_delete(last.resource if last is not None else None, seen.resource, are_rules=are_rules)
     warn_of_foreign_rules(old, seen, gone, decision)
-    decision.actions.append(deletion(old, seen, Reason.MOVED, gone=gone))
+    decision.actions.append(plan_deletion(old, seen, Reason.MOVED, gone=gone))
 
 
 def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
@@ -299,7 +299,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
     differing = Differences() if reasons else compare(moved, before, situation)
     reasons += check_changes(differing.changes, situation.capabilities(cluster_of(sides.address) or ""))
     inherited = tuple(find_changes_by_move(sides.address, before, situation))
-    reasons += problems(sides.address, before, (*differing.changes, *inherited), situation)
+    reasons += find_tiering_problems(sides.address, before, (*differing.changes, *inherited), situation)
     for message, hint in reasons:
         decision.refuse(sides.address, sides.wanted.source, message, hint)
     if reasons:
@@ -334,7 +334,7 @@ def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterat
         )
         yield f"no platform can rename {old} to {sides.address}", hint
     elif not capabilities.topic_move:
-        yield beyond(capabilities, f"rename {old} to {sides.address}")
+        yield describe_unsupported(capabilities, f"rename {old} to {sides.address}")
     elif mirrors := situation.mirrored.get(old):
         yield (
             f"{', '.join(mirrors)} mirrors {old}, and a mirror never changes its source",
@@ -355,7 +355,7 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
     change(moved, before, differing, situation, decision)
 
 
-def hand_over(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
+def move_record(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> None:
     """Move the record of `old` to a desired address of the same resource."""
     _follow_record(sides, old, Reason.READDRESSED, situation, decision)
 

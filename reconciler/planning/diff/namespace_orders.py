@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
 from reconciler.planning.diff.converge import (
-    deletion,
-    part_to_delete,
-    problems,
+    find_part_to_delete,
+    find_tiering_problems,
+    plan_deletion,
     state_precondition,
     warn_of_foreign_rules,
 )
-from reconciler.planning.diff.topic_orders import alter, followers, plan_changes, warn_of_followers
+from reconciler.planning.diff.topic_orders import alter, find_followers, plan_changes, warn_of_followers
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_namespace
@@ -103,7 +103,7 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
     replaced = {rule_path(rule) for rule in (*order.acls, *order.removed_acls)}
     acls = (*(rule for rule in spec.acls if rule_path(rule) not in replaced), *order.acls)
     after = before.resource.model_copy(update={"spec": spec.model_copy(update={"configs": configs, "acls": acls})})
-    limits = (*check_namespace(ordered, capabilities, {}), *problems(address, before, changes, situation))
+    limits = (*check_namespace(ordered, capabilities, {}), *find_tiering_problems(address, before, changes, situation))
     refusals = [(f"{address}: {message}", hint) for message, hint in limits]
     alter(address, changes, after, refusals, situation, decision)
 
@@ -128,8 +128,8 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
     are_rules = situation.capabilities(order.cluster).namespaces_are_rules
     for address in [itself] if nested else sorted({itself, *inside}, key=rank, reverse=True):
         seen, last = situation.observed[address], situation.recorded.get(address)
-        gone = part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
-        action = deletion(address, seen, Reason.BY_COMMAND, gone=gone)
+        gone = find_part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
+        action = plan_deletion(address, seen, Reason.BY_COMMAND, gone=gone)
         if nested:
             message = f"namespace {order.name} holds namespaces: {first_few(nested, 5, grouping='')}"
             action = replace(action, blocked=Block("nested", message, None))
@@ -169,7 +169,7 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         move = _move_action(old, name, situation)
         decision.actions.append(move)
         homes.append(split_name(name)[0])
-        for message, hint in problems(move.address, situation.observed[old], move.changes, situation):
+        for message, hint in find_tiering_problems(move.address, situation.observed[old], move.changes, situation):
             decision.refuse(old, None, f"{old}: {message}", hint)
     missing = sorted(
         {home for home in homes if home and _namespace_address(order.cluster, home) not in situation.observed}
@@ -238,7 +238,7 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     taken = next((kind for kind in ("topic", "mirror") if address_of(kind, cluster, name) in observed), None)
     if taken is not None:
         return f"{address_of('topic', cluster, name)} exists", "Name the topics to be moved: --topic"
-    mirrors = followers(old, situation)
+    mirrors = find_followers(old, situation)
     if mirrors:
         message = f"{mirrors[0]} mirrors {old}, and a mirror never changes its source"
         return message, "Promote or remove the mirror first."

@@ -12,8 +12,8 @@ from reconciler.planning.actions import Action, Block, Delete, Estimate, Forget,
 from reconciler.planning.diff.converge import (
     GOING,
     Decision,
-    deletion,
-    part_to_delete,
+    find_part_to_delete,
+    plan_deletion,
     warn_of_foreign_rules,
     warn_of_kept_rules,
     warn_of_kept_topics,
@@ -168,8 +168,8 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         decision.refuse(address, None, message, hint)
     else:
         are_rules = situation.capabilities(cluster_of(address) or "").namespaces_are_rules
-        gone = part_to_delete(last.resource, before.resource, are_rules=are_rules)
-        decision.actions.append(deletion(address, before, reason, gone=gone))
+        gone = find_part_to_delete(last.resource, before.resource, are_rules=are_rules)
+        decision.actions.append(plan_deletion(address, before, reason, gone=gone))
         warn_of_foreign_rules(address, before, gone, decision)
         if isinstance(gone, Namespace):
             warn_of_kept_topics(gone, situation, decision)
@@ -210,9 +210,9 @@ class ContainerGuard:
         self._situation = situation
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
         self._forgotten = {action.address for action in actions if isinstance(action, Forget)}
-        part_to_delete = [action for action in actions if action.blocked is None]
-        self._moved = {moved_from(action) for action in part_to_delete}
-        self._detached = {unmounted_by(action) for action in part_to_delete}
+        applied = [action for action in actions if action.blocked is None]
+        self._moved = {moved_from(action) for action in applied}
+        self._detached = {unmounted_by(action) for action in applied}
         self._moved_namespaces = {
             item.moved_from for item in situation.wanted.values() if isinstance(item.resource, Namespace)
         }

@@ -172,7 +172,9 @@ class Loss:
 NO_LOSS: Final = Loss()
 
 
-def loss(before: RetentionRule, after: RetentionRule, measure: Measure | None, partitions: int, now_ms: int) -> Loss:
+def compute_loss(
+    before: RetentionRule, after: RetentionRule, measure: Measure | None, partitions: int, now_ms: int
+) -> Loss:
     """Return the loss of a topic whose retention changes from `before` to `after`."""
     if not after.is_stricter_than(before):
         return Loss()

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Create, Reason, Update
-from reconciler.planning.diff.converge import GOING, deletion, part_to_delete, precondition
+from reconciler.planning.diff.converge import GOING, find_part_to_delete, plan_deletion, precondition
 from reconciler.planning.fields import CONFIGS, fields_of
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.resolve.limits import check_changes, check_partitions
@@ -219,21 +219,21 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     else:
         last = situation.recorded.get(topic)
         are_rules = situation.capabilities(cluster_of(topic) or "").namespaces_are_rules
-        gone = part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
-        decision.actions.append(deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
+        gone = find_part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
+        decision.actions.append(plan_deletion(topic, seen, Reason.BY_COMMAND, gone=gone))
         warn_of_followers(topic, situation, decision)
 
 
 def warn_of_followers(topic: Address, situation: Situation, decision: Decision) -> None:
     """Warn of the mirrors of a deleted topic."""
-    mirrors = followers(topic, situation)
+    mirrors = find_followers(topic, situation)
     if mirrors:
         message = f"{first_few(mirrors, 3, grouping='')} follows it, and stops when its source is gone"
         hint = f"To write to the mirror from then on: reconciler mirror failover {mirrors[0]}"
         decision.warn(topic, None, message, hint)
 
 
-def followers(topic: Address, situation: Situation) -> list[Address]:
+def find_followers(topic: Address, situation: Situation) -> list[Address]:
     """Return the mirrors of a topic, including recorded ones that could not be read."""
     recorded = (
         address

@@ -158,7 +158,7 @@ class HiddenValue:
         return CONFIGS + self.key
 
 
-def hiding(
+def find_hidden_values(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> tuple[HiddenValue, ...]:
     """Return the configs of a topic that hide declared values; only for platforms with inheritance."""
@@ -179,7 +179,7 @@ def reset_keys(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> frozenset[str]:
     """Return hiding keys of a topic that a plan resets because no rule ignores them."""
-    hidden = hiding(situation, wanted, last, seen)
+    hidden = find_hidden_values(situation, wanted, last, seen)
     address = wanted.resource.address
     return frozenset(item.key for item in hidden if situation.ignored(address, item.path) is None)
 

@@ -119,14 +119,14 @@ def is_one_storage(one: Cluster, seen_one: Observed | None, other: Cluster, seen
     if storage is None or other_storage is None:
         return False
     ids = tuple(
-        seen.cluster.storage.found if seen and seen.cluster.storage else None for seen in (seen_one, seen_other)
+        seen.cluster.storage.declared if seen and seen.cluster.storage else None for seen in (seen_one, seen_other)
     )
     if None not in ids:
         return ids[0] == ids[1]
     return (storage.url.rstrip("/"), storage.endpoint) == (other_storage.url.rstrip("/"), other_storage.endpoint)
 
 
-def given_up(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
+def find_abandoned_sources(desired: Desired, recorded: Record, observed: Inventory) -> frozenset[str]:
     """Return the sources of failovers, which the plan does not need to read."""
     links = (declared.resource for declared in desired.values() if isinstance(declared.resource, MirrorLink))
     return frozenset(

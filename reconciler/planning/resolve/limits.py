@@ -146,11 +146,11 @@ def check_topic(
     if is_new and spec.replication_factor is not None:
         yield from _check_replicas(spec.replication_factor, capabilities)
     if spec.acls and not capabilities.acls:
-        yield beyond(capabilities, "hold ACLs", "acls")
+        yield describe_unsupported(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
         yield from check_hosts(spec.acls)
     if spec.recover_from is not None and is_new and not capabilities.recovery:
-        yield beyond(capabilities, "recover a topic from object storage (recoverFrom)")
+        yield describe_unsupported(capabilities, "recover a topic from object storage (recoverFrom)")
     if spec.read_replica_of is not None and not capabilities.read_replicas:
         message = (
             f"a cluster of platform {capabilities.platform} has no read replicas ({READ_REPLICA}): its brokers serve "
@@ -158,7 +158,7 @@ def check_topic(
         )
         yield message, "Declare it on an embedded cluster, or mirror the topic with a MirrorLink."
     if topic.metadata.namespace and not capabilities.namespaces:
-        yield beyond(capabilities, "have namespaces")
+        yield describe_unsupported(capabilities, "have namespaces")
 
 
 def check_beside_replica(topic: Topic, origins: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -176,19 +176,19 @@ def check_namespace(
     """Yield what a platform does not support in a namespace; `passed_on`: configs of its topics."""
     spec = namespace.spec
     if not capabilities.namespaces:
-        yield beyond(capabilities, "have namespaces")
+        yield describe_unsupported(capabilities, "have namespaces")
     yield from check_configs(passed_on or spec.configs, capabilities)
     yield from _check_lags(passed_on or spec.configs)
     if spec.configs.get(RECOVERY) == "true":
         yield f"{RECOVERY} is about one topic: every topic created here would use it", "Set it on the Topic."
     if spec.acls and not capabilities.acls:
-        yield beyond(capabilities, "hold ACLs", "acls")
+        yield describe_unsupported(capabilities, "hold ACLs", "acls")
     elif spec.acls and capabilities.access.hosts_are_addresses:
         yield from check_hosts(spec.acls)
     if spec.quotas is not None and not capabilities.quotas:
-        yield beyond(capabilities, "hold a namespace to quotas")
+        yield describe_unsupported(capabilities, "hold a namespace to quotas")
     if spec.encryption is not None and not capabilities.encryption:
-        yield beyond(capabilities, "encrypt a namespace with its own key (encryption)")
+        yield describe_unsupported(capabilities, "encrypt a namespace with its own key (encryption)")
 
 
 def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
@@ -199,7 +199,7 @@ def check_configs(configs: Mapping[str, str], capabilities: Capabilities) -> Ite
         if needs_tiering:
             default = known[key].default if key in known else None
             if not is_harmless(key, configs[key], default):
-                yield beyond(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
+                yield describe_unsupported(capabilities, f"keep a topic in tiered storage ({key})", "tiering")
         elif key not in known:
             hint = did_you_mean(nearest(key, known), otherwise="Remove it.")
             yield f"configs.{key} is not a config of platform {capabilities.platform}", hint
@@ -224,7 +224,7 @@ def find_unsupported_features(
     """Yield what a platform does not support in a link; for a derived half, except protection."""
     spec = link.spec
     if spec.mode != "destination" and f"{spec.mode}-mode" not in capabilities.mirrors.features:
-        yield beyond(capabilities, f"have a link of mode {spec.mode}")
+        yield describe_unsupported(capabilities, f"have a link of mode {spec.mode}")
     if not is_derived:
         yield from explain_unprotectable(link, capabilities)
     defaults = type(spec)(source=spec.source)
@@ -236,7 +236,7 @@ def find_unsupported_features(
             and feature not in capabilities.mirrors.features
             and getattr(spec, field) != getattr(defaults, field)
         ):
-            yield beyond(capabilities, f"have {alias} on a link")
+            yield describe_unsupported(capabilities, f"have {alias} on a link")
 
 
 def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Iterator[tuple[str, str]]:
@@ -244,7 +244,7 @@ def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Itera
     if link.spec.protect != "acl" or capabilities.mirrors.read_only:
         return
     if not capabilities.acls:
-        yield beyond(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
+        yield describe_unsupported(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
     elif capabilities.access.principal is None:
         message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
         yield message, f"Say it in spec.{capabilities.platform}.security.principal of {cluster_address(link.cluster)}."
@@ -261,9 +261,9 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
                     _hint_for_fewer(before, after, capabilities),
                 )
             elif not capabilities.partition_growth:
-                yield beyond(capabilities, "add partitions to a topic")
+                yield describe_unsupported(capabilities, "add partitions to a topic")
         elif change.path == "replicationFactor" and not capabilities.replication_change:
-            yield beyond(capabilities, f"change the replication factor of a topic ({before} → {after})")
+            yield describe_unsupported(capabilities, f"change the replication factor of a topic ({before} → {after})")
         elif change.path == "replicationFactor" and isinstance(after, int):
             yield from _check_replicas(after, capabilities)
         elif change.path == f"configs.{RECOVERY}" and after == "true":
@@ -304,7 +304,7 @@ def _hint_for_fewer(before: int, after: int, capabilities: Capabilities) -> str:
     return f"Declare {before}, or make a new topic with {after} partitions, copy into it and switch over."
 
 
-def beyond(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
+def describe_unsupported(capabilities: Capabilities, what: str, field: str = "") -> tuple[str, str]:
     """Return the finding for an unsupported feature; `field` is looked up in `lacks` for the reason."""
     why = capabilities.lacks.get(field)
     return (

@@ -19,7 +19,7 @@ from reconciler.lifecycles import (
     towards,
 )
 from reconciler.planning.plan import Held
-from reconciler.planning.resolve.limits import beyond, check_configs
+from reconciler.planning.resolve.limits import check_configs, describe_unsupported
 from reconciler.planning.resolve.physical_names import is_flat, physical_name, prefix_of
 from reconciler.planning.situation import (
     COPYING,
@@ -171,7 +171,7 @@ def peer_of(mirror: MirrorTopic) -> MirrorTopic:
     )
 
 
-def status_of(seen: Observed) -> MirrorStatus | None:
+def find_mirror_status(seen: Observed) -> MirrorStatus | None:
     """Return the state of an observed mirror; `None` if unknown to this version."""
     try:
         return MirrorStatus(seen.state or MirrorStatus.ACTIVE)
@@ -277,7 +277,7 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
         return _way_of_peer(mirror, back, situation)
     if seen is None:
         return None
-    status = status_of(seen)
+    status = find_mirror_status(seen)
     if status is None:
         return RoleInProgress(mirror.address, seen.state or "")
     if status is MirrorStatus.STOPPED and mirror.state in _ROLE_OF_PEER:
@@ -322,7 +322,9 @@ def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation
             "Plan again with both clusters. Where the source is lost permanently, state failed-over works without it.",
         )
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
-    refused = check_source_exists(mirror, status, verbs, situation) or source_mirrors(mirror, status, verbs, situation)
+    refused = check_source_exists(mirror, status, verbs, situation) or check_source_mirrors(
+        mirror, status, verbs, situation
+    )
     return refused or _way_by_verdict(mirror, status, verdict, is_suspended=is_suspended)
 
 
@@ -348,7 +350,7 @@ def is_link_paused(mirror: MirrorTopic, situation: Situation) -> bool:
     return item is not None and isinstance(item.resource, MirrorLink) and item.resource.spec.paused
 
 
-def source_mirrors(
+def check_source_mirrors(
     mirror: MirrorTopic, status: MirrorStatus, verbs: Collection[str], situation: Situation
 ) -> RoleRefusal | None:
     """Reject the reversal of a mirror whose source is and stays a mirror."""
@@ -388,7 +390,7 @@ def check_source_exists(
 
 def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
     peer = peer_of(mirror)
-    status = status_of(back)
+    status = find_mirror_status(back)
     if status is None:
         return RoleInProgress(peer.address, back.state or "")
     seen = situation.observed.get(mirror.address)
@@ -540,7 +542,7 @@ def check_mirror(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[st
     if not capabilities.links:
         return  # reported at its link
     if mirror.state not in capabilities.mirrors.roles:
-        message, hint = beyond(capabilities, f"bring a mirror into state {mirror.state}")
+        message, hint = describe_unsupported(capabilities, f"bring a mirror into state {mirror.state}")
         if mirror.state == "reversed":
             hint = (
                 f"To swap roles promote it, let its users write here, and declare a MirrorLink on cluster "
@@ -756,7 +758,7 @@ def _mounted_source(source: Address, situation: Situation) -> Recoverable | Moun
     if not isinstance(mount_source, MountSource) or source in situation.observed:
         return None
     leaving = situation.wanted.get(mount_source.unmounts) if mount_source.unmounts is not None else None
-    return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else mount_source.found
+    return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else mount_source.recoverable
 
 
 def _config_chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
@@ -767,8 +769,8 @@ def _config_chain(source: Address, situation: Situation) -> list[Mapping[str, st
         if chained is not None and isinstance(chained.resource, MirrorTopic):
             return _config_chain(source_of(chained.resource), situation)
         match _mounted_source(source, situation):
-            case Recoverable() as lying:
-                return [lying.configs]
+            case Recoverable() as recoverable:
+                return [recoverable.configs]
             case Mounting() as leaving:
                 return _config_chain(mounted_by(leaving), situation)
             case None:
@@ -931,5 +933,5 @@ def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
 
 
 def _is_settled(seen: Observed) -> bool:
-    status = status_of(seen)
+    status = find_mirror_status(seen)
     return status not in {None, MirrorStatus.FAILED} and not str(status).startswith("PENDING_")

@@ -129,7 +129,9 @@ def is_same_place(one: str, other: str) -> bool:
     )
 
 
-def elsewhere(mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]) -> UserError | None:
+def find_in_other_storages(
+    mounting: Mounting, url: str, others: Sequence[tuple[str, SharedStorage]]
+) -> UserError | None:
     """Return the error if another storage of `others` has the topic."""
     for cluster, storage in others:
         match find_source(mounting, None, storage):

@@ -97,7 +97,7 @@ def observe_cluster(
 ) -> Observed:
     """Return the cluster, with its object storage if that is bound."""
     seen = observe_storage(catalog, storage, root)
-    is_bound = seen.found is not None and seen.found == seen.bound
+    is_bound = seen.declared is not None and seen.declared == seen.bound
     changed = {
         "cluster_id": cluster_id,
         "properties": dict(catalog.cluster.properties),
