@@ -34,12 +34,12 @@ class MirrorSupport:
     """What a platform supports of links and mirrors."""
 
     by_jobs: bool = False
-    """Jobs copy the records of mirrors and change their roles; the platform mirrors nothing itself."""
+    """Jobs, not the platform, copy the records of mirrors and change their roles."""
     roles: frozenset[str] = frozenset()
-    """Roles that a mirror can have; empty if the platform has no links."""
+    """Possible roles of mirrors; empty if the platform has no links."""
     features: frozenset[str] = frozenset()
-    """Supported features of links, apart from copying from the earliest record: `paused, source-mode, bidirectional,
-    auto-create, consumer-offset-sync, acl-sync, topic-config-sync, start-offset, retry-timeout, metadata-interval`.
+    """Supported features of links: `paused, source-mode, bidirectional, auto-create, consumer-offset-sync, acl-sync,
+    topic-config-sync, start-offset, retry-timeout, metadata-interval`.
     """
     read_only: bool = True
     """False: other producers can write to mirrors; the plan warns of it once per cluster."""
@@ -54,15 +54,13 @@ class AccessControl:
     principal: str | None = None
     """Our principal on the platform; `None` if unknown."""
     hosts_are_addresses: bool = False
-    """Hosts of ACLs are compared with the address of a connection, so that names and ranges never match."""
+    """Hosts of ACLs are compared with addresses of connections, so names and ranges never match."""
     denies_are_final: bool = False
-    """A denial on any tier wins over all allowances; only the tier that denies can remove it."""
+    """A denial on any tier wins; only the tier that denies can remove it."""
     operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Resource kind → its operations. Rules are then stored per kind and name. Empty: they are stored as written."""
     is_open: bool = True
-    """Whether operations without a rule are allowed to all; False: only to super users
-    (`allow.everyone.if.no.acl.found`).
-    """
+    """Whether everyone may do what no rule covers; otherwise only super users (`allow.everyone.if.no.acl.found`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,40 +70,38 @@ class Capabilities:
     platform: str
     namespaces: bool = True
     namespaces_are_rules: bool = False
-    """A namespace exists only as access rules on its prefix: deleting it removes our rules, not the topics."""
+    """A namespace is only access rules on a prefix: deleting it keeps the topics."""
     tiering: bool = False
     """On Kafka: KIP-405, enabled on brokers and controllers."""
     untiering: bool = True
-    """Whether tiering of a topic can be switched off; on Kafka this needs `remote.log.copy.disable` (KIP-950)."""
+    """Whether tiering of a topic can be switched off; on Kafka by `remote.log.copy.disable` (KIP-950)."""
     tiering_words: TieringWords = "directions"
-    """How configs express tiering: `directions` with remote.write and remote.read, as on the embedded cluster;
-    `kip-405` with one switch `remote.storage.enable` and the two configs of KIP-950.
+    """Configs of tiering: `directions`: remote.write and remote.read, as on the embedded cluster; `kip-405`: one switch
+    `remote.storage.enable`, and the configs of KIP-950.
     """
     mountings: bool = False
     mountings_by_jobs: bool = False
-    """Jobs archive, compare and delete, or restore topics; the platform cannot detach them."""
+    """Jobs, not the platform, archive, compare, delete and restore topics."""
     mirrors: MirrorSupport = MirrorSupport()
     acls: bool = False
     access: AccessControl = AccessControl()
     quotas: bool = False
-    """Namespaces may have quotas, which every plan checks."""
+    """Namespaces may have quotas; every plan checks them."""
     keeps_quotas: bool = True
-    """The platform stores quotas. False: only the record does, and they have no drift."""
+    """Whether the platform, and not only the record, stores quotas."""
     encryption: bool = False
     cluster_properties: bool = False
     partition_growth: bool = True
     replication_change: bool = True
     replication_moves: bool = False
-    """A change of the replication factor moves records between brokers, which takes time."""
+    """A change of the replication factor takes time, because brokers move records."""
     topic_move: bool = False
-    """Topics can be renamed."""
     copy_move: bool = False
-    """If topics cannot be renamed: a move creates a new topic, copies, switches the groups, and deletes."""
+    """Without renames, a move creates a new topic, copies, switches the groups, and deletes."""
     recovery: bool = False
     read_replicas: bool = False
-    """Topics can follow the remote tier of another cluster's topic."""
     inherits_configs: bool = False
-    """True: namespaces and topics store configs separately. False: topics store effective values."""
+    """Whether namespaces and topics store configs separately; otherwise topics store effective values."""
     creates_cluster: bool = False
     max_partitions: int = 100_000
     max_replication_factor: int = 32_767
@@ -117,20 +113,17 @@ class Capabilities:
     batch: int = 100
     """Number of actions per `apply` call."""
     may_hide: bool = False
-    """Hidden topics look like missing ones. So recorded resources that are absent are not recreated, deleted or
-    forgotten.
-    """
+    """Missing topics may be hidden, so recorded ones are not recreated, deleted or forgotten."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """Why this cluster lacks a feature: field that is off (or `may_hide`) → text after the colon of a message, such as
-    `no authorizer is configured`.
+    """Why this cluster lacks a feature: field that is off (or `may_hide`) → end of a message, such as `no authorizer is
+    configured`.
     """
     configs: Mapping[str, ConfigKey] = field(default_factory=lambda: KAFKA_CONFIGS)
-    """Topic configs of this platform and version, with the accepted ranges."""
+    """Topic configs of this platform and version."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """Topic config → the brokers' present default. Rules over several configs use them; for absent keys, the catalog's.
-    """
+    """Topic config → the brokers' present default, for rules over several configs; otherwise the catalog's."""
     properties: Mapping[str, ConfigKey] = field(default_factory=dict)
-    """Known cluster properties; empty if the platform reports none: values are then compared as written."""
+    """Known cluster properties; if empty, values are compared as written."""
 
     @property
     def links(self) -> bool:
@@ -145,7 +138,8 @@ class ClusterIdentity:
     provider: str
     cluster_id: str
     format: str | None = None
-    """Storage format of records, if copies depend on it; clusters with different formats cannot be mixed."""
+    """Storage format of records; clusters with different formats cannot be mixed. `None` if copies do not depend on it.
+    """
 
 
 Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | MirrorLink | MirrorTopic
@@ -153,7 +147,6 @@ Resource: TypeAlias = Cluster | Namespace | Topic | TieringPolicy | Mounting | M
 AnyResource: TypeAlias = Annotated[Resource, Field(discriminator="kind")]
 
 RESOURCE: Final[TypeAdapter[Resource]] = TypeAdapter(AnyResource, config=ConfigDict(defer_build=True))
-"""Validates one resource of any kind from Python or JSON values."""
 
 
 def configs_of(resource: Resource) -> Mapping[str, str]:
@@ -178,7 +171,6 @@ MANIFEST_KINDS: Final[dict[str, type[Workspace | Resource]]] = {
     "Mounting": Mounting,
     "MirrorLink": MirrorLink,
 }
-"""Kinds of manifests."""
 
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -193,7 +185,7 @@ class DeclaredResource:
     resource: Resource
     source: str
     origins: Mapping[str, str] | None = None
-    """Origins of its values, for a resource that stays as it was applied before; it is effective already."""
+    """Origins of its values, for a resource that stays as applied before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +194,7 @@ class Recorded:
 
     resource: Resource
     incarnation: str | None = None
-    """Id that distinguishes it from earlier ones with its name: a topic id, a cluster id."""
+    """Id that distinguishes it from earlier ones with its name, such as a topic id."""
     physical_name: str | None = None
     ownership: Ownership = "created"
     protect: bool = False
@@ -218,11 +210,11 @@ class ObservedStorage:
     bound: str | None = None
     """Id of the storage into which its topics are tiered."""
     declared: str | None = None
-    """Id of the declared storage; `None` if none is declared, or no cluster has tiered into it."""
+    """Id of the declared storage; `None` if none is declared or nothing was tiered into it."""
     tiered: tuple[str, ...] = ()
-    """Topics that have or may have records in the bound storage; they cannot move between storages."""
+    """Topics that may have records in the bound storage, and cannot move between storages."""
     problem: ReconcilerError | None = None
-    """Why the declared storage cannot be used, if that is visible without writing."""
+    """Why the declared storage cannot be used, if known without writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +222,7 @@ class RemoteRemains:
     """The fate of a topic's remote objects if it is deleted now."""
 
     location: str
-    """`<topic>/<cluster uuid>/<initial revision>`: from there it can be recovered while the objects exist."""
+    """`<topic>/<cluster uuid>/<initial revision>`, from which it can be recovered."""
     is_deleted: bool
     is_lost: bool = False
     """Whether the location was released and no longer belongs to this cluster."""
@@ -243,7 +235,7 @@ class LiveCluster:
     storage: ObservedStorage | None = None
     """`None` if it has no object storage."""
     owners: Owners | None = None
-    """Owners of its resources; `None` if there are none."""
+    """`None` if no resource has an owner."""
     overrides: tuple[tuple[str, int, str], ...] = ()
     """Declared properties that a broker overrides: key, broker, value."""
 
@@ -253,15 +245,14 @@ class LiveTopic:
     """A platform's report of the log of a topic or mirror."""
 
     initial: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    """Defaults of the cluster that the topic got at creation; values of the topic or a tier win."""
+    """Defaults of the cluster at its creation; values of the topic or a tier win."""
     legacy: RemoteRemains | None = None
-    """Fate of its remote objects; `None` if it was never tiered."""
+    """`None` if it was never tiered."""
     is_moving: bool = False
-    """Whether the platform still moves its replicas."""
     is_sealed: bool = False
-    """Whether its brokers reject all records before it is deleted."""
+    """Whether its brokers reject all records before its deletion."""
     filled: Mapping[str, str] | None = None
-    """Configs that a topic sets itself when a move has filled it; `None` without a move."""
+    """Configs that a topic sets itself after a move has filled it; `None` without a move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,11 +260,10 @@ class LiveMirror:
     """A platform's report of a mirror."""
 
     first_copy_done: bool = True
-    """Whether the first copy reached the end that the source had at its begin."""
+    """Whether the first copy reached the source's end as of its begin."""
     is_automatic: bool = False
-    """Created by its link, because the filters match."""
     since_ms: int = 0
-    """When it came into its state; shows which side of a link stopped last."""
+    """When it came into its state, in ms; shows which side of a link stopped last."""
     stopped_by: str | None = None
     """The verb that stopped it, if reported."""
     becomes: Resource | None = None
@@ -293,15 +283,15 @@ class Observed:
     incarnation: str | None = None
     physical_name: str | None = None
     state: str | None = None
-    """State in a lifecycle, such as `ACTIVE`, `DELETING`; `None` without one."""
+    """State in a lifecycle, such as `ACTIVE`; `None` without one."""
     is_internal: bool = False
-    """Created by the platform for itself: neither managed nor reported as drift."""
+    """Created by the platform for itself: not managed."""
     hidden: NotAuthorizedError | None = None
-    """Why the principal may not see it; a hidden resource is not missing, and never shown."""
+    """Why the principal may not see it; then it is never shown."""
     undeclarable: tuple[NamespaceAcl, ...] = ()
-    """Access rules that files cannot declare, such as those with newer operations: shown, never managed."""
+    """Access rules that files cannot declare: shown, never managed."""
     is_by_hand: bool = False
-    """Whether a command started this mounting; then only a command finishes it."""
+    """Whether a command started this mounting, so that only a command finishes it."""
     cluster: LiveCluster = LiveCluster()
     topic: LiveTopic = LiveTopic()
     mirror: LiveMirror = LiveMirror()
@@ -314,20 +304,20 @@ Inventory: TypeAlias = Mapping[Address, Observed]
 
 @dataclass(frozen=True, slots=True)
 class MetadataPart:
-    """One part of the metadata of a cluster: topics, namespaces with rules and quotas, links, groups, or properties."""
+    """Topics, namespaces with rules and quotas, links, groups, or properties of a cluster."""
 
     name: str
     entries: int
     bytes: int
     written_ms: int
-    """When it was written; unchanged parts are not written again."""
+    """Unchanged parts are not written again."""
     error: UserError | None = None
-    """Why it is unusable; `None` if it is complete."""
+    """Why it is unusable; `None` if complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterMetadata:
-    """Metadata of a cluster in object storage, from which a lost cluster is restored."""
+    """Metadata in object storage from which a lost cluster is restored."""
 
     cluster_id: str
     parts: tuple[MetadataPart, ...] = ()
@@ -336,7 +326,6 @@ class ClusterMetadata:
     revision: int = 0
     """Initial revision of the newest topic; topics with a higher one are newer."""
     inventory: Inventory = field(default_factory=dict)
-    """Namespaces, topics, links and live mirrors."""
     left_out: tuple[tuple[str, UserError], ...] = ()
     """Stored addresses that cannot be declared, and why."""
     places: Mapping[str, Address] = field(default_factory=dict)
@@ -346,7 +335,6 @@ class ClusterMetadata:
     groups: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
     """Group → key of a `topic.json` → partition → next offset to read."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the cluster."""
 
     def has(self, part: str) -> bool:
         """Return whether a part is complete."""
@@ -354,7 +342,7 @@ class ClusterMetadata:
 
 
 class FollowedSource(NamedTuple):
-    """Source of a mirror, and the state of the mirror."""
+    """Source and state of a mirror."""
 
     state: str
     link: str

@@ -26,7 +26,6 @@ class TieredPartition:
     uploaded_to: int
     """Local records below this offset are also remote, others are not."""
     remote_bytes: int
-    """Bytes that are only remote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +39,20 @@ class Measure:
     ages: tuple[tuple[int, int], ...] = ()
     """(newest timestamp in ms, bytes) of up to 100 ranges, oldest first."""
     local_only_bytes: int = 0
-    """Bytes that are not uploaded."""
     tiered: tuple[TieredPartition, ...] = ()
     """Partitions with records, if the topic is or was tiered."""
     positions: Positions = field(default_factory=dict)
-    """Positions of partitions that were ever written to."""
+    """Of partitions that were ever written to."""
     committed: Mapping[str, Mapping[int, int]] | None = None
     """Committed offsets by group and partition; `None` if unknown."""
     diverged: tuple[DivergedPartition, ...] | None = None
-    """Records after the last offset on which topic and mirror agree; `None`: computed from offsets."""
+    """Records after the last agreement of topic and mirror; `None`: computed from offsets."""
     newest_ms: int | None = None
     """Latest timestamp; `None` without records or if unknown."""
     older: Mapping[int, int] = field(default_factory=dict)
-    """Time in ms → approximate bytes that are older; set by platforms that measure only requested times."""
+    """Time in ms → approximate bytes that are older, for requested times."""
     undeletable: UndeletableError | None = None
-    """Why a restore is impossible: the platform cannot delete the records in `diverged`."""
+    """Why a restore is impossible: the platform cannot delete `diverged`."""
 
     def older_than(self, ms: int) -> int | None:
         """Return approximately how many bytes are older than a time; `None` if unknown."""
@@ -77,7 +75,7 @@ Measures: TypeAlias = Mapping[Address, Measure]
 """Addresses that were not measured are absent."""
 
 Cuts: TypeAlias = Mapping[Address, Sequence[int]]
-"""Times in ms; measures report the bytes of the topic that are older than each."""
+"""Times in ms; measures report the bytes that are older than each."""
 NO_CUTS: Final[Cuts] = MappingProxyType({})
 
 
@@ -116,7 +114,7 @@ def check_approved(
 def find_missing_offsets(copy: Positions, source: Positions, source_topic_id: str | None) -> tuple[Stretch, ...] | None:
     """Return the offsets that a mirror lacks; `None` if it mirrors another topic of that name.
 
-    Records that the source deleted do not count. After a truncation of the source, all offsets from there on do.
+    Records that the source deleted do not count, all offsets after its truncation do.
     """
     # A topic that was never written to has no positions, and so no topic id to compare.
     if source_topic_id is not None and any(at.source_topic_id not in {None, source_topic_id} for at in copy.values()):
@@ -140,8 +138,8 @@ def find_agreed_ends(
 ) -> dict[int, int]:
     """Return the offset at which each partition of an original source is truncated: its last agreement with the mirror.
 
-    Each side stores what it copied from the other. The higher offset counts, except on a renumbered topic, whose
-    record is in offsets of the other side.
+    Each side stores what it copied from the other; the higher offset counts. On a renumbered topic, whose record is
+    in offsets of the other side, only the mirror's counts.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():
@@ -171,7 +169,7 @@ class UndeletableError(UserError):
 
 
 def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPartition]) -> UserError:
-    """Return the error for records that a restore would lose without consent."""
+    """Return the error for records that a restore would lose."""
     partitions = list(diverged)
     parts = [f"{one.records:,} of partition {one.partition} from offset {one.start:,} on" for one in partitions]
     total = counted(sum(one.records for one in partitions), "record")
@@ -185,7 +183,6 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPart
 
 
 def _agreed_end(copy: Position, source: Position) -> int:
-    """Return the first offset that a mirror lacks."""
     compared = min(copy.fetched, source.end)
     if compared <= 0 or not copy.source_epochs:
         return copy.end
@@ -215,7 +212,7 @@ class TierUsage(NamedTuple):
 
     @classmethod
     def sum(cls, usages: Iterable[TierUsage]) -> TierUsage:
-        """Return the total of several."""
+        """Return the total."""
         usage_list = list(usages)
         return cls(sum(one.bytes for one in usage_list), sum(one.segments for one in usage_list))
 
@@ -404,7 +401,7 @@ class RemoteVitals(NamedTuple):
 
 
 class PartitionVitals(NamedTuple):
-    """Position of one partition."""
+    """Position of a partition."""
 
     end: int
     newest_ms: int | None = None
@@ -461,7 +458,7 @@ class TopicVitals(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """Offsets of a topic that a group has not read."""
+    """Unread offsets of a group."""
 
     group: str
     topic: str

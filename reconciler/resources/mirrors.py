@@ -156,7 +156,7 @@ Positions: TypeAlias = Mapping[int, Position]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets of one partition from `start` to before `stop`; there may be fewer records."""
+    """Offsets of one partition from `start` to before `stop`, not all with a record."""
 
     partition: int
     start: int
@@ -184,7 +184,7 @@ class TruncatedPartition:
 
 @dataclass(frozen=True, slots=True)
 class DivergedPartition:
-    """Records of a partition of an original source that its mirror never received."""
+    """Records of an original source that its mirror never received."""
 
     partition: int
     start: int
@@ -283,9 +283,8 @@ class Operation:
 class MirrorEntry:
     """What a cluster stores of a mirror; `status_of` adds what its link imposes on `state`.
 
-    `since_ms` is when it came into that state. `rules` are the access rules that its link copied, by path. `ended`
-    are the ids of its last operations, so that a late process does not repeat one. See `ObservedMirror` for other
-    fields.
+    `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, so that
+    a late process does not repeat one. Other fields are as in `ObservedMirror`.
     """
 
     link_id: str
@@ -362,8 +361,8 @@ class MirrorEntry:
 class LinkEntry:
     """What a destination stores of a link; `declared` are its other declared fields, unchanged.
 
-    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; a pause is in `declared`. `source_cluster_id` is
-    the source cluster at creation. `rules` are the access rules that it copied to namespaces, by path.
+    `status` is ACTIVE, UNAVAILABLE or FAILED because of `trouble`; a pause is in `declared`. `rules` are the access
+    rules that it copied to namespaces, by path.
     """
 
     id: str
@@ -422,9 +421,9 @@ def _read_rules(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(operations) for path, operations in stored.items()}
 
 
-# Pure transitions of a mirror. States that a link imposes (paused, unreachable, broken) are stored in the link alone
-# and added by `status_of`, so each mirror returns to its own state when the link recovers. `named_link` is a link with
-# its name, or `None` if it was deleted.
+# Pure transitions of a mirror. States that a link imposes (paused, unreachable, broken) are stored only in the link, so
+# each mirror returns to its own state when the link recovers. `named_link`: the link and its name; `None` if it was
+# deleted.
 
 
 PROMOTE: Final = "promote"
@@ -466,7 +465,7 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
 
 
 def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
-    """Return when a mirror came into its displayed status, in ms; 0 if unknown, as after a pause of its link."""
+    """Return when a mirror came into its displayed status, in ms; 0 if unknown."""
     shown = status_of(mirror, link)
     if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
         return mirror.since_ms
@@ -488,7 +487,7 @@ class TransitionRequest:
 def request_verb(
     full_name: str, mirror: MirrorEntry, named_link: NamedObjects | None, verb: str, request: TransitionRequest
 ) -> MirrorEntry:
-    """Return the entry of a mirror after a verb was requested.
+    """Return the entry of a mirror after a request.
 
     Raises:
         UserError: The verb is not legal in its state; the hint lists those that are.
@@ -509,7 +508,7 @@ def step_status(full_name: str, status: MirrorStatus, verb: str, condition: str 
     """Return the state to which a verb leads.
 
     Raises:
-        UserError: The verb is not legal in that state; the hint lists those that are.
+        UserError: The verb is not legal; the hint lists those that are.
     """
     return MIRROR.step(status, verb, condition=condition, subject=f"mirror {full_name} is {status}")
 
@@ -525,7 +524,6 @@ def _begin_verb(mirror: MirrorEntry, verb: str, end: MirrorStatus, request: Tran
 
 
 def _end_operation(mirror: MirrorEntry) -> MirrorEntry:
-    """Clear the operation and store its id, so that a late process does not repeat it."""
     if mirror.operation is None:
         return mirror
     return replace(mirror, operation=None, ended=(*mirror.ended, mirror.operation.id)[-_MAX_ENDED:])
@@ -538,9 +536,6 @@ def check_reversible(full_name: str, other: str, named_link: NamedObjects | None
     """Reject a reversal or restore over a link that is not bidirectional or has a prefix.
 
     `other` is the topic on the other cluster, whose half of the link may have the prefix.
-
-    Raises:
-        UserError: The link does not allow it.
     """
     declared = {} if named_link is None else named_link[1].declared
     if declared.get("mode") != "bidirectional":
@@ -570,7 +565,7 @@ def join_peer(
     """Return the entry of an ordinary topic that becomes the mirror of its own mirror.
 
     `mirror` is its former entry as a mirror, `status` its displayed status, `begun` the operation and its start in
-    ms. Repeating the same operation changes nothing.
+    ms. Idempotent.
 
     Raises:
         UserError: The topic is a mirror, its link goes one way or has a prefix, or the operation is over.
@@ -601,10 +596,10 @@ def join_peer(
 
 
 def set_end_offsets(full_name: str, mirror: MirrorEntry, operation: str, ends: Mapping[int, int]) -> MirrorEntry:
-    """Set the end offsets of a mirror's operation; existing ones stay.
+    """Set the end offsets of the mirror's operation; existing ones stay.
 
     Raises:
-        UserError: The mirror has another operation, or none.
+        UserError: The operation is over.
     """
     current = require_operation(full_name, mirror, operation)
     return mirror if current.ends is not None else replace(mirror, operation=replace(current, ends=dict(ends)))
@@ -614,7 +609,7 @@ def advance_mirror(full_name: str, mirror: MirrorEntry, to: MirrorStatus, reques
     """Return a mirror in the next state of its operation; unchanged if it is in that state.
 
     Raises:
-        UserError: The mirror has another operation or none, or the table has no such transition.
+        UserError: The operation is over, or the table has no such transition.
     """
     if mirror.operation is None and mirror.state == to and to in _OPERATION_ENDS:
         return mirror  # another process took the last step
@@ -639,7 +634,7 @@ def require_operation(full_name: str, mirror: MirrorEntry, operation: str) -> Op
     """Return the operation of a mirror.
 
     Raises:
-        UserError: The mirror has another operation, or none.
+        UserError: The operation is over.
     """
     if mirror.operation is None or mirror.operation.id != operation:
         raise over_error(full_name, mirror)
@@ -655,9 +650,9 @@ def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
 def set_mirror_trouble(
     mirror: MirrorEntry, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
 ) -> MirrorEntry:
-    """Set the trouble of a mirror; `fails` makes it FAILED.
+    """Set the trouble of a mirror that is not stopped; `fails` makes it FAILED.
 
-    Stopped mirrors have no troubles. With `operation`, nothing changes if that operation is over.
+    With `operation`, nothing changes if that operation is over.
     """
     if mirror.is_stopped or mirror.state == _M.FAILED:
         return mirror
@@ -716,7 +711,7 @@ def create_link_entry(name: str, existing: LinkEntry | None, new: LinkEntry) -> 
     """Return the entry of a new link; an equal existing one stays.
 
     Raises:
-        UserError: The link exists and differs, its list of synced configs is incomplete, or filters are missing.
+        UserError: The link exists and differs, or its declaration is incomplete.
     """
     check_synced(name, new)
     new = replace(new, declared=clean_filters(name, new.declared))
@@ -731,7 +726,7 @@ def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
     """Return the entry of a link with another declaration; its id, source and state stay.
 
     Raises:
-        UserError: Its list of synced configs is incomplete, or filters are missing.
+        UserError: The declaration is incomplete.
     """
     after = replace(link, declared=clean_filters(name, declared))
     check_synced(name, after)
@@ -739,21 +734,13 @@ def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
 
 
 def check_same_link(name: str, link: LinkEntry | None, link_id: str | None) -> None:
-    """Reject a link that is not the planned one; `link_id` `None` allows any.
-
-    Raises:
-        StalePlanError: The link has another id.
-    """
+    """Reject a link that is not the planned one with a `StalePlanError`; `link_id` `None` allows any."""
     if link is not None and link_id not in {None, link.id}:
         raise StalePlanError(f"link {name} was deleted and created again after it was read", hint="Plan again.")
 
 
 def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) -> None:
-    """Reject another topic with the name of the mirror's source.
-
-    Raises:
-        SourceChangedError: The source has another topic id.
-    """
+    """Reject a new topic with the name of the mirror's source with a `SourceChangedError`."""
     if source.incarnation is None or mirror.source_topic_id in {None, source.incarnation}:
         return
     message = f"the source {mirror.source} of mirror {full_name} was deleted and created again (its topic id changed)"
@@ -762,11 +749,7 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
 
 
 def check_synced(name: str, link: LinkEntry) -> None:
-    """Reject an incomplete list of synced configs.
-
-    Raises:
-        UserError: Configs that are always synced are missing.
-    """
+    """Reject a list of synced configs without those that are always synced."""
     missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
     if missing:
         message = f"link {name}: topicConfigSync.include lacks {', '.join(missing)}"
@@ -774,11 +757,7 @@ def check_synced(name: str, link: LinkEntry) -> None:
 
 
 def check_own(full_name: str, synced: Iterable[str], keys: Iterable[str]) -> None:
-    """Reject configs of a mirror that follow its source.
-
-    Raises:
-        UserError: Some of the configs are synced.
-    """
+    """Reject configs of a mirror that follow its source."""
     following = sorted(set(keys) & {*synced, "partitions"})
     if following:
         message = f"mirror {full_name} follows its source in {', '.join(following)}"
@@ -792,11 +771,7 @@ def mirror_name(source: str, link: LinkEntry) -> str:
 
 
 def check_mirrored(full_name: str, source: str, named_link: NamedObjects) -> None:
-    """Reject a source that is never mirrored, or a mirror with another name than its source requires.
-
-    Raises:
-        UserError: The source or the name is not allowed.
-    """
+    """Reject a source that is never mirrored, or a mirror with another name than its source requires."""
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
         raise UserError(message, hint="Leave it out: each cluster has its own.")
@@ -826,11 +801,7 @@ def check_deletable(full_name: str, mirror: MirrorEntry, named_link: NamedObject
 
 
 def check_unused(name: str, mirrors: Iterable[tuple[str, MirrorEntry]]) -> None:
-    """Reject the deletion of a link with mirrors.
-
-    Raises:
-        BlockedError: Some of its mirrors are not stopped.
-    """
+    """Reject the deletion of a link with mirrors that are not stopped."""
     live = [f"{topic} ({mirror.state})" for topic, mirror in mirrors if not mirror.is_stopped]
     if live:
         message = f"link {name} has mirrors that are not stopped: {', '.join(live[:5])}{' …' if live[5:] else ''}"
@@ -862,11 +833,7 @@ def match_auto_created(link: LinkEntry, sources: Iterable[str]) -> dict[str, str
 
 
 def clean_filters(name: str, declared: Json) -> Json:
-    """Return a link's declaration without the filters of disabled tasks (F-C-023).
-
-    Raises:
-        UserError: Creating mirrors or syncing offsets is enabled without filters.
-    """
+    """Return a link's declaration without the filters of disabled tasks; enabled tasks need filters (F-C-023)."""
     cleaned = dict(declared)
     for task in (AUTO_CREATE, OFFSETS):
         task_spec = cleaned.get(task)
@@ -886,7 +853,6 @@ class OfferedTopic:
 
     topic: SourceTopic
     is_mirror: bool = False
-    """Whether it is itself a mirror."""
     is_readable: bool = True
     """Whether the link may read it."""
 
@@ -1003,8 +969,7 @@ def plan_rule_changes(
 ) -> tuple[Mapping[str, tuple[str, ...] | None], dict[str, tuple[str, ...]]]:
     """Return the changes to the present rules, and the rules that the link owns afterwards, by path.
 
-    `before` are the rules it owned. A link owns only rules that it created, and deletes them when the source does;
-    rules that existed before stay.
+    `before` are the rules it owned. A link owns only rules that it created, and deletes them when the source does.
     """
     changes: dict[str, tuple[str, ...] | None] = {}
     own: dict[str, tuple[str, ...]] = {}

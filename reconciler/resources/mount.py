@@ -117,7 +117,6 @@ class Recoverable:
     location: str
     """`<topic>/<cluster uuid>/<initial revision>`, namespace included."""
     full_name: str
-    """The name it had last."""
     partitions: int
     replication_factor: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -133,7 +132,7 @@ class Recoverable:
     initial: Mapping[str, str] = field(default_factory=dict)
     """Defaults of the cluster at its creation, including overridden ones."""
     uploaded_ms: int | None = None
-    """When its last segment was uploaded, by the timestamps of records; `None`: never."""
+    """When its last segment was uploaded, by timestamps of records; `None`: never."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Group → partition → next offset to read, from the backup of the lost cluster."""
     groups_lost: UserError | None = None
@@ -158,7 +157,6 @@ class ClampedOffset:
     partition: int
     committed: int
     offset: int
-    """The offset to which it is reset: the end of what was uploaded."""
 
 
 Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]
@@ -209,9 +207,7 @@ class RemountedTopic:
     topic: Address | None
     """Its present address; `None` on a cluster that was not read."""
     owner: str
-    """Id of the cluster that has it."""
     name: str
-    """Its name on that cluster."""
 
     def __str__(self) -> str:
         """Return the address, or the name and the cluster."""
