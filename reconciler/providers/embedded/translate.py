@@ -18,7 +18,7 @@ from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mi
 from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
-from reconciler.resources.inventory import LiveTopic, LiveMirror, Observed, RemoteRemains
+from reconciler.resources.inventory import LiveMirror, LiveTopic, Observed, RemoteRemains
 from reconciler.resources.mirrors import link_status, status_of
 from reconciler.resources.mount import MIGRATING, Mounting, MountingSpec
 from reconciler.resources.namespace import Encryption, Namespace, NamespaceSpec, Quotas
