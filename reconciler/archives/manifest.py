@@ -316,8 +316,8 @@ class ManifestSwap:
     ) -> Manifest | None:
         """Change a manifest with one swap; return the result, or `None` for no change.
 
-        `change` gets the manifest, empty if there is none; it runs again after a lost race. Nothing changes under a
-        newer tiered epoch.
+        `change` gets the manifest, or an empty one; it runs again after a lost race. Nothing changes under a newer
+        tiered epoch.
 
         Raises:
             OwnershipLostError: Another cluster owns the partition.
@@ -434,7 +434,7 @@ class ManifestHandover:
         return number, manifest_register(self.storage, remote_partition(self.location, number)).read()
 
     def _swap(self, number: int, held: RegisterSnapshot | None, change: Change) -> Manifest | None:
-        """Return the new manifest; `None` if there is none or it must be read again."""
+        """Return the new manifest; `None` if it does not exist or must be read again."""
         if held is None:
             return None
         register = manifest_register(self.storage, remote_partition(self.location, number))

@@ -77,7 +77,7 @@ def read_storage_id(storage: ObjectStore) -> str | None:
 
 
 def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
-    """Create the object storage's id if there is none; return the stored id."""
+    """Create the object storage's id unless it exists; return the stored id."""
     existing_id = read_storage_id(storage)
     if existing_id is not None:
         return existing_id

@@ -153,7 +153,7 @@ class TopicManifest:
 
 
 def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) -> TopicManifest | None:
-    """Return a topic's register by its location; `None` if there is none."""
+    """Return a topic's register by its location, or `None`."""
     register = _register(storage, cluster_id, revision)
     held = register.read()
     return None if held is None else _parse(register, held)

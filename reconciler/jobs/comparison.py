@@ -177,7 +177,7 @@ class DisputedPartition:
     """Logs whose extents divide each side into parts."""
 
     def parts(self) -> Iterator[tuple[int, Piece]]:
-        """Yield each side's pieces up to its end: a superseding record may come later."""
+        """Yield the pieces of each side, all of them: a superseding record may come later."""
         for side, bounds in ((LEFT, self.pair.left), (RIGHT, self.pair.right)):
             start = self.pair.common.start
             if bounds is not None and start < bounds.stable:

@@ -134,7 +134,7 @@ class OffsetMap:
         return self._pieces[at].target_end
 
     def target_below(self, source: int) -> int:
-        """Return the copy's offset after the last record below a source offset; 0 if there is none."""
+        """Return the copy's offset after the last record below a source offset; 0 without one."""
         at = bisect_left(self._starts, source) - 1
         if at < 0:
             return 0

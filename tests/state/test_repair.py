@@ -164,7 +164,7 @@ def test_where_no_journal_says_it_a_person_has_to_name_the_state_to_go_on_from(s
     flip(store, newest(store))
     flip(store, newest(store, 1))
     with pytest.raises(
-        UserError, match=r"#1; to continue .* forgets what run run-2 \(apply\), run run-3 \(apply\) did\): .*--snapshot 1"
+        UserError, match=r"#1; to continue .* forgets what run run-2 \(apply\), run run-3 \(apply\) did.*--snapshot 1"
     ):
         look(store)
     found = repair(store, snapshot="1")
