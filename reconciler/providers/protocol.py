@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address, matches
@@ -103,6 +103,14 @@ class Failed:
 Outcome: TypeAlias = Done | Failed
 
 
+class Placement(NamedTuple):
+    """Brokers of one partition, by id; leader -1: none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TopicStanding:
     """Bounds and contents of a topic; `None`: the platform does not report it."""
@@ -113,6 +121,8 @@ class TopicStanding:
     """Each record counted once, in any tier."""
     storage: TopicStorage | None = None
     """Bytes by tier; `None`: the platform has no tiers."""
+    placements: Mapping[int, Placement] = field(default_factory=dict)
+    """By partition; empty: the platform has no brokers."""
 
 
 class Provider(Protocol):

@@ -380,6 +380,16 @@ def test_topics_and_namespaces_are_listed_and_described(applied: Call) -> None:
     assert len(follows("topic-description", applied("topic", "describe", TOPIC, "--format", "json"))["partitions"]) == 3
 
 
+@pytest.mark.parametrize("command", [("topic", "describe"), ("explain",)])
+def test_defaults_are_counted_and_shown_by_all(applied: Call, command: tuple[str, ...]) -> None:
+    brief, whole = applied(*command, TOPIC).out, applied(*command, TOPIC, "--all").out
+    hidden = re.search(r"^(\d+) defaults not shown: see them with --all$", brief, re.MULTILINE)
+    assert hidden is not None
+    assert "retention.ms " in brief
+    assert "segment.bytes " not in brief
+    assert len(re.findall(r" default$", whole, re.MULTILINE)) == int(hidden[1]) > 5
+
+
 def test_the_state_is_listed_shown_and_has_a_history(applied: Call) -> None:
     assert TOPIC in follows("state-list", applied("state", "list", "--format", "json"))["resources"]
     assert re.search(rf"^{TOPIC} +created ", applied("state", "list").out, re.MULTILINE)

@@ -60,6 +60,7 @@ def explain_command(
     address: Annotated[
         str, Argument(metavar="ADDR|CODE", help="For example topic/west/shop:eu:orders, or E005, the code of an error.")
     ],
+    is_whole: Annotated[bool, Option("--all", help="Also the configs that nobody set, with their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Say where each value of a resource comes from and why an action is planned, or what is behind an error."""
@@ -73,7 +74,7 @@ def explain_command(
     from reconciler.operations.show import explain
 
     explained = explain(place.invocation(), files.select(), address)
-    present(form, lambda: explain_text(explained), lambda: EXPLAIN.row(explained), is_paged=True)
+    present(form, lambda: explain_text(explained, is_whole=is_whole), lambda: EXPLAIN.row(explained), is_paged=True)
 
 
 def _explain_code(code: str, form: str) -> None:

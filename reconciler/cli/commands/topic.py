@@ -215,15 +215,16 @@ def describe_command(
     by_state: ByState,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
+    is_whole: Annotated[bool, Option("--all", help="Also the configs that nobody set, with their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
-    """Describe one topic: its partitions and offsets, its configs and where they come from."""
+    """Describe one topic: its partitions, offsets and brokers, its configs and where they come from."""
     from reconciler.cli.json.clusters_json import TOPIC
     from reconciler.cli.text.topics_text import topic_text
     from reconciler.operations.clusters.topics import describe_topic
 
     topic = describe_topic(by_state.reach(files, place), address)
-    present(form, lambda: topic_text(topic), lambda: TOPIC.row(topic))
+    present(form, lambda: topic_text(topic, is_whole=is_whole), lambda: TOPIC.row(topic))
 
 
 @bundled

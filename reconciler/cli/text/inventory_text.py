@@ -10,7 +10,7 @@ from reconciler.cli.text.amounts import usage_text, value_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, table
 from reconciler.cli.text.markdown import label
 from reconciler.cli.text.sections import drift_text, waiting_text
-from reconciler.cli.text.topics_text import acls_lines
+from reconciler.cli.text.topics_text import UNSET, acls_lines, defaults_lines
 from reconciler.operations.steps.effective import TieringRow, rules_of
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
@@ -68,13 +68,18 @@ def shown_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -
     ]
 
 
-def explain_text(explained: ExplainedResource) -> list[Line]:
-    """Return each value's source, effective configs, and planned actions with reasons."""
+def explain_text(explained: ExplainedResource, *, is_whole: bool = False) -> list[Line]:
+    """Return each value's source, effective configs, and planned actions with reasons.
+
+    `is_whole`: with the configs that nobody set.
+    """
     lines = shown_lines(explained.shown, explained.origins)
     if explained.effective:
         places = explained.effective_origins
-        acting = [(key, show_value(key, explained.effective[key]), places[key]) for key in sorted(explained.effective)]
-        lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)]
+        keys = [key for key in sorted(explained.effective) if is_whole or places[key] not in UNSET]
+        acting = [(key, show_value(key, explained.effective[key]), places[key]) for key in keys]
+        lines += [EMPTY, *table(("config", "acts as", "comes from"), acting)] if acting else []
+        lines += defaults_lines(len(explained.effective) - len(keys))
     lines += _tiering_lines(explained)
     lines += acls_lines(explained.acls)
     for action in explained.actions:

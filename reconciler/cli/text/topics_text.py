@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.operations.clusters.cluster_check import CheckedCluster
     from reconciler.operations.clusters.groups import DescribedGroup, GroupDeletion, GroupNames, GroupReset
     from reconciler.operations.clusters.namespaces import NamespaceRow
-    from reconciler.operations.clusters.topics import ProfiledTopic, Storages, TopicDescription
+    from reconciler.operations.clusters.topics import PartitionRow, ProfiledTopic, Storages, TopicDescription
     from reconciler.operations.steps.effective import AclRow, ConfigRow
     from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove
     from reconciler.resources.inventory import TopicShown
@@ -412,17 +412,23 @@ def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
     return [EMPTY, *table(("access rule", "operations", "comes from"), cells)] if cells else []
 
 
-_QUIET_ORIGINS: Final = frozenset({BROKERS, DEFAULT})
+UNSET: Final = frozenset({BROKERS, DEFAULT})
+"""Origins of configs that nobody set."""
 
 
-def topic_text(topic: TopicDescription) -> list[Line]:
-    """Return a topic: partitions with offsets, groups with lag, configs with sources."""
+def topic_text(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]:
+    """Return a topic: partitions with offsets and brokers, groups with lag, configs with sources.
+
+    `is_whole`: with the configs that nobody set.
+    """
     size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
-    partitions = [(str(row.partition), *map(count_text, (row.start, row.stable, row.end))) for row in topic.partitions]
+    has_brokers = any(row.leader is not None for row in topic.partitions)
+    headings = ("partition", "start", "stable", "end", "leader", "replicas", "in sync")[: 7 if has_brokers else 4]
+    partitions = [_partition_cells(row)[: len(headings)] for row in topic.partitions]
     # configs that were set come first, then defaults in a quiet tone
-    rows = sorted(topic.configs, key=lambda row: (row.origin in _QUIET_ORIGINS, row.key))
-    configs = [_config_cells(row) for row in rows]
+    rows = sorted(topic.configs, key=lambda row: (row.origin in UNSET, row.key))
+    configs = [_config_cells(row) for row in rows if is_whole or row.origin not in UNSET]
     readers = readers_text(topic.groups)
     return [
         line(Span(topic.address, Tone.STRONG)),
@@ -433,9 +439,10 @@ def topic_text(topic: TopicDescription) -> list[Line]:
         *_mirror_lines(topic),
         *tiering_lines(topic.storage),
         EMPTY,
-        *table(("partition", "start", "stable", "end"), partitions, numbers=(0, 1, 2, 3)),
+        *table(headings, partitions, numbers=(0, 1, 2, 3)),
         *([EMPTY, *readers] if readers else []),
         *([EMPTY, *table(("config", "value", "comes from"), configs)] if configs else []),
+        *defaults_lines(len(rows) - len(configs)),
         *acls_lines(topic.acls),
     ]
 
@@ -459,8 +466,21 @@ def _mirror_lines(topic: TopicDescription) -> Iterator[Line]:
         yield line(f"  mirrors {mirror.source} over {mirror.link}: ", Span(mirror.state, Tone.MOVE), f"; see: {see}")
 
 
+def _partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
+    replicas, in_sync = row.replicas or (), row.in_sync or ()
+    tone = Tone.PLAIN if set(replicas) == set(in_sync) else Tone.CHANGE
+    leader = Span("none", Tone.DANGER) if row.leader == -1 else Span(str(row.leader))
+    brokers = (leader, ", ".join(map(str, replicas)), Span(", ".join(map(str, in_sync)), tone))
+    return (str(row.partition), *map(count_text, (row.start, row.stable, row.end)), *brokers)
+
+
+def defaults_lines(hidden: int) -> list[Line]:
+    """Return a line that counts hidden defaults; empty if none is hidden."""
+    return [line(Span(f"{counted(hidden, 'default')} not shown: see them with --all", Tone.QUIET))] if hidden else []
+
+
 def _config_cells(row: ConfigRow) -> tuple[Span, ...]:
-    tone = Tone.QUIET if row.origin in _QUIET_ORIGINS else Tone.PLAIN
+    tone = Tone.QUIET if row.origin in UNSET else Tone.PLAIN
     return tuple(Span(text, tone) for text in (row.key, show_value(row.key, row.value), row.origin))
 
 

@@ -40,12 +40,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition; `stable` limits `read_committed`."""
+    """One partition; `stable` limits `read_committed`. Brokers are null where the platform has none."""
 
     partition: int
     start: int
     stable: int
     end: int
+    leader: int | None = None
+    """Broker id; -1: none."""
+    replicas: tuple[int, ...] | None = None
+    in_sync: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,8 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
         incarnation=observed[found_address].incarnation,
         groups=_read_groups(provider, full_name_of(topic)),
         partitions=tuple(
-            PartitionRow(partition, at.start, at.stable, at.end) for partition, at in sorted(standing.bounds.items())
+            PartitionRow(partition, at.start, at.stable, at.end, *standing.placements.get(partition, ()))
+            for partition, at in sorted(standing.bounds.items())
         ),
         records=standing.records,
         bytes=standing.bytes,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.providers.kafka.faults import error_of_code
-from reconciler.providers.protocol import TopicStanding
+from reconciler.providers.protocol import Placement, TopicStanding
 from reconciler.records.log import Bounds
 from reconciler.resources.measures import (
     NO_CUTS,
@@ -201,7 +201,14 @@ def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Topic
     """Return bounds and contents; markers and compaction make offsets exceed records."""
     bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
-    return TopicStanding({number: bound for (_, number), bound in bounds.items()}, None, storage.log_bytes, storage)
+    brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
+    return TopicStanding(
+        {number: bound for (_, number), bound in bounds.items()},
+        None,
+        storage.log_bytes,
+        storage,
+        {number: Placement(*placed) for number, placed in enumerate(brokers)},
+    )
 
 
 def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:

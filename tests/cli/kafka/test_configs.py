@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any, Final
 
@@ -132,6 +133,12 @@ def test_what_a_topic_has_by_the_brokers_defaults_is_told_as_theirs(desk: Desk) 
         assert (origins["retention.ms"], origins["flush.ms"]) == ("cluster/live", "brokers")
         described = json.loads(desk.typed("topic", "describe", desk.address("orders"), "--format", "json").out)
         rows = {row["key"]: (row["value"], row["origin"]) for row in described["configs"]}
+        assert [(each["leader"], each["replicas"], each["in_sync"]) for each in described["partitions"]] == [
+            (1, [1], [1]) for _ in described["partitions"]
+        ]
+        text = desk.typed("topic", "describe", desk.address("orders")).out
+        columns = r"^partition +start +stable +end +leader +replicas +in sync\n"
+        assert re.search(rf"{columns} +0 +0 +0 +0 +1 +1 +1$", text, re.MULTILINE)
         assert rows["retention.ms"] == ("7200000", "cluster/live")
         assert rows["min.insync.replicas"][1] == "cluster/live"  # ELR sets it for all (facts, 9).
         assert rows["segment.ms"] == ("3600000", desk.address("orders"))
