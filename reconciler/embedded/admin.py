@@ -277,24 +277,24 @@ class Admin:
         return self.permissions.may(catalog, Operation.DESCRIBE, kind, name)
 
     def _commit(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
-        def checked(draft: Draft) -> None:
+        def check_and_decide(draft: Draft) -> None:
             for operation, kind, name in needed:
                 self.permissions.check(draft, operation, kind, name)
                 if kind is Kind.TOPIC and operation in _NEEDS_TOPIC:
                     topic_shown(self.permissions, draft, name)
             decide(draft)
 
-        self.catalog.commit(checked)
+        self.catalog.commit(check_and_decide)
 
     def _commit_and_disable(self, decide: Callable[[Draft], object], *needed: tuple[Operation, Kind, str]) -> None:
         began = False
 
-        def noting(draft: Draft) -> None:
+        def decide_and_compare(draft: Draft) -> None:
             nonlocal began
             decide(draft)
             began = disabling_topics(draft) != disabling_topics(draft.base)
 
-        self._commit(noting, *needed)
+        self._commit(decide_and_compare, *needed)
         if began:
             self.finish_disablings()
 

@@ -83,12 +83,12 @@ def release_groups(store: ObjectStore, topic_id: str) -> int:
     Otherwise a group would continue at its old offsets.
     """
 
-    def released(group: Group) -> Group:
+    def release(group: Group) -> Group:
         of_topic = {place: committed for place, committed in group.own.items() if place[0] == topic_id}
         others = {place: committed for place, committed in group.own.items() if place[0] != topic_id}
         return Group(others, {**group.synced, **of_topic}) if of_topic else group
 
-    return sum(change_group(store, name, released) for name in list_groups(store))
+    return sum(change_group(store, name, release) for name in list_groups(store))
 
 
 @dataclass

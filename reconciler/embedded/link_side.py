@@ -147,13 +147,13 @@ class ClusterLinks:
             self.may_go_on()
             epochs = [list(epoch) for epoch in bounds[number].epochs]
 
-            def standing(head: Head) -> Head | None:
+            def record_source(head: Head) -> Head | None:
                 # Once the operation ends, the head may get records that its source lacks.
                 under_way(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
 
-            swap_head(self.cluster.store, Partition(full_name, topic.id, number), standing)
+            swap_head(self.cluster.store, Partition(full_name, topic.id, number), record_source)
 
         run_in_parallel(note, sorted(bounds), name="stand")
 
@@ -183,10 +183,10 @@ class ClusterLinks:
         self.cluster.permissions.check_super_user(what)
         results: list[MirrorEntry | None] = []
 
-        def decided(draft: Draft) -> None:
+        def decide_again(draft: Draft) -> None:
             results[:] = [decide(draft)]  # A lost race decides again.
 
-        self.cluster.catalog.commit(decided, may_go_on=self.may_go_on)
+        self.cluster.catalog.commit(decide_again, may_go_on=self.may_go_on)
         return results[0]  # type: ignore[return-value]  # `None` only from callers that ignore it.
 
     def _seal(self, full_name: str) -> None:

@@ -247,7 +247,7 @@ class TopicCut:
         truncation = Truncation(self.store, partition)
         is_done = False
 
-        def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
+        def cut_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal is_done
             # An unwritten partition gets a head: later records are not cut.
             head = Head(self.writer) if held is None else parse_head(self.store, register.key, held.value)
@@ -261,7 +261,7 @@ class TopicCut:
             epoch = 1 + (0 if held is None else held.epoch)
             return self._cut_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
-        held = register.update(changed, mark=fresh_mark(), raises_epoch=True)
+        held = register.update(cut_head, mark=fresh_mark(), raises_epoch=True)
         truncation.clear(is_done=is_done)
         if held is None:
             raise RetryableError(f"{partition} was deleted in the meantime", hint="Read the mirror again.")

@@ -126,7 +126,7 @@ class CatalogRegister:
         return retry_missing(lambda: self._read_catalog(self._register.read()))
 
     def known(self) -> Catalog:
-        """Return the cached catalog; read it if there is none."""
+        """Return the cached catalog; read it if the cache is empty."""
         return self._cached if self._cached.serial else self.read()
 
     def commit(self, decide: Callable[[Draft], object], *, may_go_on: Callable[[], None] = _do_nothing) -> Catalog:

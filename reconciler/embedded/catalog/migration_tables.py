@@ -313,7 +313,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
             initial=dict(original.initial),
             revision=place.revision,
             origin=(place.topic, place.cluster_id),
-            tiering=_tiering(effective, original.tiered_epoch),
+            tiering=_tiering_entry(effective, original.tiered_epoch),
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
@@ -321,7 +321,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
         draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 
-def _tiering(effective: Mapping[str, str], epoch: int) -> TieringEntry:
+def _tiering_entry(effective: Mapping[str, str], epoch: int) -> TieringEntry:
     origins = {key: (value, "topic") for key, value in effective.items()}
     if not read_switches(origins).is_off:
         return TieringEntry(str(TieringState.ENABLED), epoch)

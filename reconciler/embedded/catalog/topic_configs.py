@@ -115,7 +115,7 @@ def configs_to_sync(
 
     A source's default that the mirror would not inherit is set (F-C-050).
     """
-    inherited = _inherited(catalog, full_name)
+    inherited = _inherited_values(catalog, full_name)
     taken: dict[str, str | None] = {}
     for key in synced_configs(link):
         if key in CONFIGS:
@@ -125,7 +125,7 @@ def configs_to_sync(
     return taken
 
 
-def _inherited(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
+def _inherited_values(catalog: Catalog | Draft, full_name: str) -> dict[str, str]:
     properties = catalog.cluster.properties
     values = {CONFIG_DEFAULTS[name]: value for name, value in properties.items() if name in CONFIG_DEFAULTS}
     for tier in tiers_of(split_name(full_name)[0]):

@@ -120,7 +120,7 @@ def mend(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
     return mended
 
 
-def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _make_namespaces(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     made: list[str] = []
 
     def decide(draft: Draft) -> None:
@@ -132,12 +132,12 @@ def _make_namespaces(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -
     return f"created namespaces {', '.join(made)}" if made else None
 
 
-def _finish_deletions(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _finish_deletions(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_deletions()
     return f"finished deleting {counted(done, 'topic')}" if done else None
 
 
-def _finish_rewrites(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _finish_rewrites(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = cluster.finish_rewrites()
     return f"wrote {counted(done, 'topic')} again under the key of the namespace" if done else None
 
@@ -149,7 +149,7 @@ def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFindi
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
 
 
-def _take_holds_off(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _take_holds_off(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = release_stale_holds(cluster)
     return f"released topics {', '.join(done)}, whose migration no longer exists" if done else None
 
@@ -159,7 +159,7 @@ def _hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding])
     return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
 
 
-def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _forget_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = forget_mirrors(cluster)
     return (
         f"made {', '.join(done)} ordinary topics, whose mirroring has ended and whose link was deleted"
@@ -168,12 +168,12 @@ def _forget_mirrors(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) ->
     )
 
 
-def _give_claims_back(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _give_claims_back(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = release_left_claims(cluster)
     return f"gave back the claims on {', '.join(done)}" if done else None
 
 
-def _sweep(cluster: EmbeddedCluster, _found: Sequence[CheckFinding]) -> str | None:
+def _sweep(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     """No writer will name an object older than a day."""
     swept = cluster.sweep()
     if not swept.objects:

@@ -85,15 +85,17 @@ def sweep(
     if contents.storages:
         raise _shared_root_error(store, contents.storages[0])
     heads = list(list_heads(store))
-    stored.name(_named_by_catalog(store))
-    for named in map_in_parallel(lambda listed: _named_by_head(store, listed.key), heads, name="sweep"):
+    stored.name(_keys_in_catalog(store))
+    for named in map_in_parallel(lambda listed: _keys_in_head(store, listed.key), heads, name="sweep"):
         stored.name(named)
     swept = _remove_leftovers(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
     # Parts of a removed head are the only copy of acknowledged records.
     headless = Headless.of(catalog.read(), (listed.key for listed in heads))
     for batch in _batches(
-        listed_object for listed_object in _unnamed(store, stored, old_ms) if not headless.partitions(listed_object.key)
+        listed_object
+        for listed_object in _iter_unnamed(store, stored, old_ms)
+        if not headless.partitions(listed_object.key)
     ):
         store.delete(listed.key for listed in batch)
         objects += len(batch)
@@ -132,7 +134,7 @@ def _remember(store: ObjectStore, at_ms: int) -> None:
     store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
 
 
-def _unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
+def _iter_unnamed(store: ObjectStore, stored: ObjectIndex, old_ms: int) -> Iterator[ListedObject]:
     for prefix in () if stored.is_all_named else IMMUTABLE:
         for listed in stored.unnamed(store.list(prefix)):
             if listed.modified_ms < old_ms:
@@ -150,7 +152,7 @@ def _batches(objects: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
         yield batch
 
 
-def _named_by_catalog(store: ObjectStore) -> list[str]:
+def _keys_in_catalog(store: ObjectStore) -> list[str]:
     held = catalog_register(store).read()
     if held is None:
         trace = find_catalog_trace(store)
@@ -160,17 +162,17 @@ def _named_by_catalog(store: ObjectStore) -> list[str]:
     return keys_named_by(store, held)
 
 
-def _named_by_head(store: ObjectStore, key: str) -> list[str]:
+def _keys_in_head(store: ObjectStore, key: str) -> list[str]:
     topic_id, partition = partition_of_head(key)
 
-    def named() -> list[str]:
+    def read_keys() -> list[str]:
         head = read_head(store, topic_id, partition)
-        return [] if head is None else _names_in_head(store, head)
+        return [] if head is None else _read_keys(store, head)
 
-    return retry_missing(named)
+    return retry_missing(read_keys)
 
 
-def _names_in_head(store: ObjectStore, head: Head) -> list[str]:
+def _read_keys(store: ObjectStore, head: Head) -> list[str]:
     named = [entry.key for entry in head.entries]
     for page in all_pages(store, head):
         named.append(page.key)

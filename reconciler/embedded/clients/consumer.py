@@ -226,7 +226,7 @@ class Consumer:
 
     def positions(self) -> dict[tuple[str, int], CommittedOffset]:
         """Return all positions by (topic, partition), for `send_offsets`."""
-        return self._by_name(self._reached())
+        return self._by_name(self._current_positions())
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Continue at another offset; the group's commits stay."""
@@ -236,7 +236,7 @@ class Consumer:
 
     def commit(self) -> None:
         """Commit the position of every partition."""
-        Groups.of(self._cluster).commit_places(self._group(), self._reached())
+        Groups.of(self._cluster).commit_places(self._group(), self._current_positions())
 
     def committed(self) -> dict[tuple[str, int], int | None]:
         """Return its group's committed offset per partition; `None`: never."""
@@ -253,7 +253,7 @@ class Consumer:
         }
         return self._by_name(behind)
 
-    def _reached(self) -> dict[Place, CommittedOffset]:
+    def _current_positions(self) -> dict[Place, CommittedOffset]:
         """The epoch shows a later cut of the log."""
         return {place: CommittedOffset(stream.position, epoch=stream.epoch) for place, stream in self._streams.items()}
 
@@ -264,7 +264,7 @@ class Consumer:
         wanted = [(topic_id, partition) for topic_id in topics for partition in self._partitions(*topics[topic_id])]
         self._streams = {place: self._streams[place] for place in wanted if place in self._streams}
         new = [place for place in wanted if place not in self._streams]
-        committed = self._committed(new)
+        committed = self._fetch_committed(new)
         logs = {topic_id: self._log(name, topic_id) for topic_id, (name, _) in topics.items()}
         for place, stream in self._streams.items():
             stream.log = logs[place[0]]  # It may have been renamed.
@@ -310,7 +310,7 @@ class Consumer:
             raise UserError(message, hint="Partitions count from 0.")
         return existing
 
-    def _committed(self, places: list[Place]) -> Mapping[Place, CommittedOffset]:
+    def _fetch_committed(self, places: list[Place]) -> Mapping[Place, CommittedOffset]:
         if self._reading.group is None or not places:
             return {}
         return Groups.of(self._cluster).fetch_places(self._reading.group, places)

@@ -154,7 +154,7 @@ class Groups:
         Raises:
             UserError: The group does not exist.
         """
-        catalog = self._checked(Operation.DESCRIBE, group)
+        catalog = self._read_checked(Operation.DESCRIBE, group)
         described = describe_group(self.store, catalog, group, now_ms=self.now_ms())
         shown = (row for row in described.offsets if self._may_see(catalog, Kind.TOPIC, row.topic))
         return replace(described, offsets=tuple(shown))
@@ -165,7 +165,7 @@ class Groups:
 
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
         """Return a topic's groups, limited to it; `None`: too many groups."""
-        catalog = self._checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
+        catalog = self._read_checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
         topic_id = topic_shown(self.permissions, catalog, full_name).id
         groups = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
         if groups is None:
@@ -187,7 +187,7 @@ class Groups:
         self, group: str, offsets: Mapping[tuple[str, int], int | CommittedOffset], *, mark: str | None = None
     ) -> None:
         """Commit a group's next offsets, once per `mark`."""
-        catalog = self._checked(Operation.READ, group, *{topic for topic, _ in offsets})
+        catalog = self._read_checked(Operation.READ, group, *{topic for topic, _ in offsets})
         places = {
             (topic_shown(self.permissions, catalog, topic).id, partition): offset
             for (topic, partition), offset in offsets.items()
@@ -198,12 +198,12 @@ class Groups:
         self, group: str, offsets: Mapping[Place, int | CommittedOffset], *, mark: str | None = None
     ) -> None:
         """Commit by topic id, which a renamed topic keeps."""
-        self._checked(Operation.READ, group)
+        self._read_checked(Operation.READ, group)
         commit_offsets(self.store, self.catalog, group, offsets, mark=mark or fresh_mark(), now_ms=self.now_ms())
 
     def fetch(self, group: str, topics: Iterable[str] | None = None) -> dict[tuple[str, int], CommittedOffset]:
         """Return the next offsets to read, clamped to the logs."""
-        catalog = self._checked(Operation.READ, group)
+        catalog = self._read_checked(Operation.READ, group)
         names = {entry.id: name for name, entry in catalog.topics.items()}
         wanted = None if topics is None else frozenset(topics)
         places = None
@@ -226,7 +226,7 @@ class Groups:
 
     def fetch_places(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedOffset]:
         """Return the next offsets to read, by topic id and partition."""
-        self._checked(Operation.READ, group)
+        self._read_checked(Operation.READ, group)
         return fetch_offsets(self.store, self.catalog, group, places)
 
     def moves(
@@ -238,9 +238,9 @@ class Groups:
             NotAuthorizedError: The caller may not reset it.
         """
         if topic is None:
-            self._check_all_read(self._checked(Operation.READ, group), group)
+            self._check_all_read(self._read_checked(Operation.READ, group), group)
         else:
-            topic_shown(self.permissions, self._checked(Operation.READ, group, topic), topic)
+            topic_shown(self.permissions, self._read_checked(Operation.READ, group, topic), topic)
         logs = Logs(self.store, self.catalog, self.remote)
         return moves_of(logs, group, reset, topic=topic, partition=partition)
 
@@ -250,7 +250,7 @@ class Groups:
         Raises:
             BlockedError: The group is reading one of the topics, and `force` is not set.
         """
-        self._checked(Operation.READ, group, *{move.topic for move in moves})
+        self._read_checked(Operation.READ, group, *{move.topic for move in moves})
         move_offsets(self.store, self.catalog, group, moves, now_ms=self.now_ms(), force=force)
 
     def delete(self, group: str, topic: str | None = None, *, force: bool = False) -> bool:
@@ -260,7 +260,7 @@ class Groups:
             BlockedError: It is reading, and `force` is not set.
             NotAuthorizedError: The caller may not delete it, or not read one of its topics.
         """
-        catalog, now_ms = self._checked(Operation.DELETE, group), self.now_ms()
+        catalog, now_ms = self._read_checked(Operation.DELETE, group), self.now_ms()
         if topic is None:
             self._check_all_read(catalog, group)
             return delete_group(self.store, group, now_ms=now_ms, force=force)
@@ -269,7 +269,7 @@ class Groups:
             self.store, group, topic_shown(self.permissions, catalog, topic).id, now_ms=now_ms, force=force
         )
 
-    def _checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
+    def _read_checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
         catalog = self.catalog.read()
         self.permissions.check(catalog, operation, kind, name)
         for topic in sorted(topics):

@@ -328,7 +328,7 @@ class Producer:
             self._forget(topic)
         appends = written(routed, self._cluster.now_ms())
         if appends:
-            self._before(appends)
+            self._prepare_partitions(appends)
         for append in appends:
             self._publish(append)
 
@@ -336,7 +336,7 @@ class Producer:
         place = append.gate.topic_id, append.partition
         batch = SequencedBatch(self._identity, self._next.get(place, 0), append.records)
         try:
-            offsets = publish(append, batch, self._delivery, self._check_wanted)
+            offsets = publish(append, batch, self._delivery, self._check_still_valid)
         except BaseException:
             self._handle_failure()
             raise
@@ -358,10 +358,10 @@ class Producer:
     def _check_open(self) -> None:
         """Reject records outside a transaction."""
 
-    def _before(self, appends: Sequence[Append]) -> None:
+    def _prepare_partitions(self, appends: Sequence[Append]) -> None:
         """Prepare the partitions before the first swap of a flush."""
 
-    def _check_wanted(self) -> None:
+    def _check_still_valid(self) -> None:
         """Check after a long sleep that this producer may continue."""
 
 

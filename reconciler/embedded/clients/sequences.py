@@ -195,11 +195,11 @@ class Delivery:
                 return attempt()
             except RetryableError as error:
                 if tries.is_over:
-                    raise _undelivered(what, tries.spent_s, error) from error
+                    raise _undelivered_error(what, tries.spent_s, error) from error
             tries.wait()
 
 
-def _undelivered(what: str, spent_s: float, error: RetryableError) -> RetryableError:
+def _undelivered_error(what: str, spent_s: float, error: RetryableError) -> RetryableError:
     message = f"{what} was abandoned after {spent_s:,.0f} s: {error.message}"
     # A lost race proves that no earlier try landed or can land.
     if isinstance(error, LostRaceError):

@@ -98,7 +98,7 @@ class EmbeddedLog:
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         self._check(Operation.DESCRIBE)
         if topic is None:
-            raise _gone(self.full_name)
+            raise _gone_error(self.full_name)
         check_served(self.full_name, topic)
         bounds_by_partition, tiers = read_bounds(self.store, self.topic_id, topic.partitions, only), self._tiers()
         return {partition: tiers.shown(bounds) for partition, bounds in bounds_by_partition.items()}
@@ -199,7 +199,7 @@ class EmbeddedLog:
             return
         topic = topic_with_id(self.catalog.read(), self.topic_id, self.full_name)
         if topic is None:
-            raise _gone(self.full_name)
+            raise _gone_error(self.full_name)
         check_served(self.full_name, topic)
 
     def _check(self, operation: Operation) -> None:
@@ -278,7 +278,7 @@ class _Attempts:
         return f"{self._log.full_name}, partition {self._partition}: {error.message}"
 
 
-def _gone(full_name: str) -> UserError:
+def _gone_error(full_name: str) -> UserError:
     message = f"topic {full_name} was deleted or unmounted"
     return UserError(message, hint="See whether it is unmounted: reconciler mount list")
 

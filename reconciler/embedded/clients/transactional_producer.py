@@ -160,8 +160,8 @@ class TransactionalProducer(Producer):
             RetryableError: It did not succeed in time.
         """
         self._check_phase(_Phase.OPEN)
-        with self._failing():
-            self._before(appends)
+        with self._mark_failure():
+            self._prepare_partitions(appends)
             for one in appends:
                 self._gained.setdefault(one.gate.full_name, {})  # The threads below share it.
             run_in_parallel(self._publish, appends, name="append")
@@ -262,7 +262,7 @@ class TransactionalProducer(Producer):
         if not self._offsets or self._phase is not _Phase.COMMITTING:
             return
         catalog = self._cluster.catalog.read()
-        with self._failing():
+        with self._mark_failure():
             for group, offsets in self._offsets.items():
                 check_commit(catalog, group, offsets)
             if self._tiered - {topic.id for topic in catalog.topics.values()}:
@@ -272,11 +272,11 @@ class TransactionalProducer(Producer):
     def _flush(self, topics: Sequence[str]) -> None:
         if topics or self._phase in {_Phase.FAILED, _Phase.FENCED}:
             self._check_phase(_Phase.OPEN)
-        with self._failing():
+        with self._mark_failure():
             super()._flush(topics)
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _mark_failure(self) -> Iterator[None]:
         """After an error the transaction can only be aborted."""
         try:
             yield
@@ -287,14 +287,14 @@ class TransactionalProducer(Producer):
             self._phase = _Phase.FAILED
             raise
 
-    def _before(self, appends: Sequence[Append]) -> None:
+    def _prepare_partitions(self, appends: Sequence[Append]) -> None:
         """Register new partitions in one swap, before the first append to them."""
         written = {(one.gate.topic_id, one.partition): one.gate.full_name for one in appends}
         new = [Written(place[0], name, place[1]) for place, name in written.items() if place not in self._partitions]
         if not new:
             # Heads remember fenced producers for a day.
             if self._cluster.now_ms() - self._seen_ms > STALE_MS:
-                self._check_wanted()
+                self._check_still_valid()
             return
         self._check_allowed(self._cluster.catalog.known())
         mark = fresh_mark()
@@ -321,7 +321,7 @@ class TransactionalProducer(Producer):
     def _handle_failure(self) -> None:
         """Keep the epoch: the next transaction has another."""
 
-    def _check_wanted(self) -> None:
+    def _check_still_valid(self) -> None:
         now_ms = self._cluster.now_ms()
         self._deliver(lambda: check_claimed(self._cluster.store, self._identity), "looking whether it still is")
         self._seen_ms = now_ms

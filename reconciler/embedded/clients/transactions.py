@@ -460,10 +460,10 @@ def begin(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, m
         ProducerFencedError: Another producer took over.
     """
 
-    def opened(transaction: Transaction) -> Transaction:
+    def open_transaction(transaction: Transaction) -> Transaction:
         return replace(transaction.emptied(), state=State.ONGOING, partitions=tuple(partitions), began_ms=now_ms)
 
-    return _raise_epoch(store, who, {State.EMPTY}, opened, mark=mark)
+    return _raise_epoch(store, who, {State.EMPTY}, open_transaction, mark=mark)
 
 
 def widen_transaction(store: ObjectStore, who: Identity, partitions: Sequence[Written], *, mark: str) -> None:
@@ -525,10 +525,10 @@ def _raise_epoch(
 ) -> Identity:
     register = _register_of(store, who)
 
-    def changed(held: RegisterSnapshot | None) -> dict[str, Any]:
+    def apply_change(held: RegisterSnapshot | None) -> dict[str, Any]:
         return change(_owned_transaction(register, held, who, states)).to_json()
 
-    held = register.update(changed, mark=mark, raises_epoch=True)
+    held = register.update(apply_change, mark=mark, raises_epoch=True)
     _check_mine(who.transactional_id, who.epoch + 1, held)
     return replace(who, epoch=who.epoch + 1)
 
@@ -537,20 +537,20 @@ def _owned_transaction(
     register: Register, held: RegisterSnapshot | None, who: Identity, states: set[State]
 ) -> Transaction:
     if held is None or held.epoch != who.epoch:
-        raise _fenced(who.transactional_id)
+        raise _fenced_error(who.transactional_id)
     transaction = transaction_of(register, held)
     if transaction.producer_id != who.producer_id or transaction.state not in states:
-        raise _fenced(who.transactional_id)
+        raise _fenced_error(who.transactional_id)
     return transaction
 
 
 def _check_mine(transactional_id: str | None, epoch: int, held: RegisterSnapshot | None) -> None:
     # Another producer may have taken over since.
     if held is None or held.epoch != epoch:
-        raise _fenced(transactional_id)
+        raise _fenced_error(transactional_id)
 
 
-def _fenced(transactional_id: str | None) -> ProducerFencedError:
+def _fenced_error(transactional_id: str | None) -> ProducerFencedError:
     return ProducerFencedError(
         f"There is a newer producer with the same transactionalId which fences the current one: {transactional_id} "
         "was taken over, or its transaction was aborted for its time-out",

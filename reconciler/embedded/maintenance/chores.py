@@ -136,11 +136,11 @@ class ChoreTask:
     def _process(self, catalog: Catalog, full_name: str, chore: Chore) -> PartitionRewrite | UploadBatch | None:
         policy, rules = cleanup_policy(catalog, full_name, self.cluster_id), rules_of(catalog, full_name)
 
-        def done() -> PartitionRewrite | UploadBatch | None:
+        def read_and_run() -> PartitionRewrite | UploadBatch | None:
             head = read_head(self.store, chore.partition.topic_id, chore.partition.number)
             return None if head is None else self._run_job(head, chore, policy, rules)
 
-        return retry_missing(done)
+        return retry_missing(read_and_run)
 
     def _run_job(
         self, head: Head, chore: Chore, policy: CleanupPolicy, rules: Rules

@@ -94,7 +94,7 @@ class LocalTrim:
         before: dict[str, list[Any]] = survey.notes.get("used", {})
         store = self.retaining.store
 
-        def used(partition: SurveyedPartition) -> int:
+        def measure(partition: SurveyedPartition) -> int:
             row = before.get(partition.key)
             if row is not None and row[0] == partition.hint:
                 return int(row[1])
@@ -105,7 +105,7 @@ class LocalTrim:
                 tended.fail(partition.partition, error)
                 return 0
 
-        sizes = list(map_in_parallel(used, partitions, name="space"))
+        sizes = list(map_in_parallel(measure, partitions, name="space"))
         survey.notes["used"] = {
             partition.key: [partition.hint, size]
             for partition, size in zip(partitions, sizes, strict=True)
@@ -192,7 +192,7 @@ class RetentionJob:
         """
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:
-            return self._tiered(surveyed, surveyed.policy.tiering).retain(head, now_ms=now_ms)
+            return self._tiered_partition(surveyed, surveyed.policy.tiering).retain(head, now_ms=now_ms)
         segments = segments_of(live_entries(self.store, head), surveyed.policy.limits)
         stored, stable = live_bytes(self.store, head), head.bounds.stable
         gone = expired(segments, surveyed.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
@@ -204,13 +204,13 @@ class RetentionJob:
         """Return the segments that may leave the local tier."""
         if surveyed.policy.tiering is None:
             return EvictionCandidates()
-        tier = self._tiered(surveyed, surveyed.policy.tiering)
+        tier = self._tiered_partition(surveyed, surveyed.policy.tiering)
         head, manifest = tier.sound(head)
         return evictable(
             self.store, head, surveyed.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms()
         )
 
-    def _tiered(self, surveyed: SurveyedPartition, tiering: TopicTiering) -> TieredPartition:
+    def _tiered_partition(self, surveyed: SurveyedPartition, tiering: TopicTiering) -> TieredPartition:
         cluster = self.catalog.known().cluster
         check_given(self.storage, cluster.storage_id)
         remote = remote_tier(self.storage, self.cluster_id, cluster)

@@ -129,7 +129,7 @@ class Upkeep:
                 return None, due_ms if outdated is None else self.now_ms()
             return due_chores, due_ms
 
-        due_chores = sorted(self._found(survey, tended, _uploads, due), key=_backlog_key)
+        due_chores = sorted(self._iter_due_work(survey, tended, _uploads, due), key=_backlog_key)
         chores = _all_of(due_chores)
         tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
         survey.end()
@@ -269,16 +269,16 @@ class Upkeep:
     ) -> Iterator[tuple[Partition, T]]:
         survey = Survey.begun(self.store, self.cluster_id, job)
         begin(survey)
-        yield from self._found(survey, tended, asks, look)
+        yield from self._iter_due_work(survey, tended, asks, look)
         survey.end()
 
-    def _found(
+    def _iter_due_work(
         self, survey: Survey, tended: MaintenanceResult, asks: Callable[[CleanupPolicy], bool], look: Look[T]
     ) -> Iterator[tuple[Partition, T]]:
         def is_asked(full_name: str, policy: CleanupPolicy) -> bool:
             return self.is_wanted(full_name) and asks(policy)
 
-        def looked(surveyed: SurveyedPartition) -> T | None:
+        def check(surveyed: SurveyedPartition) -> T | None:
             if self.is_stopped():
                 return None
             try:
@@ -292,7 +292,7 @@ class Upkeep:
             return work
 
         due = list(survey.due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
-        for surveyed, work in zip(due, _side_by_side(looked, due), strict=True):
+        for surveyed, work in zip(due, _side_by_side(check, due), strict=True):
             if work is not None:
                 self.heads.changed(surveyed.partition)
                 yield surveyed.partition, work
@@ -310,7 +310,7 @@ class Upkeep:
             elif isinstance(one, PartitionRewrite):
                 by_partition.setdefault(one.partition, []).append(one)
 
-        def published(of_one: list[PartitionRewrite]) -> list[Gain]:
+        def publish_partition(of_one: list[PartitionRewrite]) -> list[Gain]:
             gains: list[Gain | None] = []
             for one in of_one:
                 try:  # No record may outlive a tombstone of its key.
@@ -320,7 +320,7 @@ class Upkeep:
                     tended.fail(one.partition, error)
             return [gain for gain in gains if gain is not None]
 
-        for partition, gains in zip(by_partition, _side_by_side(published, by_partition.values()), strict=True):
+        for partition, gains in zip(by_partition, _side_by_side(publish_partition, by_partition.values()), strict=True):
             for gain in gains:
                 tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
@@ -338,14 +338,14 @@ class Upkeep:
             elif isinstance(one, UploadBatch):
                 by_partition.setdefault(one.partition, []).append(one)
 
-        def named(of_one: list[UploadBatch]) -> Gain | None:
+        def publish_partition(of_one: list[UploadBatch]) -> Gain | None:
             try:
                 return uploads.publish(of_one, put_ms=put_ms)
             except ReconcilerError as error:
                 tended.fail(of_one[0].partition, error)
                 return None
 
-        for partition, gain in zip(by_partition, _side_by_side(named, by_partition.values()), strict=True):
+        for partition, gain in zip(by_partition, _side_by_side(publish_partition, by_partition.values()), strict=True):
             if gain is not None:
                 tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["segment_uploads_total"] += gain.uploaded
@@ -403,7 +403,7 @@ class _Scrubs:
             survey.rows.clear()
         due = list(survey.due(self._catalog, upkeep.heads, self._asks, now_ms=now_ms))
 
-        def scrubbed(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
+        def scrub_if_due(surveyed: SurveyedPartition) -> list[ScrubFinding] | None:
             next_ms = done_ms.setdefault(surveyed.key, now_ms - _phase_ms(surveyed.key)) + EVERY_MS
             if next_ms > now_ms and not is_named:
                 survey.remember(surveyed, next_ms)
@@ -413,7 +413,7 @@ class _Scrubs:
             return self._scrub_partition(surveyed)
 
         topics = {name for name in self._catalog.topics if is_named and upkeep.is_wanted(name)}
-        for surveyed, findings in zip(due, map_in_parallel(scrubbed, due, name="scrub"), strict=True):
+        for surveyed, findings in zip(due, map_in_parallel(scrub_if_due, due, name="scrub"), strict=True):
             if findings is not None:
                 topics.add(surveyed.partition.full_name)
                 done_ms[surveyed.key] = now_ms
@@ -426,7 +426,7 @@ class _Scrubs:
     def _describe(self, full_names: list[str]) -> None:
         now = self._upkeep.catalog.read()  # Skips topics deleted since.
 
-        def described(full_name: str) -> ReconcilerError | None:
+        def describe_topic(full_name: str) -> ReconcilerError | None:
             try:
                 if full_name in now.topics:
                     refresh_description(self._remote, now, full_name)
@@ -434,7 +434,9 @@ class _Scrubs:
                 return error
             return None
 
-        for full_name, error in zip(full_names, map_in_parallel(described, full_names, name="describe"), strict=True):
+        for full_name, error in zip(
+            full_names, map_in_parallel(describe_topic, full_names, name="describe"), strict=True
+        ):
             if error is not None:
                 self._tended.fail(full_name, error)
 

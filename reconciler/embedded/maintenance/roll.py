@@ -64,11 +64,11 @@ def finish_rewrites(
     names = names_by_id(now, marked)
     keys = {topic_id: key_of(now, name) for topic_id, name in names.items()}
 
-    def rewritten(head: tuple[str, int]) -> bool:
+    def rewrite_head(head: tuple[str, int]) -> bool:
         topic_id, number = head
         return _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
 
-    left = for_each_head(rewritten, heads_of(store, names)) if names else {}
+    left = for_each_head(rewrite_head, heads_of(store, names)) if names else {}
     done = [topic_id for topic_id in marked if topic_id not in left]
 
     def unmark(draft: Draft) -> None:
@@ -112,13 +112,13 @@ def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, i
 def _replace(store: ObjectStore, partition: Partition, entries: Sequence[Entry], kms_key_id: str | None) -> None:
     put_ms = store.clock_ms()
 
-    def copied(entry: Entry) -> None:
+    def copy_entry(entry: Entry) -> None:
         key = part_key(partition.full_name, partition.number)
         store.copy_in(key, store, entry.key, kms_key_id=kms_key_id)
         done.append(Replacement.of([entry], [replace(entry, key=key, kms_key_id=kms_key_id)]))
 
     with delete_parts_on_error(store) as done, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="rewrite") as threads:
-        list(threads.map(copied, entries))
+        list(threads.map(copy_entry, entries))
     written = PartitionRewrite(partition, tuple(done), changes_key=True)
     publish_rewritten(store, written, put_ms=put_ms, now_ms=store.clock_ms)
 

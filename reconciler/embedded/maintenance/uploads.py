@@ -136,7 +136,7 @@ class Uploads:
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, newest.tiering)
         named: list[UploadBatch] = []
 
-        def appended(manifest: Manifest) -> Manifest | None:
+        def append(manifest: Manifest) -> Manifest | None:
             named.clear()
             if self.now_ms() - put_ms > STALE_MS or not manifest.tiered_epoch:
                 return None
@@ -157,7 +157,7 @@ class Uploads:
             )
 
         try:
-            after = swap(newest.remote, appended)
+            after = swap(newest.remote, append)
         except OwnershipLostError:
             self._drop(uploads)
             raise
@@ -189,12 +189,12 @@ class Uploads:
             check_not_behind(None, head, remote, partition)
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
-            def begun(manifest_before: Manifest) -> Manifest:
+            def begin(manifest_before: Manifest) -> Manifest:
                 start = head.local_start
                 new = replace(manifest_before, start=start, end=start, epochs=head.epochs)
                 return manifest_before if manifest_before.tiered_epoch else new
 
-            manifest = swap(remote, begun)
+            manifest = swap(remote, begin)
         if manifest is not None:
             check_own(remote, manifest, self.remote.cluster_id)
         return None if manifest is None or manifest.tiered_epoch > tiering.epoch else manifest

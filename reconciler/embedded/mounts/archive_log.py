@@ -205,7 +205,7 @@ class ArchiveSink:
         for one, entries in zip(staged, parts, strict=True):
             check_writes_visible(self.archive.storage, (entry.key for entry in entries), by=one.by)
 
-        def extended(manifest: Manifest) -> Manifest | None:
+        def extend(manifest: Manifest) -> Manifest | None:
             gained.clear()
             named, end = {entry.key for entry in manifest.entries}, manifest.end
             added: list[Entry] = []
@@ -222,7 +222,7 @@ class ArchiveSink:
                 return None
             return replace(manifest, entries=(*manifest.entries, *added), end=end)
 
-        self.archive.swap(self.archive.partition(number), extended, mark=fresh_mark())
+        self.archive.swap(self.archive.partition(number), extend, mark=fresh_mark())
         return OffsetRange(gained[0].start, gained[-1].stop) if gained else None
 
     def _manifest(self, number: int) -> Manifest | None:

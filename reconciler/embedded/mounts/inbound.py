@@ -135,7 +135,7 @@ class Inbound:
         """Commit the end of a state; return whether this process was first."""
         means, is_ours = self.means, False
 
-        def done(draft: Draft) -> None:
+        def advance(draft: Draft) -> None:
             nonlocal is_ours
             current = draft.migrations.get(str(self.number))
             is_ours = current is not None and (current.state, current.claim) == (
@@ -147,7 +147,7 @@ class Inbound:
                 follow(draft, self.number, self.migration, end, now_ms=means.now_ms())
                 then(draft)
 
-        means.catalog.commit(done, may_go_on=means.may_go_on)
+        means.catalog.commit(advance, may_go_on=means.may_go_on)
         return is_ours
 
     def _read_source(self, topic: MigrantEntry) -> TopicManifest:
@@ -199,10 +199,10 @@ class Inbound:
             self._check_current()
             check_owned(location, read_ownership(means.storage, location), means.cluster_id, self.migration.claim)
 
-        def ours(current: Manifest) -> Manifest | None:
+        def take(current: Manifest) -> Manifest | None:
             return self._take_manifest(current, tiered_epoch)
 
-        manifests = ManifestHandover(means.storage, location, check, means.may_go_on)(range(source.partitions), ours)
+        manifests = ManifestHandover(means.storage, location, check, means.may_go_on)(range(source.partitions), take)
         run_in_parallel(
             lambda number: self._make_head((topic.topic_id, number), manifests[number], key),
             manifests,
@@ -216,11 +216,11 @@ class Inbound:
         description = replace(topic_manifest_of(catalog, name, means.cluster_id), groups=staying_out)
         means.may_go_on()
 
-        def handed(current: TopicManifest | None) -> TopicManifest | None:
+        def describe(current: TopicManifest | None) -> TopicManifest | None:
             check()
             return self._next_description(current, description)
 
-        hand_over(means.storage, location, handed, f"mount-{self.migration.claim}")
+        hand_over(means.storage, location, describe, f"mount-{self.migration.claim}")
 
     def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         if current is not None:

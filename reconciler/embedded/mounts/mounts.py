@@ -169,7 +169,7 @@ class Mounts:
             raise
 
     def conclude(self, migration: int) -> None:
-        """Drive a migration to its end, requesting each step."""
+        """Complete a migration, requesting each step."""
         while (current := self.drive(migration)) is not None:
             verb = _AUTO_VERBS.get(MigrationState(current.state))
             if verb is None:
@@ -254,7 +254,7 @@ class Mounts:
     def _means(self) -> MigrationContext:
         cluster, remote = self.cluster, self.cluster.remote
         if remote is None:
-            raise _no_storage()
+            raise _no_storage_error()
         upkeep = Upkeep(
             cluster.store,
             cluster.catalog,
@@ -278,7 +278,7 @@ class Mounts:
     def _storage(self) -> ObjectStore:
         remote = self.cluster.remote
         if remote is None:
-            raise _no_storage()
+            raise _no_storage_error()
         return remote.storage
 
     def _check(self, catalog: Catalog | Draft, operation: Operation, full_name: str) -> None:
@@ -306,7 +306,7 @@ def map_in_parallel(mounts: Mounts, migrations: Sequence[int], drive: Callable[[
 
 
 def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None) -> None:
-    """Drive a migration to its end; undo it if it fails, or takes longer than `timeout_ms`.
+    """Complete a migration; undo it if it fails, or takes longer than `timeout_ms`.
 
     From `cut_over` on that is impossible, and an executed one is finished.
     """
@@ -425,6 +425,6 @@ def error_of(drive: Callable[[Mounts, int], object], mounts: Mounts, migration: 
     return None
 
 
-def _no_storage() -> UserError:
+def _no_storage_error() -> UserError:
     message = "the cluster has no object storage: nothing can be mounted or unmounted"
     return UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")

@@ -87,7 +87,9 @@ class Flush:
             tended, partitions = MaintenanceResult(), list(self._iter_partitions())
             if chores := _flatten(map_in_parallel(lambda one: uploads.due(*one)[0], partitions, name="flush")):
                 self.upkeep.upload_all(uploads, chores, tended, self.spread)
-            elif chores := _flatten(map_in_parallel(lambda one: _outdated(uploads, *one), partitions, name="flush")):
+            elif chores := _flatten(
+                map_in_parallel(lambda one: _outdated_chores(uploads, *one), partitions, name="flush")
+            ):
                 self.upkeep.reupload_all(chores, tended, self.spread)
             else:
                 break
@@ -122,14 +124,14 @@ class Flush:
         def put_again(number: int) -> int:
             one, head = partitions[number]
             if one.policy.tiering is None:
-                raise _not_tiered(self.full_name)
+                raise _untiered_error(self.full_name)
             upkeep = self.upkeep
             scrub = Scrub(upkeep.store, self.remote, one.policy.tiering, rules, number, upkeep.now_ms)
             return sum(finding.bytes for finding in scrub.done(head))
 
         stored = sum(map_in_parallel(put_again, sorted({loss.partition for loss in lost}), name="flush"))
         if lost := self._find_losses(partitions):
-            raise _lost_in_both(self.full_name, lost)
+            raise _loss_error(self.full_name, lost)
         return stored
 
     def _find_losses(self, partitions: Mapping[int, tuple[SurveyedPartition, Head]]) -> list[Loss]:
@@ -142,15 +144,15 @@ class Flush:
     def _finish(self, one: SurveyedPartition, head: Head) -> Manifest:
         tiering = one.policy.tiering
         if tiering is None:
-            raise _not_tiered(self.full_name)
+            raise _untiered_error(self.full_name)
         place = remote_partition(tiering.location, one.partition.number)
         swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
 
-        def ended(manifest: Manifest) -> Manifest | None:
+        def end(manifest: Manifest) -> Manifest | None:
             rest = OffsetRange(max(manifest.end, head.local_start), head.end)
             missing = next(entries_within(self.upkeep.store, head, rest), None)
             if missing is not None:
-                raise _incomplete(one.partition, missing)
+                raise _incomplete_error(one.partition, missing)
             after = replace(
                 manifest,
                 start=max(manifest.start, head.start),
@@ -160,7 +162,7 @@ class Flush:
             )
             return None if after == manifest else after
 
-        manifest = swap(place, ended) or read_manifest(self.remote.storage, place)
+        manifest = swap(place, end) or read_manifest(self.remote.storage, place)
         if manifest is None or manifest.end != head.end:
             # Under a newer tiered epoch a swap does nothing.
             problem = (
@@ -179,7 +181,7 @@ class Flush:
         name = name_with_id(catalog, self.topic_id, self.full_name)
         policy = cleanup_policy(catalog, name, self.upkeep.cluster_id)
         if policy.tiering is None or not policy.tiering.uploads:
-            raise _not_tiered(name)
+            raise _untiered_error(name)
         for number, head in sorted(read_heads(self.upkeep.store, self.topic_id).items()):
             partition = Partition(name, self.topic_id, number)
             yield SurveyedPartition(partition, policy, head_key(self.topic_id, number), "", is_changed=True), head
@@ -190,7 +192,7 @@ def pending_bytes(store: ObjectStore, topic_id: str) -> int:
     return sum(map(_pending_of_head, read_heads(store, topic_id).values()))
 
 
-def _outdated(uploads: Uploads, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
+def _outdated_chores(uploads: Uploads, surveyed: SurveyedPartition, head: Head) -> list[Chore] | None:
     return uploads.outdated(surveyed, head)[0] if uploads.reuploads(surveyed.policy) else None
 
 
@@ -203,14 +205,14 @@ def _pending_of_head(head: Head) -> int:
     return pages + sum(entry.bytes for entry in head.entries if entry.last >= head.uploaded_to)
 
 
-def _not_tiered(full_name: str) -> UserError:
+def _untiered_error(full_name: str) -> UserError:
     message = f"topic {full_name} cannot be flushed: uploads are switched off"
     return UserError(
         message, hint="Switch cloud_storage_enabled, cloud_storage_enable_segment_uploads and remote.write on."
     )
 
 
-def _lost_in_both(full_name: str, lost: Sequence[Loss]) -> UserError:
+def _loss_error(full_name: str, lost: Sequence[Loss]) -> UserError:
     message = (
         f"topic {full_name} cannot be unmounted: the cluster does not have what object storage has lost: "
         f"{format_losses(lost)}"
@@ -222,7 +224,7 @@ def _lost_in_both(full_name: str, lost: Sequence[Loss]) -> UserError:
     return UserError(message, hint=hint)
 
 
-def _incomplete(partition: Partition, entry: Entry) -> RetryableError:
+def _incomplete_error(partition: Partition, entry: Entry) -> RetryableError:
     message = f"{partition}: offsets {entry.base} to {entry.last} are not in object storage yet"
     return RetryableError(message, hint="Continue with: reconciler run --once --only migrations")
 
@@ -304,13 +306,13 @@ class Outbound:
         def seal(number: int) -> OpenTransactions:
             self.means.may_go_on()
 
-            def sealed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
+            def seal_head(held: RegisterSnapshot | None) -> dict[str, Any] | None:
                 if held is None or held.value.get("writer") in {REMOVED, writer}:
                     return None
                 return {**held.value, "writer": writer}
 
             register = head_register(store, topic.topic_id, number)
-            held = register.update(sealed, mark=f"seal-{self.migration.claim}-{number}", raises_epoch=True)
+            held = register.update(seal_head, mark=f"seal-{self.migration.claim}-{number}", raises_epoch=True)
             opened = {} if held is None else parse_head(store, register.key, held.value).transactions
             return {(name, one["epoch"]) for name, one in opened.items()}
 

@@ -165,7 +165,7 @@ class Recovery:
     def _copy_segments(self, manifest: Manifest, own: RemotePartition, present: set[str]) -> Iterator[Entry]:
         live = (entry for entry in all_entries(self.storage, manifest) if entry.last >= manifest.start)
 
-        def copied(entry: Entry) -> Entry:
+        def copy_entry(entry: Entry) -> Entry:
             key = copied_segment_key(
                 own.place, (entry.base, entry.last), entry.bytes, entry.epoch, of=f"{self.topic_id} {entry.key}"
             )
@@ -181,7 +181,7 @@ class Recovery:
             return replace(entry, key=key, kms_key_id=self.kms_key_id)
 
         with ThreadPoolExecutor(COPIES, thread_name_prefix="recover") as threads:
-            yield from CallPool(threads, _WAITING).over(copied, live)
+            yield from CallPool(threads, _WAITING).over(copy_entry, live)
 
     def _copy_segment(self, entry: Entry, key: str) -> None:
         try:

@@ -145,7 +145,7 @@ class RecentHeads:
                 message = "another thread of this process has been appending to the same partition for too long"
                 raise UnansweredError(message, hint="Try again: what was written is found there.")
             if not ours.is_done:
-                do(self._waiting(line))
+                do(self._list_waiting(line))
         finally:
             self.leave(line, ours)
 
@@ -170,7 +170,7 @@ class RecentHeads:
             if not waiting:
                 self._lines.pop(line, None)
 
-    def _waiting(self, line: object) -> list[PendingAppend]:
+    def _list_waiting(self, line: object) -> list[PendingAppend]:
         with self._own_lock():
             return [one for one in self._lines[line] if not one.is_done]
 

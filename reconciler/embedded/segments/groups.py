@@ -140,15 +140,15 @@ def commit_offsets(
 ) -> None:
     """Commit the next offsets to read, once per mark; drops those of deleted topics."""
 
-    def checked() -> Catalog:
+    def read_checked() -> Catalog:
         known = catalog.read()
         check_commit(known, group, offsets)
         return known
 
     if offsets:
-        _put(group_register(store, group), checked, _with_commit_time(offsets, now_ms), mark)
+        _put(group_register(store, group), read_checked, _with_commit_time(offsets, now_ms), mark)
     else:
-        checked()
+        read_checked()
 
 
 def put_offsets(
@@ -318,7 +318,7 @@ def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> 
     between are never read.
     """
 
-    def clamped(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
+    def clamp(offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
         return {
             place: CommittedOffset(ends[place[1]], committed.metadata, committed.at_ms)
             if place[0] == topic_id and committed.offset > ends.get(place[1], MAX_OFFSET)
@@ -326,7 +326,7 @@ def clamp_groups(store: ObjectStore, topic_id: str, ends: Mapping[int, int]) -> 
             for place, committed in offsets.items()
         }
 
-    def within(existing: Group) -> Group:
-        return Group(clamped(existing.own), clamped(existing.synced))
+    def clamp_group(existing: Group) -> Group:
+        return Group(clamp(existing.own), clamp(existing.synced))
 
-    return sum(change_group(store, group, within) for group in list_groups(store))
+    return sum(change_group(store, group, clamp_group) for group in list_groups(store))

@@ -334,7 +334,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
     topic_id, number = partition
     register = head_register(store, topic_id, number)
 
-    def handed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
+    def replace_writer(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None:
             return Head(writer).to_json() if makes else None
         if held.value["writer"] in {NOBODY, writer}:
@@ -344,7 +344,7 @@ def hand_over(store: ObjectStore, partition: tuple[str, int], writer: str, *, ma
         epochs = [epoch for epoch in held.value["epochs"] if epoch[1] < end]
         return {**held.value, "writer": writer, "is_settled": False, "epochs": [*epochs, [held.epoch + 1, end]]}
 
-    held = register.update(handed, mark=fresh_mark(), raises_epoch=True)
+    held = register.update(replace_writer, mark=fresh_mark(), raises_epoch=True)
     return None if held is None else Head.from_json(held.value)
 
 
@@ -370,7 +370,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
     register = head_register(store, partition.topic_id, partition.number)
     is_changed = False
 
-    def changed(held: RegisterSnapshot | None) -> dict[str, Any] | None:
+    def apply_change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         nonlocal is_changed
         is_changed = False
         if held is None or held.value.get("writer") == NOBODY:
@@ -379,7 +379,7 @@ def swap_head(store: ObjectStore, partition: Partition, change: Callable[[Head],
         is_changed = after is not None
         return None if after is None else after.to_json()
 
-    retry_missing(lambda: register.update(changed, mark=fresh_mark()))
+    retry_missing(lambda: register.update(apply_change, mark=fresh_mark()))
     return is_changed
 
 

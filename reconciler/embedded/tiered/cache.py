@@ -138,13 +138,13 @@ def walk(folder: str, at_once: int = 1) -> list[ListedFile]:
     folders = [folder]
     with ThreadPoolExecutor(at_once, thread_name_prefix="walk") as pool:
         while folders:
-            listed = list(map(_listed, folders) if at_once == 1 else pool.map(_listed, folders))
+            listed = list(map(_list_folder, folders) if at_once == 1 else pool.map(_list_folder, folders))
             folders = [item for below, _ in listed for item in below]
             all_files += (item for _, files in listed for item in files)
     return all_files
 
 
-def _listed(folder: str) -> tuple[list[str], list[ListedFile]]:
+def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
     """Empty if the folder is gone."""
     folders: list[str] = []
     files: list[ListedFile] = []
@@ -407,7 +407,7 @@ class ChunkCache:
         if self._place is not None:
             with suppress(OSError):
                 self._place.make()
-                self._room = CacheSpace(self._place, properties, self._needed)
+                self._room = CacheSpace(self._place, properties, self._pending_readers)
 
     def chunks(self, size: int, borders: Iterable[int]) -> tuple[Span, ...]:
         """Return a segment's chunks; row groups end at `borders`."""
@@ -422,13 +422,13 @@ class ChunkCache:
         if self._is_whole:
             return self._read_whole_file(source, span)
         path = self._path(f"{source.name}{CHUNKS}/{span.start}")
-        held = self._kept(path, span.length, lambda: source.fetch(span))
+        held = self._get_or_fetch(path, span.length, lambda: source.fetch(span))
         self._keep_few(source.name, chunks)
         return held
 
     def small(self, name: str, fetch: Callable[[], bytes]) -> bytes:
         """Return an object that is cached whole; `fetch` loads it."""
-        held = self._kept(self._path(name), None, fetch)
+        held = self._get_or_fetch(self._path(name), None, fetch)
         held.release()
         return bytes(held.content)
 
@@ -441,24 +441,24 @@ class ChunkCache:
             for path in Path(self._path(f"{name}{CHUNKS}")).iterdir():
                 evict(str(path))
 
-    def _kept(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> HeldBytes:
+    def _get_or_fetch(self, path: str, size: int | None, fetch: Callable[[], bytes]) -> HeldBytes:
         with self._flights.alone(path):
-            file = self._opened(path, size)
+            file = self._open_cached(path, size)
             held = None if file is None else _hold_range(path, file, Span(0, file.size))
             if held is not None:
                 count_of_cache("cache_op_hit")
                 return held
             count_of_cache("cache_op_miss")
             body = fetch()
-            return HeldBytes(body, self._written(path, len(body), lambda: [body]))
+            return HeldBytes(body, self._write_file(path, len(body), lambda: [body]))
 
     def _read_whole_file(self, source: Source, span: Span) -> HeldBytes:
         """Fetched in pieces, to bound memory."""
         path = self._path(source.name)
         with self._flights.alone(path):
-            file = self._opened(path, source.size)
+            file = self._open_cached(path, source.size)
             count_of_cache("cache_op_miss" if file is None else "cache_op_hit")
-            file = file or self._written(path, source.size, lambda: self._pieces(source))
+            file = file or self._write_file(path, source.size, lambda: self._pieces(source))
         held = None if file is None else _hold_range(path, file, span)
         return HeldBytes(source.fetch(span)) if held is None else held
 
@@ -466,14 +466,14 @@ class ChunkCache:
         for start in range(0, source.size, self.chunk_bytes):
             yield source.fetch(Span(start, min(start + self.chunk_bytes, source.size)))
 
-    def _opened(self, path: str, size: int | None) -> CachedFile | None:
+    def _open_cached(self, path: str, size: int | None) -> CachedFile | None:
         file = None if self._room is None else CachedFile.open(path)
         if file is not None and size is not None and file.size != size:
             file.close()  # Cut with another chunk size.
             return None
         return file
 
-    def _written(self, path: str, size: int, pieces: Callable[[], Iterable[bytes]]) -> CachedFile | None:
+    def _write_file(self, path: str, size: int, pieces: Callable[[], Iterable[bytes]]) -> CachedFile | None:
         """`None`: it does not fit, or the disk refuses it."""
         room, place = self._room, self._place
         if room is None or place is None:
@@ -498,11 +498,11 @@ class ChunkCache:
             paths = {int(path.name): path for path in folder.iterdir() if path.name.isdecimal()}
             if len(paths) > most:
                 needed = self.needs.of(name)
-                hydrated = [_hydrated(path, start, needed) for start, path in sorted(paths.items())]
+                hydrated = [_hydrated_chunk(path, start, needed) for start, path in sorted(paths.items())]
                 for chunk in self._rule.evicted(hydrated, chunks):
                     evict(str(paths[chunk.start]))
 
-    def _needed(self, segment: str) -> Mapping[int, int]:
+    def _pending_readers(self, segment: str) -> Mapping[int, int]:
         return self.needs.of(f"{segment.removeprefix(self._path(''))}.parquet")
 
     def _path(self, name: str) -> str:
@@ -521,7 +521,7 @@ def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
     return None
 
 
-def _hydrated(path: Path, start: int, needed: Mapping[int, int]) -> HydratedChunk:
+def _hydrated_chunk(path: Path, start: int, needed: Mapping[int, int]) -> HydratedChunk:
     return HydratedChunk(start, path.stat().st_mtime_ns, is_held(str(path)), needed.get(start, 0))
 
 

@@ -102,7 +102,7 @@ class _GroupOffsets:
     hint: str
     read: Mapping[Place, CommittedOffset] = field(default_factory=dict)
     """By topic id and partition."""
-    kept: Mapping[str, Json] = field(default_factory=dict)
+    stored: Mapping[str, Json] = field(default_factory=dict)
     """By topic location, as in the part."""
 
 
@@ -201,12 +201,12 @@ class MetadataKeeper:
             except (UserError, KeyError, TypeError):
                 stored_groups = {}  # Read all groups.
 
-        def as_kept(group: str) -> _GroupOffsets:
-            return _GroupOffsets(stored_groups[group]["hint"], kept=stored_groups[group]["offsets"])
+        def as_stored(group: str) -> _GroupOffsets:
+            return _GroupOffsets(stored_groups[group]["hint"], stored=stored_groups[group]["offsets"])
 
         def read(group: str, hint: str) -> _GroupOffsets | ReconcilerError | None:
             if group in stored_groups and stored_groups[group]["hint"] == hint:
-                return as_kept(group)
+                return as_stored(group)
             try:
                 existing = read_group(self.store, group)
             except ReconcilerError as error:
@@ -220,7 +220,7 @@ class MetadataKeeper:
             if isinstance(answer, ReconcilerError):
                 done.errors.append(answer)
                 if group in stored_groups:
-                    groups[group] = as_kept(group)
+                    groups[group] = as_stored(group)
             elif answer is not None:
                 groups[group] = answer
         return groups
@@ -235,7 +235,7 @@ class MetadataKeeper:
         living = set(places.values())
         placed: Json = {}
         for group, current in groups.items():
-            offsets = {place: value for place, value in current.kept.items() if place in living}
+            offsets = {place: value for place, value in current.stored.items() if place in living}
             for (topic_id, number), value in sorted(current.read.items()):
                 if topic_id in places:
                     offsets.setdefault(places[topic_id], {})[str(number)] = value.to_json()

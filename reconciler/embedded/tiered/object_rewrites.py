@@ -254,7 +254,7 @@ def publish_rewritten(
     change: _HeadRewrite | None = None
     pages: dict[bytes, PageRef] = {}  # Of all tries: an unanswered one may land during the next.
 
-    def changed(head: Head) -> Head | None:
+    def rewrite_head(head: Head) -> Head | None:
         nonlocal change
         change = None
         if now_ms() - put_ms > STALE_REWRITE_MS or not (rewritten.changes_key or rewritten.is_under(head.kms_key_id)):
@@ -265,7 +265,7 @@ def publish_rewritten(
             change = replacement
         return after
 
-    if not swap_head(store, rewritten.partition, changed):
+    if not swap_head(store, rewritten.partition, rewrite_head):
         change = None  # The result of an earlier try does not hold.
     holding = () if change is None else change.holding
     named = () if change is None else change.written

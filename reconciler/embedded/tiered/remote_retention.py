@@ -200,7 +200,7 @@ def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: boo
     Readers use the manifest only below the head's end. Uploads, expiry and compaction settle it before they act.
     Segments above the cut become garbage; one across it is written again.
 
-    `makes` creates a missing manifest, so that an earlier upload cannot publish. `None`: there is none, or a newer
+    `makes` creates a missing manifest, so that an earlier upload cannot publish. `None`: it is missing, or a newer
     tiering acts.
 
     Raises:

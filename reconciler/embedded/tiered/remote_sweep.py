@@ -75,19 +75,19 @@ class RemoteDeletion:
         forget_topic(storage, location, self.cluster_id)
 
     def _delete(self, partition: RemotePartition) -> None:
-        garbage = self._emptied(partition)
+        garbage = self._empty_manifest(partition)
         if garbage is not None and self.storage is not None:
             delete_garbage(self.storage, garbage)
             self.storage.delete([partition.key])
 
-    def _emptied(self, partition: RemotePartition) -> Garbage | None:
+    def _empty_manifest(self, partition: RemotePartition) -> Garbage | None:
         """`None`: the manifest is gone, or another cluster's."""
         if self.storage is None:
             return None
         storage, manifest = self.storage, Manifest(self.cluster_id)
         register = manifest_register(storage, partition)
 
-        def emptied(held: RegisterSnapshot | None) -> dict[str, Any] | None:
+        def empty(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal manifest
             manifest = Manifest("") if held is None else parse_manifest(storage, partition.key, held.value)
             if manifest.owner != self.cluster_id or not (manifest.pages or manifest.entries):
@@ -97,7 +97,7 @@ class RemoteDeletion:
             manifest = replace(manifest, tiered_epoch=epoch, pages=(), entries=(), garbage=Garbage(pages, entries))
             return manifest.to_json()
 
-        register.update(emptied, mark=fresh_mark())
+        register.update(empty, mark=fresh_mark())
         return manifest.garbage if manifest.owner == self.cluster_id else None
 
 

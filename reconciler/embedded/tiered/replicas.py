@@ -109,14 +109,14 @@ class Replicas:
                 self.catalog.commit(lambda draft: follow_replica(draft, topic.id, topic.partitions, None))
         partitions = source.partitions if failed is None else min(source.partitions, topic.partitions)
 
-        def brought(number: int) -> bool | ReconcilerError:
+        def refresh(number: int) -> bool | ReconcilerError:
             try:
                 return self._refresh_head(full_name, topic.id, remote_partition(location, number), remote)
             except ReconcilerError as error:
                 return error
 
         moved = 0
-        for result in map_in_parallel(brought, range(partitions), name="replica"):
+        for result in map_in_parallel(refresh, range(partitions), name="replica"):
             if isinstance(result, ReconcilerError):
                 failed = failed or result
             else:

@@ -36,11 +36,11 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
     if not marked:
         return 0
 
-    def removed(head: tuple[str, int]) -> bool:
+    def remove(head: tuple[str, int]) -> bool:
         remove_partition(store, *head)
         return True
 
-    failed = for_each_head(removed, heads_of(store, marked))
+    failed = for_each_head(remove, heads_of(store, marked))
     for topic_id, entry in marked.items():
         if entry.location is not None and topic_id not in failed:
             error = _delete_remote(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
@@ -69,14 +69,14 @@ def _delete_remote(remote: RemoteDeletion, location: str, storage_id: str | None
 def for_each_head(tend: Callable[[tuple[str, int]], bool], heads: Iterable[tuple[str, int]]) -> dict[str, Failure]:
     """Run `tend` on heads in parallel; return unfinished topics with their first error."""
 
-    def tended(head: tuple[str, int]) -> tuple[str, bool, Failure]:
+    def run(head: tuple[str, int]) -> tuple[str, bool, Failure]:
         try:
             return head[0], tend(head), None
         except ReconcilerError as error:
             return head[0], False, error
 
     failed: dict[str, Failure] = {}
-    for topic_id, is_done, error in map_in_parallel(tended, heads, name="tend"):
+    for topic_id, is_done, error in map_in_parallel(run, heads, name="tend"):
         if not is_done:
             failed[topic_id] = failed.get(topic_id) or error
     return failed

@@ -269,7 +269,7 @@ class StorageReport:
         if storage is None or self._hidden is not None:
             return {}
 
-        def looked(wanted: tuple[Place, RemotePartition]) -> Manifest | UserError | None:
+        def check(wanted: tuple[Place, RemotePartition]) -> Manifest | UserError | None:
             place, partition = wanted
             try:
                 manifest = read_manifest(storage, partition)
@@ -281,7 +281,7 @@ class StorageReport:
             return manifest if newer is None else doubt(storage, partition, newer, manifest) or manifest
 
         wanted = self._remote_partitions(names, heads)
-        results = threads.over(looked, wanted)
+        results = threads.over(check, wanted)
         return {place: look for (place, _), look in zip(wanted, results, strict=True) if look is not None}
 
     def _remote_partitions(self, names: Iterable[str], heads: Heads) -> list[tuple[Place, RemotePartition]]:
