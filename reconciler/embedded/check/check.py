@@ -171,7 +171,6 @@ class _Cluster:
         return ends
 
     def transactions(self, checked: CheckResult) -> None:
-        """Check every transaction, and those that partitions hold open."""
         look = TransactionCheck(self.store, self.store.clock_ms())
         for findings in self.threads.over(look.look, self.contents.registers[TRANSACTIONS]):
             checked.transactions += 1
@@ -187,7 +186,6 @@ class _Cluster:
         return HeadlessObjects(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
 
     def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
-        """Return the partitions without a head that a group has read."""
         look = GroupCheck(self.store, self.present.topics, ends)
         for findings in self.threads.over(look.look, self.contents.registers[GROUPS]):
             checked.groups += 1

@@ -39,8 +39,6 @@ class ReadCatalog:
 
 @dataclass(slots=True)
 class _Fold:
-    """A catalog built from its objects, with findings."""
-
     store: ObjectStore
     catalog: Catalog = field(default_factory=Catalog)
     keys: list[str] = field(default_factory=list)

@@ -90,7 +90,6 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
 def _check_topics(
     catalog: Catalog, number: str, migration: MigrationEntry, state: MigrationState
 ) -> Iterator[CheckFinding]:
-    """Yield topics that contradict their migration's state."""
     topics_by_id = {topic.id: topic for topic in catalog.topics.values()}
     closed = _MADE if migration.direction == INBOUND else _CLOSED
     is_expected = state in closed or (migration.direction != INBOUND and state in _OPEN)

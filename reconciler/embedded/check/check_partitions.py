@@ -179,7 +179,6 @@ class PartitionCheck:
         return looked
 
     def _check_once(self, key: str, topics: Topics | None) -> tuple[PartitionReport, str | None]:
-        """Return the result, and the head's version."""
         topic_id, partition = partition_of_head(key)
         name, entry = topics.by_id.get(topic_id, (None, None)) if topics else (None, None)
         looked, place = (
@@ -307,7 +306,6 @@ class _HeadCheck:
 
 
 def _missing_findings(entries: Sequence[Entry], place: FindingPlace) -> Iterator[CheckFinding]:
-    """Yield one finding per run of adjacent missing parts."""
     run: list[Entry] = []
     for entry in entries:
         if run and entry.base > run[-1].last + 1:

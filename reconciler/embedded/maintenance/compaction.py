@@ -97,7 +97,7 @@ class Survivors(Protocol):
 class NewestOffsets:
     """Newest offset by 128-bit hash of the key, in sorted arrays of 24 bytes per key.
 
-    Two of four thousand million keys have the same hash, and would be merged, with a probability of 2^-64 each.
+    Keys with the same hash would be merged: for four thousand million keys a probability of about 2^-64.
     """
 
     def __init__(self) -> None:
@@ -417,7 +417,6 @@ class Compaction:
                     yield CleaningPiece(entry, self._store, entry.last + 1, is_remote=False)
 
     def _learn_keys(self, pieces: Sequence[CleaningPiece], dirty_from: int) -> tuple[NewestOffsets, int]:
-        """Return each dirty key's newest offset, and the end of what was read."""
         newest = NewestOffsets()
         for piece in pieces:
             if piece.stop <= dirty_from:

@@ -85,7 +85,6 @@ def finish_rewrites(
 
 
 def _rewrite(store: ObjectStore, partition: Partition, kms_key_id: str | None, is_stopped: Callable[[], bool]) -> bool:
-    """Return whether the partition is complete."""
     for look in range(_MAX_ATTEMPTS):
         head = read_head(store, partition.topic_id, partition.number)
         if head is None:

@@ -74,7 +74,7 @@ class Flush:
     def upload(self, rounds: int | None = None) -> int:
         """Upload the stable records of every partition; return the stored bytes.
 
-        Ends after `rounds`, since clients may write more; `None`: never.
+        Ends after `rounds`, since clients may write more; `None`: when nothing is left.
         """
         from reconciler.embedded.maintenance.uploads import Uploads  # noqa: PLC0415 - brings Arrow
 

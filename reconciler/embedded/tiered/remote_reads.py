@@ -467,7 +467,6 @@ class Tiers:
         return storage, manifest
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
-        """Reject a replica's log that differs from its source's."""
         agreed = agreed_end(head, manifest)
         if agreed < head.end:
             message = (

@@ -556,7 +556,6 @@ class TieredPartition:
         return ManifestSwap(remote.storage, remote.cluster_id, self.tiering)
 
     def _cut(self, current: Manifest, start: int) -> ExpiredManifest | None:
-        """Make segments below `start` garbage, by one swap."""
         oldest: list[PageRef | Entry] = [*current.pages[:1], *current.entries[:1]]
         if self.remote is None or not any(item.base < start for item in oldest):
             return None

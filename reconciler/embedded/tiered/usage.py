@@ -94,7 +94,6 @@ class CountingStore(LoggingStore):
 
 
 def _counter_name(method: str, key: str) -> str | None:
-    """Name the counter of a successful request."""
     match method, key.rpartition("/")[2]:
         case "swap", "manifest.json":
             return "partition_manifest_uploads_total"
@@ -253,7 +252,6 @@ class StorageReport:
         }
 
     def _problem_of(self, names: Iterable[str]) -> UserError | None:
-        """Return a problem of the whole object storage."""
         if self.storage is None or self._hidden is not None or not any(map(self._location, names)):
             return None
         try:
