@@ -206,11 +206,7 @@ def _option_words(option: str, values: Iterable[object] | None) -> Iterator[str]
 
 
 def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
-    """Parse `KEY=VALUE` options.
-
-    Raises:
-        UsageError: The form is wrong, or a key occurs twice.
-    """
+    """Parse `KEY=VALUE` options."""
     values: dict[str, str] = {}
     for text in texts or ():
         key, sign, value = text.partition("=")
@@ -223,11 +219,7 @@ def pairs(option: str, texts: list[str] | None) -> dict[str, str]:
 
 
 def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, str | None]:
-    """Return the values of `--set KEY=VALUE`, and `None` for each `--delete KEY`.
-
-    Raises:
-        UsageError: A key is set twice, or set and reset.
-    """
+    """Return the values of `--set KEY=VALUE`, and `None` for each `--delete KEY`."""
     values, reset = pairs("--set", set_), set(delete or ())
     both = sorted(values.keys() & reset)
     if both:
@@ -236,11 +228,7 @@ def set_or_reset(set_: list[str] | None, delete: list[str] | None) -> dict[str, 
 
 
 def seconds(option: str, text: str) -> float:
-    """Return the seconds of a duration such as 90s or 10m.
-
-    Raises:
-        UsageError: It is no duration, or unlimited.
-    """
+    """Return the seconds of a duration such as 90s or 10m."""
     from reconciler.resources.base import parse_duration
 
     try:

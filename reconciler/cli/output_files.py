@@ -43,9 +43,6 @@ def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = F
     An existing file is replaced only if it is empty or of the same `kind`; links are followed, and pipes may be
     written. Files and names of states and clusters are rejected. `is_added_to`: the content stays, so it may be
     anything.
-
-    Raises:
-        UsageError: It may not be written; nothing was done.
     """
     check_name(option, path)
     try:
@@ -59,11 +56,7 @@ def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = F
 
 
 def check_folder(option: str, path: Path) -> None:
-    """Reject a folder of a state, a cluster or a repository, or inside one.
-
-    Raises:
-        UsageError: It is one; nothing was done.
-    """
+    """Reject a folder of a state, a cluster or a repository, or inside one."""
     target = path.resolve()
     _check_owner(option, path, (target, *target.parents), "Name a folder elsewhere. Nothing was done.")
 

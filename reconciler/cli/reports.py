@@ -195,7 +195,7 @@ ForPipelines: TypeAlias = Literal["outputs", "gitlab"]
 """Lines `name=value`, as GitHub's `$GITHUB_OUTPUT` and GitLab's dotenv; GitLab's counts for the merge request
 (`reports: terraform`).
 """
-_FORMS: Final[tuple[str, ...]] = (*(each for each in get_args(Form) if each != "text"), *get_args(ForPipelines))
+_FORMS: Final[tuple[str, ...]] = (*(form for form in get_args(Form) if form != "text"), *get_args(ForPipelines))
 _ADDED_TO: Final = frozenset({"outputs"})
 """Formats appended to a file of others."""
 
@@ -243,11 +243,7 @@ class Reports:
 def reports(
     texts: Sequence[str] | None, form: Form, command: Command, invocation: Invocation, environment: str | None
 ) -> Reports:
-    """Parse `--report`; `form` is the printed format.
-
-    Raises:
-        UsageError: A format is unknown, or a file may not be written; only the other files have the error.
-    """
+    """Parse `--report`; `form` is the printed format."""
     files: list[tuple[str, Path]] = []
     wrong: UsageError | None = None
     for text in texts or ():
@@ -430,12 +426,7 @@ class DriftReport:
     """Variable that holds its address."""
 
     def check(self) -> None:
-        """Check issue and webhook before clusters are queried.
-
-        Raises:
-            UsageError: The forge's or webhook's address is unknown.
-            UserError: There is no token.
-        """
+        """Check issue and webhook before clusters are queried."""
         environ = self.invocation.environ
         if self.has_issue:
             from reconciler.forges.environment import settings_of

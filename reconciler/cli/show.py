@@ -64,11 +64,7 @@ def ask(question: str) -> bool:
 
 
 def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["text", "json"]) -> bool:
-    """Show the effects and ask for confirmation; with JSON on standard error.
-
-    Raises:
-        UsageError: Standard input is no terminal; nothing was done.
-    """
+    """Show the effects and ask for confirmation; with JSON on standard error."""
     (out() if form == "text" else err()).show(lines)
     if not yes:
         require_someone_to_ask("Give --yes")
@@ -76,11 +72,7 @@ def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["
 
 
 def require_someone_to_ask(instead: str) -> None:
-    """Fail early if a confirmation is needed and there is no terminal.
-
-    Raises:
-        UsageError: Standard input is no terminal.
-    """
+    """Fail early if a confirmation is needed and there is no terminal."""
     if not stdin_is_terminal():
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
 

@@ -77,12 +77,7 @@ _MAX_BYTES: Final = 32 << 20
 
 
 def open_forge(environ: Mapping[str, str], request: ForgeRequest, *, tool: str, now_ms: Callable[[], int]) -> Forge:
-    """Return the client of the forge; no request is made.
-
-    Raises:
-        UsageError: The forge, its repository or its address is unknown.
-        UserError: There is no token.
-    """
+    """Return the client of the forge; no request is made."""
     settings = settings_of(environ, request, tool)
     match settings.kind:
         case "github":
@@ -125,11 +120,7 @@ def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) ->
 
 
 def pull_request_of(environ: Mapping[str, str], request: ForgeRequest) -> int:
-    """Return the number of this run's pull request.
-
-    Raises:
-        UsageError: The environment names no pull request, or several.
-    """
+    """Return the number of this run's pull request."""
     if request.pull_request is not None:
         return request.pull_request
     kind = request.forge or _kind_of(environ)

@@ -58,11 +58,7 @@ class Answer:
     """Host name."""
 
     def json(self) -> Any:
-        """Return the body.
-
-        Raises:
-            UserError: It is no JSON.
-        """
+        """Return the body."""
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
@@ -70,22 +66,14 @@ class Answer:
             raise UserError(message, hint=_CHECK) from error
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return a list of objects with numeric `id`.
-
-        Raises:
-            UserError: The body is something else.
-        """
+        """Return a list of objects with numeric `id`."""
         rows = self.json()
         if not isinstance(rows, list) or not all(map(_has_id, rows)):
             raise self._unreadable_error()
         return rows
 
     def item(self) -> dict[str, Any]:
-        """Return one object with a numeric `id`.
-
-        Raises:
-            UserError: The body is something else.
-        """
+        """Return one object with a numeric `id`."""
         row = self.json()
         if not _has_id(row):
             raise self._unreadable_error()

@@ -295,11 +295,7 @@ class Forge(Protocol):
         ...
 
     def pull_request(self, number: int) -> PullRequest:
-        """Return a pull request.
-
-        Raises:
-            UserError: It does not exist.
-        """
+        """Return a pull request."""
         ...
 
     def merged_with(self, commit: str) -> list[int]:

@@ -52,11 +52,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
 
 
 def address_of(environ: Mapping[str, str], name: str, *, allows_http: bool = False) -> str:
-    """Return the address in a variable.
-
-    Raises:
-        UsageError: It is missing, malformed or not encrypted.
-    """
+    """Return the address in a variable."""
     url = environ.get(name, "").strip()
     if not url:
         hint = "--webhook takes the name of a variable that holds the address: the address is a secret."

@@ -320,11 +320,7 @@ class Document(NamedTuple):
 
 
 def files_below(path: FilePath) -> tuple[FilePath, ...]:
-    """Return a file, or all files below a folder, sorted, without dot files.
-
-    Raises:
-        UserError: There are none, or too many.
-    """
+    """Return a file, or all files below a folder, sorted, without dot files."""
     if not path.exists():
         raise UserError(f"there is no {path}", hint="Name the file or folder that the other tool reads.")
     if not path.is_dir():
@@ -341,11 +337,7 @@ def files_below(path: FilePath) -> tuple[FilePath, ...]:
 
 
 def read_text(path: FilePath, cwd: FilePath) -> bytes:
-    """Return a file's content.
-
-    Raises:
-        ManifestError: It cannot be read.
-    """
+    """Return a file's content."""
     raw = read_bounded(path, label_of(path, cwd))
     if isinstance(raw, Problem):
         raise files_error([raw])
@@ -353,11 +345,7 @@ def read_text(path: FilePath, cwd: FilePath) -> bytes:
 
 
 def read_documents(files: Iterable[FilePath], cwd: FilePath) -> tuple[Document, ...]:
-    """Return all documents of YAML or JSON files.
-
-    Raises:
-        ManifestError: Some are not YAML; lists all problems.
-    """
+    """Return all documents of YAML or JSON files."""
     documents: list[Document] = []
     problems: list[Problem] = []
     for path in files:

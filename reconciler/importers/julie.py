@@ -290,11 +290,7 @@ _CLUSTER = "kafka"
 
 
 def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd: Path, reading: Reading) -> None:
-    """Read topologies.
-
-    Raises:
-        UserError: The naming rules are unknown or ambiguous.
-    """
+    """Read topologies."""
     settings: dict[str, tuple[str, str]] = {}
     for file in properties:
         label = label_of(file, cwd)

@@ -56,12 +56,7 @@ class _Instance(NamedTuple):
 
 
 def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Reading) -> bool:
-    """Read Terraform states; return whether there was any.
-
-    Raises:
-        ManifestError: Some are broken; lists all problems.
-        UserError: There are only declarations.
-    """
+    """Read Terraform states; return whether there was any."""
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:

@@ -114,12 +114,7 @@ def load_workspace(
 
 
 def load_clusters(file: Path) -> tuple[Cluster, ...]:
-    """Read a file's Clusters, without workspace and variables.
-
-    Raises:
-        ManifestError: It has problems.
-        UserError: It declares no Cluster.
-    """
+    """Read a file's Clusters, without workspace and variables."""
     findings = Findings(file.parent)
     gathering = DraftCollector(findings)
     gathering.add(read_drafts([file], file.parent, Values({}), findings))

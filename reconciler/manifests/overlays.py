@@ -31,11 +31,7 @@ class Variables:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, files: Iterable[Path] = (), environ: Mapping[str, str]) -> Variables:
-        """Parse `name=value` texts; the last of a name wins.
-
-        Raises:
-            UsageError: A text is not `name=value`.
-        """
+        """Parse `name=value` texts; the last of a name wins."""
         pairs = dict(_pair(text) for text in texts)
         return cls(texts=pairs, files=tuple(files), environ=environ)
 
@@ -258,12 +254,7 @@ DELETE: Final = "$delete"
 
 
 def overlay_folder(folder: Path, environment: str) -> Path:
-    """Return an environment's folder.
-
-    Raises:
-        UsageError: The name is invalid.
-        UserError: The environment does not exist.
-    """
+    """Return an environment's folder."""
     if not ENVIRONMENT.fullmatch(environment):
         raise UsageError(f"{environment!r} is not a name of an environment", hint="Up to 40 of [a-z0-9-]")
     names = folder / OVERLAYS / environment

@@ -378,11 +378,7 @@ class CloudClients:
     """Opens the clients of a location on first use, once per process."""
 
     def __init__(self, settings: StoreSettings) -> None:
-        """Name the location; no request is made.
-
-        Raises:
-            UserError: `obstore` is not installed, or a setting has no meaning in this cloud.
-        """
+        """Name the location; no request is made."""
         check_installed(settings)
         _check_settings(settings)
         self.settings = settings
@@ -488,11 +484,7 @@ def _cached_pair(settings: StoreSettings, place: BucketLocation) -> ClientPair:
 
 
 def certificates(path: str, url: str) -> bytes:
-    """Return a PEM file's content.
-
-    Raises:
-        UserError: The file cannot be read.
-    """
+    """Return a PEM file's content."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

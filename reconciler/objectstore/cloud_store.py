@@ -190,11 +190,7 @@ class CloudStore:
             self._delete(batch)
 
     def probe(self) -> Sequence[str]:
-        """Return the conditions that this store violates.
-
-        Raises:
-            UserError: The bucket does not exist, or the credentials may not write, read, list or delete.
-        """
+        """Return the conditions that this store violates."""
         next(self.list(PROBE), None)
         return probe_conditions(self)
 

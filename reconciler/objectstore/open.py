@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: StoreSettings) -> ObjectStore:
-    """Return the store at `settings.url`, logging requests at debug level; nothing is read or written.
-
-    Raises:
-        UserError: The kind of store is unknown, or a `file://` location is not absolute.
-    """
+    """Return the store at `settings.url`, logging requests at debug level; nothing is read or written."""
     return log_requests(_open(settings))
 
 

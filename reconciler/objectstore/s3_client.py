@@ -477,9 +477,6 @@ def arrow_filesystem(settings: StoreSettings) -> tuple[FileSystem, str]:
     """Return pyarrow's file system and the location's path in it.
 
     pyarrow reads environment and profiles differently, so every setting is passed.
-
-    Raises:
-        UserError: pyarrow cannot reach the location.
     """
     from pyarrow.fs import LocalFileSystem, S3FileSystem  # noqa: PLC0415 - lazy import
 

@@ -58,7 +58,7 @@ def plan_command(
     from reconciler.cli.show import phases, say_saved, show_planned, warn_about
     from reconciler.operations.plan import parse_failing, plan
 
-    def found() -> PlanResult:
+    def make_plan() -> PlanResult:
         with phases() as line_of_phases:
             return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
 
@@ -66,7 +66,7 @@ def plan_command(
     with wanted_reports.errors():
         file = None if out is None else checked_output("--out", out, "a saved plan")
         fails = parse_failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
-        planned = found()
+        planned = make_plan()
     verdict = planned.verdict(fails)
     wanted_reports.write(
         lambda form_of_report: show_planned(planned, form_of_report), lambda: plan_outcome(planned, verdict)
@@ -246,7 +246,7 @@ def drift_command(
 
     invocation = place.invocation()
 
-    def told() -> DriftReport | None:
+    def open_report() -> DriftReport | None:
         if issue_label and not issue:
             raise UsageError("--issue-label is for a new issue", hint="Add --issue.")
         if issue and known is not None:
@@ -262,15 +262,15 @@ def drift_command(
         made.check()
         return made
 
-    def found() -> DriftResult:
+    def find_drift() -> DriftResult:
         with phases() as line_of_phases:
             seen = line_of_phases.seen_by(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
     wanted_reports = reports(report, form, "drift", invocation, chosen.environment)
     with wanted_reports.errors():
-        filed = told()
-        drifted = found()
+        filed = open_report()
+        drifted = find_drift()
     wanted_reports.write(lambda form_of_report: show_drifted(drifted, form_of_report), lambda: drift_outcome(drifted))
     warn_about_drift(drifted)
     show_drifted(drifted, form)
@@ -358,11 +358,11 @@ def run_command(
         every = _interval_s(interval)
         with signals.stopping(stop), reporter("text") as report:
 
-            def refused(event: Event) -> None:
+            def report_failure(event: Event) -> None:
                 if isinstance(event, ActionFailed):
                     report(event)
 
-            passes = run_every(reach, every, only=jobs, report=refused, stop=stop)
+            passes = run_every(reach, every, only=jobs, report=report_failure, stop=stop)
             for number, upkeep in enumerate(passes, 1):
                 _say(upkeep, number, form)
                 if metrics_file is not None:
