@@ -62,7 +62,7 @@ class Needs:
                 self._leaving.setdefault(old, []).append(action.id)
 
     def _add_removal(self, action: Delete | Forget) -> None:
-        holders = list(self._containers(action))
+        holders = list(self._list_containers(action))
         if isinstance(action, Delete) and isinstance(action.before, MirrorTopic):
             # Links go after their mirrors, and the mirrors' sources after both.
             links = self._at.get(link_of(action.before), ())
@@ -80,32 +80,36 @@ class Needs:
 
     def of(self, action: Action) -> tuple[str, ...]:
         """Return the ids that an action depends on."""
-        return tuple(dict.fromkeys((*self._dependencies(action), *self._mounting.before(action))))
+        return tuple(dict.fromkeys((*self._find_dependencies(action), *self._mounting.before(action))))
 
-    def _dependencies(self, action: Action) -> Iterator[str]:
+    def _find_dependencies(self, action: Action) -> Iterator[str]:
         match action:
             case Create() | Adopt():
-                yield from self._creators_below(action.address, action.after)
-                yield from self._name_removals(action.address)
-                yield from self._stops(action.address)
+                yield from self._find_creators_below(action.address, action.after)
+                yield from self._find_name_removals(action.address)
+                yield from self._find_stops(action.address)
             case Update():
-                yield from self._earlier_actions(action)
-                yield from self._stops(action.address)
+                yield from self._find_earlier_actions(action)
+                yield from self._find_stops(action.address)
                 if isinstance(action.after, MirrorLink):
-                    yield from self._creators_below(action.address, action.after)
+                    yield from self._find_creators_below(action.address, action.after)
             case Transition(after=MirrorTopic() as mirror):
-                yield from self._earlier_actions(action)
-                yield from self._verb_needs(action.verb, mirror)
+                yield from self._find_earlier_actions(action)
+                yield from self._find_verb_needs(action.verb, mirror)
             case Transition():
-                yield from self._creators_below(action.address, action.after)
-                yield from self._earlier_actions(action)
-                yield from self._stops(action.address)
+                yield from self._find_creators_below(action.address, action.after)
+                yield from self._find_earlier_actions(action)
+                yield from self._find_stops(action.address)
             case RunJob():
-                yield from self._earlier_actions(action)
-                yield from self._changers(action.source)
+                yield from self._find_earlier_actions(action)
+                yield from self._find_changers(action.source)
                 if (entry := self._situation.entries.get(action.address)) is not None:
-                    yield from self._link_changes(entry) if action.job == CATCH_UP else self._link_updates(entry)
-                yield from (other.id for other in self._at.get(mirror_at(action.source), ()) if _changes_records(other))
+                    yield from (
+                        self._find_link_changes(entry) if action.job == CATCH_UP else self._find_link_updates(entry)
+                    )
+                yield from (
+                    other.id for other in self._at.get(mirror_at(action.source), ()) if _is_changing_records(other)
+                )
             case Delete():
                 yield from self._inside.get(action.address, ())
             case Forget():
@@ -115,29 +119,33 @@ class Needs:
             case _:
                 assert_never(action)
 
-    def _creators_below(self, address: Address, resource: Resource) -> Iterator[str]:
+    def _find_creators_below(self, address: Address, resource: Resource) -> Iterator[str]:
         cluster = cluster_of(address) or ""
         if address == cluster_address(cluster):
             return
-        made = list(self._home_creators(address, resource, cluster))
+        made = list(self._find_home_creators(address, resource, cluster))
         if isinstance(resource, MirrorLink):
-            made += self._creators(cluster_address(resource.spec.source))
+            made += self._find_creators(cluster_address(resource.spec.source))
         if isinstance(resource, MirrorTopic):
             source = source_of(resource)
-            made += [*self._creators(link_of(resource)), *self._changers(source), *self._creators(mirror_at(source))]
+            made += [
+                *self._find_creators(link_of(resource)),
+                *self._find_changers(source),
+                *self._find_creators(mirror_at(source)),
+            ]
         yield from made
 
-    def _home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
+    def _find_home_creators(self, address: Address, resource: Resource, cluster: str) -> Iterator[str]:
         """The nearest tier, or changes of the cluster if all tiers exist."""
         if kind_of(address) != "link":
             for tier in self._situation.nearest(cluster, namespace_of(address, resource)):
-                if made := list(self._creators(tier)):
+                if made := list(self._find_creators(tier)):
                     yield from made
                     return
         # New topics take the cluster's defaults, so those are set first.
-        yield from self._changers(cluster_address(cluster))
+        yield from self._find_changers(cluster_address(cluster))
 
-    def _name_removals(self, address: Address) -> Iterator[str]:
+    def _find_name_removals(self, address: Address) -> Iterator[str]:
         kind, name = kind_of(address), address.partition("/")[2]
         # FAILED mirrors, and topics that change to or from replicas, are recreated at the same address.
         named = {"mirror": ("topic", "mirror"), "topic": ("mirror", "topic")}.get(kind, ())
@@ -146,7 +154,7 @@ class Needs:
             yield from (action.id for action in replaced if isinstance(action, Delete))
             yield from self._leaving.get(Address(f"{other}/{name}"), ())
 
-    def _stops(self, address: Address) -> Iterator[str]:
+    def _find_stops(self, address: Address) -> Iterator[str]:
         """A mirror stops before its topic is owned or changed as an ordinary one."""
         if kind_of(address) != "topic":
             return
@@ -154,38 +162,38 @@ class Needs:
             if isinstance(action, Transition) and action.to_state == STOPPED:
                 yield action.id
 
-    def _verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
+    def _find_verb_needs(self, verb: str, mirror: MirrorTopic) -> Iterator[str]:
         """A failover never waits for actions that may fail with its source."""
         if verb not in _ONE_SIDED:
-            yield from self._creators_below(mirror.address, mirror)
-            yield from self._link_changes(mirror)
+            yield from self._find_creators_below(mirror.address, mirror)
+            yield from self._find_link_changes(mirror)
         elif verb != "failover":
-            yield from self._link_updates(mirror)
+            yield from self._find_link_updates(mirror)
 
-    def _link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
+    def _find_link_updates(self, mirror: MirrorTopic) -> Iterator[str]:
         yield from (other.id for other in self._at.get(link_of(mirror), ()) if isinstance(other, Update))
 
-    def _link_changes(self, mirror: MirrorTopic) -> Iterator[str]:
-        yield from self._changers(link_of(mirror))
-        yield from self._changers(address_of("link", mirror.source_cluster, mirror.link))
+    def _find_link_changes(self, mirror: MirrorTopic) -> Iterator[str]:
+        yield from self._find_changers(link_of(mirror))
+        yield from self._find_changers(address_of("link", mirror.source_cluster, mirror.link))
 
-    def _earlier_actions(self, action: Action) -> Iterator[str]:
+    def _find_earlier_actions(self, action: Action) -> Iterator[str]:
         for other in self._at[action.address]:
             if other is action:
                 return
             yield other.id
 
-    def _creators(self, address: Address) -> Iterator[str]:
+    def _find_creators(self, address: Address) -> Iterator[str]:
         for action in self._at.get(address, ()):
             if isinstance(action, Create | Transition):
                 yield action.id
 
-    def _changers(self, address: Address) -> Iterator[str]:
+    def _find_changers(self, address: Address) -> Iterator[str]:
         for action in self._at.get(address, ()):
             if isinstance(action, Create | Transition | Update):
                 yield action.id
 
-    def _containers(self, action: Delete | Forget) -> Iterator[Address]:
+    def _list_containers(self, action: Delete | Forget) -> Iterator[Address]:
         address = action.address
         cluster = cluster_of(address) or ""
         last = self._situation.recorded.get(address)
@@ -206,7 +214,7 @@ def _namespace_address(topic: Address) -> Address:
     return address_of("namespace", cluster_of(topic) or "", split_name(full_name_of(topic))[0])
 
 
-def _changes_records(action: Action) -> bool:
+def _is_changing_records(action: Action) -> bool:
     return isinstance(action, Create | Transition | Update | RunJob)
 
 
@@ -269,12 +277,12 @@ def _walk(sorter: TopologicalSorter[str], places: Mapping[str, int]) -> Iterable
 def _sort_by_kind(actions: Sequence[Action]) -> list[Action]:
     making = [action for action in actions if not isinstance(action, Delete | Forget)]
     removing = [action for action in actions if isinstance(action, Delete | Forget)]
-    making.sort(key=lambda action: (rank(action.address), _step(action)))
-    removing.sort(key=lambda action: (rank(action.address), _step(action)), reverse=True)
+    making.sort(key=lambda action: (rank(action.address), _rank_step(action)))
+    removing.sort(key=lambda action: (rank(action.address), _rank_step(action)), reverse=True)
     return [*making, *removing]
 
 
-def _step(action: Action) -> int:
+def _rank_step(action: Action) -> int:
     match action:
         case Create():
             return 0

@@ -186,7 +186,7 @@ def _build_situation(
         chosen_by = build_selector(request, desired, wanted, recorded, observed, roles)
         situation = replace(situation, is_chosen=chosen_by, changed_by_roles=roles)
     chosen = [finding for finding in unclear if finding.address and situation.is_decidable(finding.address)]
-    chosen = list(_without_repeats(chosen))
+    chosen = list(_drop_repeats(chosen))
     return situation, [*findings, *chosen, *_run_checks(REFUSALS, situation)]
 
 
@@ -198,7 +198,7 @@ def _run_checks(checks: Iterable[Callable[[Seen], Iterable[PlanFinding]]], seen:
     return chain.from_iterable(check(seen) for check in checks)
 
 
-def _without_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
+def _drop_repeats(findings: Iterable[PlanFinding]) -> Iterator[PlanFinding]:
     """A policy's problem is reported once, though many topics have it."""
     messages: set[str] = set()
     for finding in sorted(findings, key=lambda item: (item.address or "", item.message)):

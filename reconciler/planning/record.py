@@ -41,16 +41,16 @@ def after_action(action: Action, done: ActionResult | None, record: Record, run:
     """Return the changes of the record after an action; `done` is `None` without a platform call."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
-        return _after_command_verb(action, record, run)
+        return _record_command_verb(action, record, run)
     match action:
         case Create():
-            return {action.address: _new_record(action, "created", last, done, run)}
+            return {action.address: _make_record(action, "created", last, done, run)}
         case Update():
-            return {action.address: _new_record(action, "adopted", last, done, run)}
+            return {action.address: _make_record(action, "adopted", last, done, run)}
         case Adopt():
-            return _after_adopt(action, record, run)
+            return _record_adopt(action, record, run)
         case Transition():
-            return _after_transition(action, done, record, run)
+            return _record_transition(action, done, record, run)
         case Delete() | Forget():
             return {action.address: None}
         case RunJob():
@@ -66,7 +66,7 @@ def after_refusal(action: Action, made: ActionResult, record: Record, run: str) 
     resource = action.after
     bare = resource.model_copy(update={"spec": resource.spec.model_copy(update={"acls": ()})})
     last = record.get(action.address)
-    return {action.address: _new_record(replace(action, after=bare), "created", last, made, run)}
+    return {action.address: _make_record(replace(action, after=bare), "created", last, made, run)}
 
 
 def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:
@@ -78,7 +78,7 @@ def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:
             record[address] = recorded
 
 
-def _new_record(
+def _make_record(
     action: Create | Update | Transition,
     ownership: Ownership,
     last: Recorded | None,
@@ -93,8 +93,8 @@ def _new_record(
         resource = resource.model_copy(update={"denied": ()})
     return Recorded(
         resource=resource,
-        incarnation=_first_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
-        physical_name=_first_known(done.physical_name if done else None, last.physical_name if last else None),
+        incarnation=_choose_known(done.incarnation if done else None, None if is_new or not last else last.incarnation),
+        physical_name=_choose_known(done.physical_name if done else None, last.physical_name if last else None),
         ownership=ownership if is_new or not last else last.ownership,
         protect=_is_protected(action.after, last),
         run=run,
@@ -102,16 +102,16 @@ def _new_record(
     )
 
 
-def _after_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
+def _record_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     last = record.get(action.moved_from) if action.moved_from else record.get(action.address)
-    incarnation = _first_known(action.incarnation, last.incarnation if last else None)
+    incarnation = _choose_known(action.incarnation, last.incarnation if last else None)
     if incarnation is None and isinstance(action.after, Topic):
-        incarnation = _mounted_incarnation(action.address, record)  # unknown when it was planned
+        incarnation = _find_mounted_incarnation(action.address, record)  # unknown when it was planned
     adopted = Recorded(
         resource=action.after,
         incarnation=incarnation,
-        physical_name=_first_known(action.physical_name, last.physical_name if last else None),
-        ownership=_ownership_after_adopt(action, last),
+        physical_name=_choose_known(action.physical_name, last.physical_name if last else None),
+        ownership=_choose_ownership(action, last),
         protect=_is_protected(action.after, last),
         run=run,
         origins=dict(action.origins),
@@ -120,30 +120,30 @@ def _after_adopt(action: Adopt, record: Record, run: str) -> RecordChanges:
     return {**gone, action.address: adopted}
 
 
-def _ownership_after_adopt(action: Adopt, last: Recorded | None) -> Ownership:
+def _choose_ownership(action: Adopt, last: Recorded | None) -> Ownership:
     """A resource that another process recreated is not ours to delete."""
     if last is not None and Reason.RECREATED not in action.reasons:
         return last.ownership
     return "created" if Reason.ONLY_A_PREFIX in action.reasons else "adopted"
 
 
-def _after_transition(action: Transition, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
+def _record_transition(action: Transition, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
     if isinstance(action.after, Mounting):
-        return _after_mount(action, action.after, done, record, run)
+        return _record_mount(action, action.after, done, record, run)
     if isinstance(action.after, MirrorTopic) and isinstance(entry := action.parameters.get("entry"), str):
-        return _after_role_swap(action, action.after, Address(entry), record, run)
+        return _record_role_swap(action, action.after, Address(entry), record, run)
     old = action.parameters.get("from")
     if action.machine != "topic" or not isinstance(old, str):
         last = record.get(action.address)
-        return {action.address: _new_record(action, "adopted", last, done, run)}
+        return {action.address: _make_record(action, "adopted", last, done, run)}
     last = record.get(Address(old))
     return {
         Address(old): None,
-        action.address: _new_record(action, "adopted", last, done, run),
+        action.address: _make_record(action, "adopted", last, done, run),
     }
 
 
-def _after_command_verb(action: Action, record: Record, run: str) -> RecordChanges:
+def _record_command_verb(action: Action, record: Record, run: str) -> RecordChanges:
     if not isinstance(action, Transition) or not isinstance(action.after, MirrorTopic):
         return {}
     entry, role = action.parameters.get("entry", action.address), action.parameters.get("role", action.after.state)
@@ -151,7 +151,7 @@ def _after_command_verb(action: Action, record: Record, run: str) -> RecordChang
     return {} if last is None else {Address(str(entry)): replace(after_command(last, str(role)), run=run)}
 
 
-def _after_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
+def _record_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
     """The mirror on the other cluster is not recorded itself."""
     last = record.get(entry)
     mirror = last.resource if last is not None else None
@@ -162,7 +162,7 @@ def _after_role_swap(action: Transition, peer: MirrorTopic, entry: Address, reco
     return {entry: replace(before, resource=resource, run=run, origins=origins)}
 
 
-def _after_mount(
+def _record_mount(
     action: Transition, mounting: Mounting, done: ActionResult | None, record: Record, run: str
 ) -> RecordChanges:
     """The location is permanent; the incarnation changes with every mount."""
@@ -170,10 +170,10 @@ def _after_mount(
     location = action.parameters.get("source")
     known = str(location) if location is not None and "/" in str(location) else last.physical_name if last else None
     recorded = replace(
-        _new_record(action, "adopted", last, done, run),
+        _make_record(action, "adopted", last, done, run),
         ownership="created",  # mounted or unmounted by this tool
         incarnation=done.incarnation if done is not None and action.machine == MOUNT.name else None,
-        physical_name=_first_known(_location_of(done), known),
+        physical_name=_choose_known(_read_location(done), known),
     )
     changes: dict[Address, Recorded | None] = {action.address: recorded}
     topic = mounted_by(mounting)
@@ -182,13 +182,13 @@ def _after_mount(
     return changes
 
 
-def _location_of(done: ActionResult | None) -> str | None:
+def _read_location(done: ActionResult | None) -> str | None:
     """A name is no location."""
     name = done.physical_name if done is not None else None
     return name if name is not None and "/" in name else None
 
 
-def _mounted_incarnation(topic: Address, record: Record) -> str | None:
+def _find_mounted_incarnation(topic: Address, record: Record) -> str | None:
     """Most mountings have the topic's name."""
     likely = Address("mounting/" + topic.partition("/")[2])
     others = (address for address in record if address.startswith("mounting/") and address != likely)
@@ -205,7 +205,7 @@ def _is_protected(after: Resource, last: Recorded | None) -> bool:
     return declared if declared is not None else bool(last and last.protect)
 
 
-def _first_known(now: str | None, before: str | None) -> str | None:
+def _choose_known(now: str | None, before: str | None) -> str | None:
     return now if now is not None else before
 
 

@@ -82,7 +82,7 @@ class Difference:
     @property
     def message(self) -> str:
         """All reasons in words."""
-        return "; ".join(_why_text(why, self) for why in self.whys)
+        return "; ".join(_format_reason(why, self) for why in self.whys)
 
 
 def describe_difference(
@@ -94,14 +94,14 @@ def describe_difference(
         address=now.address,
         action=name_of(now),
         whys=whys,
-        fields=tuple(_new_moves(now) if approved is None else _field_differences(approved, now)),
+        fields=tuple(_find_new_moves(now) if approved is None else _find_field_differences(approved, now)),
         risk=now.risk.value,
         approved_risk=approved.risk.value if approved else None,
         blocked=now.blocked,
         source=now.source,
         is_dangerous=is_dangerous(now),
         instead_of=instead_of,
-        losses=None if approved is None else (_losses(approved), _losses(now)),
+        losses=None if approved is None else (_collect_losses(approved), _collect_losses(now)),
     )
 
 
@@ -135,15 +135,15 @@ class Losses:
         """Yield the kinds with a greater loss. An unknown approved loss covers any."""
         for of, now in self.counts.items():
             before = approved.counts[of]
-            if before is not None and (now is None or now > _most(of, before)):
+            if before is not None and (now is None or now > _find_limit(of, before)):
                 yield of
 
 
-def _most(of: LossOf, approved: int) -> int:
+def _find_limit(of: LossOf, approved: int) -> int:
     return approved + approved // 10 if of is LossOf.EXPIRING else approved
 
 
-def _losses(action: Action) -> Losses:
+def _collect_losses(action: Action) -> Losses:
     reasons, estimate = action.reasons, action.estimate
     expires = {Reason.RETENTION_LOWERED, Reason.DELETE_ADDED}.intersection(reasons)
     return Losses(
@@ -159,7 +159,7 @@ def _losses(action: Action) -> Losses:
 
 def is_greater_loss(approved: Action, now: Action) -> bool:
     """Return whether more would be lost than approved."""
-    return _losses(now).is_more_than(_losses(approved))
+    return _collect_losses(now).is_more_than(_collect_losses(approved))
 
 
 def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
@@ -169,7 +169,7 @@ def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
         address=action.address,
         action=name_of(action),
         whys=(Why.MISSING,),
-        fields=tuple(_planned_moves(action)),
+        fields=tuple(_collect_planned_moves(action)),
         risk=action.risk.value,
         approved_risk=action.risk.value,
         blocked=None,
@@ -179,7 +179,7 @@ def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
     )
 
 
-def _why_text(why: Why, change: Difference) -> str:
+def _format_reason(why: Why, change: Difference) -> str:
     match why:
         case Why.NOT_APPROVED:
             instead = f", which had {', '.join(change.instead_of)} instead" if change.instead_of else ""
@@ -209,23 +209,23 @@ def loss_words(change: Difference) -> str:
     if change.losses is None:
         return ""
     approved, now = change.losses
-    says = [_more_text(of, approved, now.counts[of]) for of in now.beyond(approved)]
+    says = [_format_more(of, approved, now.counts[of]) for of in now.beyond(approved)]
     if approved.is_known and not now.is_known:
         says.append("not all that would be lost can be measured now, and it was when it was approved")
     return ", and ".join(says)
 
 
-def _more_text(of: LossOf, approved: Losses, now: int | None) -> str:
+def _format_more(of: LossOf, approved: Losses, now: int | None) -> str:
     before = approved.counts[of]
-    was = f"{_amount_texts(of, before)[1] if before else 'nothing'} when it was approved"
+    was = f"{_format_amounts(of, before)[1] if before else 'nothing'} when it was approved"
     if now is None:
         return f"it cannot be told any more how many offsets would be lost; {was}"
     if not approved.is_known:
-        return f"{_amount_texts(of, now)[0]} now, and when it was approved it could not be told how much"
-    return f"{_amount_texts(of, now)[0]} now, and {was}"
+        return f"{_format_amounts(of, now)[0]} now, and when it was approved it could not be told how much"
+    return f"{_format_amounts(of, now)[0]} now, and {was}"
 
 
-def _amount_texts(of: LossOf, count: int) -> tuple[str, str]:
+def _format_amounts(of: LossOf, count: int) -> tuple[str, str]:
     match of:
         case LossOf.ROLE:
             return f"{counted(count, 'offset')} would be lost", f"{count:,}"
@@ -245,41 +245,41 @@ def missing_words(change: Difference) -> str:
     return f"it was left to do, and is no longer planned{instead}"
 
 
-def _moves_of(action: Action) -> dict[str, Move]:
+def _collect_moves(action: Action) -> dict[str, Move]:
     return {
         change.path: Move(plain(change.before), plain(change.after), has_before=True) for change in changes_of(action)
     }
 
 
-def _new_moves(now: Action) -> Iterator[FieldDifference]:
-    for path, move in _moves_of(now).items():
+def _find_new_moves(now: Action) -> Iterator[FieldDifference]:
+    for path, move in _collect_moves(now).items():
         yield FieldDifference(path, None, move)
 
 
-def _planned_moves(approved: Action) -> Iterator[FieldDifference]:
-    for path, move in _moves_of(approved).items():
+def _collect_planned_moves(approved: Action) -> Iterator[FieldDifference]:
+    for path, move in _collect_moves(approved).items():
         yield FieldDifference(path, move, None)
     if not changes_of(approved):
-        leaves = {**_leaves((after_of(approved) or {}).get("spec", {})), **parameters_of(approved)}
+        leaves = {**_flatten_leaves((after_of(approved) or {}).get("spec", {})), **parameters_of(approved)}
         for path in sorted(path for path, value in leaves.items() if value not in (None, [], ())):
-            yield FieldDifference(path, _result_of(leaves, path), None)
+            yield FieldDifference(path, _read_result(leaves, path), None)
 
 
-def _field_differences(approved: Action, now: Action) -> Iterator[FieldDifference]:
-    moved, moves = _moves_of(approved), _moves_of(now)
+def _find_field_differences(approved: Action, now: Action) -> Iterator[FieldDifference]:
+    moved, moves = _collect_moves(approved), _collect_moves(now)
     moved_paths: list[str] = []
     for path in dict.fromkeys([*moves, *moved]):
         if moved.get(path) != moves.get(path):
             moved_paths.append(path)
             yield FieldDifference(path, moved.get(path), moves.get(path))
-    before = {**_leaves(after_of(approved) or {}), **parameters_of(approved)}
-    after = {**_leaves(after_of(now) or {}), **parameters_of(now)}
+    before = {**_flatten_leaves(after_of(approved) or {}), **parameters_of(approved)}
+    after = {**_flatten_leaves(after_of(now) or {}), **parameters_of(now)}
     for path in sorted({*before, *after}):
         if before.get(path) != after.get(path) and not any(_is_within(outer, path) for outer in moved_paths):
-            yield FieldDifference(path, _result_of(before, path), _result_of(after, path))
+            yield FieldDifference(path, _read_result(before, path), _read_result(after, path))
 
 
-def _result_of(leaves: Mapping[str, Any], path: str) -> Move | None:
+def _read_result(leaves: Mapping[str, Any], path: str) -> Move | None:
     return Move(None, leaves[path], has_before=False) if path in leaves else None
 
 
@@ -290,13 +290,13 @@ def _is_within(path: str, outer: str) -> bool:
 _UNNAMED_LEVELS: Final = frozenset({"spec", "metadata"})
 
 
-def _leaves(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten_leaves(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Keys are named as in changes: `configs.retention.ms`."""
     leaves: dict[str, Any] = {}
     for key, item in value.items():
         path = f"{prefix}{key}"
         if isinstance(item, Mapping):
-            leaves |= _leaves(cast("Mapping[str, Any]", item), "" if path in _UNNAMED_LEVELS else f"{path}.")
+            leaves |= _flatten_leaves(cast("Mapping[str, Any]", item), "" if path in _UNNAMED_LEVELS else f"{path}.")
         else:
             leaves[path] = item
     return leaves
@@ -369,9 +369,9 @@ def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
     is_other = _has_other_result(approved, now) or parameters_of(approved) != parameters_of(now)
-    if is_other or (approved.precondition == now.precondition and _moves_more(approved, now)):
+    if is_other or (approved.precondition == now.precondition and _is_moving_more(approved, now)):
         whys.append(Why.RESULT)
-    if approved.precondition != now.precondition and not (whys and _stands_as_approved(approved, now)):
+    if approved.precondition != now.precondition and not (whys and _is_standing_as_approved(approved, now)):
         whys.append(Why.GROUND)
     if RISKS.index(now.risk.value) > RISKS.index(approved.risk.value):
         whys.append(Why.RISK)
@@ -390,13 +390,13 @@ def _has_other_result(approved: Action, now: Action) -> bool:
     return not is_equal and after_of(approved) != after_of(now)
 
 
-def _moves_more(approved: Action, now: Action) -> bool:
+def _is_moving_more(approved: Action, now: Action) -> bool:
     """Denied writers of a mirror are in no `after`."""
     agreed = [(change.path, plain(change.after)) for change in changes_of(approved)]
     return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
 
 
-def _stands_as_approved(approved: Action, now: Action) -> bool:
+def _is_standing_as_approved(approved: Action, now: Action) -> bool:
     """Return whether only the files differ: shared changes start from the same values, and new ones are no drift."""
     was = {change.path: plain(change.before) for change in changes_of(approved)}
     changes = changes_of(now)

@@ -85,29 +85,30 @@ def build_selector(
         return lambda _address: True
     everything = {*wanted, *recorded, *observed}
     ends = map_move_ends(wanted, everything)
-    changed = _changed_addresses(selection, desired, wanted, recorded, ends)
+    changed = _find_changed_addresses(selection, desired, wanted, recorded, ends)
     if changed is None and not (selection.targets or selection.labels or selection.excludes):
         return lambda _address: True
     chosen: set[Address] = everything
     if selection.targets or selection.labels or changed is not None:
         named = {address for address in everything if _is_named(address, selection, wanted, recorded, roles)}
         named = named if changed is None else named & changed
-        named |= _other_ends(named, ends)
-        chosen = named | set(_dependencies(named, wanted, recorded, _mount_needs(request, wanted)))
-        chosen |= _other_ends(chosen, ends)
+        named |= _find_other_ends(named, ends)
+        chosen = named | set(_find_dependencies(named, wanted, recorded, _find_mount_needs(request, wanted)))
+        chosen |= _find_other_ends(chosen, ends)
     excluded = {address for address in chosen if any(matches(pattern, address) for pattern in selection.excludes)}
-    excluded |= _other_ends(excluded, ends)
+    excluded |= _find_other_ends(excluded, ends)
     excluded |= {
         address
         for address, item in wanted.items()
-        if (topic := _mounted_topic(item.resource)) and (topic in excluded or _any_matches(selection.excludes, [topic]))
+        if (topic := _find_mounted_topic(item.resource))
+        and (topic in excluded or _any_matches(selection.excludes, [topic]))
     }
     excluded |= {entry for entry, changed in roles.items() if _any_matches(selection.excludes, changed)}
-    excluded |= _other_ends(excluded, ends)  # includes renamed mountings
+    excluded |= _find_other_ends(excluded, ends)  # includes renamed mountings
     return (chosen - excluded).__contains__
 
 
-def _changed_addresses(
+def _find_changed_addresses(
     selection: Selection,
     desired: Desired,
     wanted: Mapping[Address, WantedResource],
@@ -168,11 +169,11 @@ def guess_old_names(address: Address, declared: Address | None, moved: Mapping[A
     """Yield likely previous addresses, most likely first, beginning with `movedFrom`."""
     if declared is not None:
         yield declared
-        yield from _names_before_parents_moved(declared, moved)
-    yield from _names_before_parents_moved(address, moved)
+        yield from _guess_names_before_parents(declared, moved)
+    yield from _guess_names_before_parents(address, moved)
 
 
-def _names_before_parents_moved(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
+def _guess_names_before_parents(address: Address, moved: Mapping[Address, Address]) -> Iterator[Address]:
     if kind_of(address) not in {"topic", "namespace", "mounting"}:
         return
     cluster, full_name = cluster_of(address) or "", full_name_of(address)
@@ -183,20 +184,20 @@ def _names_before_parents_moved(address: Address, moved: Mapping[Address, Addres
             yield Address(f"{kind_of(address)}/{cluster}/{full_name_of(old)}{full_name[len(tier) :]}")
 
 
-def _other_ends(addresses: Iterable[Address], ends: Mapping[Address, Address]) -> set[Address]:
+def _find_other_ends(addresses: Iterable[Address], ends: Mapping[Address, Address]) -> set[Address]:
     return {ends[address] for address in addresses if address in ends}
 
 
-def _mounted_topic(resource: Resource) -> Address | None:
+def _find_mounted_topic(resource: Resource) -> Address | None:
     return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
 def check_targets(situation: Situation) -> Iterator[PlanFinding]:
     """Yield targets, and for a destroy exclusions, without a match."""
     selection = situation.request.selection
-    yield from _unmatched_patterns(situation, "--target", selection.targets)
+    yield from _find_unmatched_patterns(situation, "--target", selection.targets)
     if situation.request.options.is_destroy:
-        yield from _unmatched_patterns(situation, "--exclude", selection.excludes)
+        yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
 
 
 def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
@@ -211,7 +212,7 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
         if isinstance(item.resource, MirrorTopic) and item.resource.source_cluster not in situation.trusted:
             continue  # excluded itself
         missing = next(
-            (needed for needed in _creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
+            (needed for needed in _find_creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
         )
         if missing is not None:
             message = f"{missing} is not there yet, and this plan leaves it out"
@@ -219,7 +220,7 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
             yield PlanFinding(address, item.source, message, hint, item.marks)
 
 
-def _creation_needs(address: Address, resource: Resource) -> Iterator[Address]:
+def _find_creation_needs(address: Address, resource: Resource) -> Iterator[Address]:
     is_unmounted = isinstance(resource, Mounting) and resource.spec.state == "unmounted"
     is_copy = isinstance(resource, MirrorTopic) and resource.state in COPYING
     for below in dependencies_of(address, resource):
@@ -254,8 +255,8 @@ def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
     """Yield exclusions and labels without a match, and roles that a target leaves out."""
     situation, selection = review.situation, review.situation.request.selection
     if not situation.request.options.is_destroy:
-        yield from _unmatched_patterns(situation, "--exclude", selection.excludes)
-    yield from _unselected_roles(situation)
+        yield from _find_unmatched_patterns(situation, "--exclude", selection.excludes)
+    yield from _find_unselected_roles(situation)
     if not selection.labels:
         return
     resources = [item.resource for item in situation.wanted.values()]
@@ -269,7 +270,7 @@ def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
             yield PlanFinding(None, None, f"nothing has the label {name}={value}", hint)
 
 
-def _unselected_roles(situation: Situation) -> Iterator[PlanFinding]:
+def _find_unselected_roles(situation: Situation) -> Iterator[PlanFinding]:
     targets, excludes = situation.request.selection.targets, situation.request.selection.excludes
     for entry, changed in sorted(situation.changed_by_roles.items()):
         topics = sorted(address for address in changed if _any_matches(targets, [address]))
@@ -280,7 +281,7 @@ def _unselected_roles(situation: Situation) -> Iterator[PlanFinding]:
         yield PlanFinding(entry, item.source, message, f"To plan it as well: --target {entry}", item.marks)
 
 
-def _unmatched_patterns(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[PlanFinding]:
+def _find_unmatched_patterns(situation: Situation, option: str, patterns: Collection[str]) -> Iterator[PlanFinding]:
     before = {item.moved_from for item in situation.wanted.values() if item.moved_from is not None} if patterns else ()
     changed = chain.from_iterable(situation.changed_by_roles.values())
     everything = {*situation.wanted, *situation.recorded, *situation.observed, *before, *changed} if patterns else set()
@@ -295,7 +296,7 @@ def _any_matches(patterns: Iterable[str], addresses: Collection[Address]) -> boo
     return any(matches(pattern, address) for pattern in patterns for address in addresses)
 
 
-def _mirrors_in(changed: Iterable[Address]) -> list[Address]:
+def _list_mirrors_in(changed: Iterable[Address]) -> list[Address]:
     return [address for address in changed if kind_of(address) == "mirror"]
 
 
@@ -307,7 +308,7 @@ def _is_named(
     roles: Mapping[Address, frozenset[Address]],
 ) -> bool:
     item = wanted.get(address)
-    if selection.targets and not _any_matches(selection.targets, [address, *_mirrors_in(roles.get(address, ()))]):
+    if selection.targets and not _any_matches(selection.targets, [address, *_list_mirrors_in(roles.get(address, ()))]):
         return False
     if selection.labels:
         resource = item.resource if item else recorded[address].resource if address in recorded else None
@@ -327,7 +328,9 @@ def labels_of(resource: Resource) -> Mapping[str, str]:
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
 
-def _mount_needs(request: PlanInput, wanted: Mapping[Address, WantedResource]) -> Mapping[Address, tuple[Address, ...]]:
+def _find_mount_needs(
+    request: PlanInput, wanted: Mapping[Address, WantedResource]
+) -> Mapping[Address, tuple[Address, ...]]:
     needs: dict[Address, tuple[Address, ...]] = {}
     for address, item in wanted.items():
         mounting = item.resource
@@ -339,7 +342,7 @@ def _mount_needs(request: PlanInput, wanted: Mapping[Address, WantedResource]) -
     return needs
 
 
-def _dependencies(
+def _find_dependencies(
     named: Iterable[Address],
     wanted: Mapping[Address, WantedResource],
     recorded: Record,

@@ -120,7 +120,7 @@ def _settle_update(action: Update, current: Observed | None, catalog: Mapping[st
     if current is None:
         return Settlement("conflict")
     have = fields_of(current.resource)
-    sides = {_matching_side(change, have.get(change.path), catalog) for change in action.changes}
+    sides = {_find_matching_side(change, have.get(change.path), catalog) for change in action.changes}
     if "other" in sides:
         return Settlement("conflict")
     if sides <= {"after"}:
@@ -148,8 +148,8 @@ def _settle_move(action: Transition, current: Observed | None, observed: Invento
     if current is None:
         return Settlement("absent")
     match (
-        current.state in _following_states(action, action.to_state),
-        current.state in _following_states(action, action.from_state),
+        current.state in _list_following_states(action, action.to_state),
+        current.state in _list_following_states(action, action.from_state),
     ):
         case (True, False):
             return Settlement("done", current)
@@ -182,9 +182,12 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
         return Settlement("absent")
     if current.state == action.to_state:
         return Settlement("done", current)
-    if current.state in _intermediate_states(action):
+    if current.state in _list_intermediate_states(action):
         return Settlement("partial")
-    was, will = set(MIRROR.by_itself(MirrorStatus(action.from_state))), set(_following_states(action, action.to_state))
+    was, will = (
+        set(MIRROR.by_itself(MirrorStatus(action.from_state))),
+        set(_list_following_states(action, action.to_state)),
+    )
     if not action.to_state.startswith(_PENDING):
         will = set(MIRROR.by_itself(MirrorStatus(action.to_state)))  # later steps belong to another transition
     match (current.state in will, current.state in was):
@@ -196,14 +199,14 @@ def _settle_mirror(action: Transition, current: Observed | None) -> Settlement:
             return Settlement("conflict")
 
 
-def _intermediate_states(action: Transition) -> frozenset[str]:
+def _list_intermediate_states(action: Transition) -> frozenset[str]:
     ends = {move.end for move in MIRROR.moves if (move.start, move.verb) == (action.from_state, action.verb)}
     begun = {end for end in ends if end != action.to_state}
     further = {end for state in begun for end in MIRROR.by_itself(state) if end.startswith(_PENDING)}
     return frozenset(begun | further)
 
 
-def _following_states(action: Transition, state: str) -> frozenset[str]:
+def _list_following_states(action: Transition, state: str) -> frozenset[str]:
     """Automatic states may follow before the first is read."""
     lifecycle = LIFECYCLES.get(action.machine)
     reached, open_ends = [state], [state] if lifecycle is not None else []
@@ -216,7 +219,7 @@ def _following_states(action: Transition, state: str) -> frozenset[str]:
     return frozenset(reached)
 
 
-def _matching_side(
+def _find_matching_side(
     change: Change, have: Value, catalog: Mapping[str, ConfigKey]
 ) -> Literal["before", "after", "other"]:
     if equal(change.path, change.after, have, catalog):

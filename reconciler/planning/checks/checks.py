@@ -79,7 +79,7 @@ def check_resources(situation: Situation) -> Iterator[PlanFinding]:
     for address in sorted(situation.wanted):
         if situation.is_decidable(address):
             wanted = situation.wanted[address]
-            for message, hint in _problems(address, wanted, situation):
+            for message, hint in _check_resource(address, wanted, situation):
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
 
 
@@ -137,14 +137,14 @@ MEASURED: Final[tuple[PlanCheck, ...]] = (check_quotas, warnings_of_switching, w
 """Checks that measure: they also run before, to collect the topics to measure."""
 
 
-def _problems(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
+def _check_resource(address: Address, wanted: WantedResource, situation: Situation) -> Iterator[tuple[str, str]]:
     resource = wanted.resource
     match resource:
         case Topic():
             capabilities = situation.capabilities(resource.cluster)
             yield from _check_namespace_exists(resource.cluster, resource.metadata.namespace, situation)
             is_new = address not in situation.observed
-            passed_on = _configs_passed_on(resource, wanted, situation)
+            passed_on = _find_passed_on_configs(resource, wanted, situation)
             yield from check_topic(resource, capabilities, is_new=is_new, reported=passed_on)
             yield from check_replica(
                 resource, situation, is_new=is_new or is_replaced(resource, situation.observed[address])
@@ -158,7 +158,7 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
             yield from _check_namespace_exists(resource.cluster, split_name(resource.name)[0], situation)
             yield from check_mirror(resource, situation)
         case MirrorLink():
-            reported = _problems_of_first_half(wanted, situation)
+            reported = _find_problems_of_first_half(wanted, situation)
             yield from (problem for problem in check_link(resource, situation) if problem not in reported)
         case Mounting():
             if resource.spec.state == "mounted":  # a detached topic needs no namespace
@@ -173,7 +173,7 @@ def _problems(address: Address, wanted: WantedResource, situation: Situation) ->
             assert_never(resource)
 
 
-def _configs_passed_on(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
+def _find_passed_on_configs(topic: Topic, wanted: WantedResource, situation: Situation) -> frozenset[str]:
     """Problems of configs from a namespace are reported once, at the namespace."""
     if not wanted.origins or situation.capabilities(topic.cluster).inherits_configs:
         return frozenset()
@@ -205,7 +205,7 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         yield describe_unsupported(capabilities, "set the machinery of tiering (spec.tiering)")
 
 
-def _problems_of_first_half(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:
+def _find_problems_of_first_half(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:
     first = situation.wanted.get(wanted.marks[0][0]) if wanted.marks else None
     if first is None or not isinstance(first.resource, MirrorLink) or first.resource.cluster not in situation.trusted:
         return frozenset()

@@ -112,13 +112,13 @@ def _check_identity(
             "Correct spec.clusterId, or the connection: no other cluster is touched.",
         )
     elif last is not None:
-        problem = _changed_identity(name, last, identity)
+        problem = _explain_changed_identity(name, last, identity)
     if problem:
         # Excluding only the cluster's address still reads it, so its resources must be excluded.
         yield PlanFinding(cluster.address, declared.source, *problem, excluded_by=f"*/{name}/*")
 
 
-def _changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
+def _explain_changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
     hint = (
         f"If that is on purpose: take {name} and all on it out of the files and apply, which only forgets them; "
         "then declare them again, and the next plan adopts what is there."
@@ -185,16 +185,20 @@ def property_findings(
         return
     properties = cluster.spec.properties
     for message, hint, names in (
-        *_unknown_properties(properties.keys() - known.keys(), sorted(known), has_brokers=cluster.spec.root is None),
-        *(_contradictions(properties) if ENABLED in known else ()),
-        *_missing_storage(cluster),
+        *_find_unknown_properties(
+            properties.keys() - known.keys(), sorted(known), has_brokers=cluster.spec.root is None
+        ),
+        *(_find_contradictions(properties) if ENABLED in known else ()),
+        *_check_storage_declared(cluster),
         *(_check_credentials(cluster) if ENABLED in known else ()),
     ):
-        marks = tuple(_mark(wanted, name) for name in names if name in properties)
+        marks = tuple(_mark_property(wanted, name) for name in names if name in properties)
         yield PlanFinding(wanted.resource.address, wanted.source, message, hint, marks)
 
 
-def _unknown_properties(names: AbstractSet[str], known: list[str], *, has_brokers: bool) -> Iterator[PropertyProblem]:
+def _find_unknown_properties(
+    names: AbstractSet[str], known: list[str], *, has_brokers: bool
+) -> Iterator[PropertyProblem]:
     what, hint, likeness = _BROKER_PROPERTY if has_brokers else _EMBEDDED_PROPERTY
     for name in sorted(names):
         if not has_brokers and name in MEANINGLESS:
@@ -205,7 +209,7 @@ def _unknown_properties(names: AbstractSet[str], known: list[str], *, has_broker
         yield f"{PROPERTIES}{name} is not {what}", did_you_mean(near, otherwise=hint), (name,)
 
 
-def _contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
+def _find_contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
     def number(name: str) -> float:
         return float(read_property(properties, name) or 0)
 
@@ -227,7 +231,7 @@ def _contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProblem]:
         yield f"{_MIN_SHARES} is above {_MAX_SHARES}", "Lower this one, or raise the other.", (_MIN_SHARES, _MAX_SHARES)
 
 
-def _missing_storage(cluster: Cluster) -> Iterator[PropertyProblem]:
+def _check_storage_declared(cluster: Cluster) -> Iterator[PropertyProblem]:
     if cluster.spec.object_storage is not None:
         return
     for name in (ENABLED, *CREATION_DEFAULTS):
@@ -258,7 +262,7 @@ def _check_credentials(cluster: Cluster) -> Iterator[PropertyProblem]:
             yield f"{set_names[0]} is set without {other}", "Set both, or none.", (set_names[0],)
 
 
-def _mark(wanted: WantedResource, name: str) -> Mark:
+def _mark_property(wanted: WantedResource, name: str) -> Mark:
     place = wanted.origins.get(PROPERTIES + name)
     address = wanted.resource.address
     if place is None or "." not in place:
@@ -285,10 +289,10 @@ def check_plaintext(desired: Desired) -> Iterator[PlanFinding]:
     """Yield declared clusters that send passwords unencrypted."""
     for address, declared in sorted(desired.items()):
         if isinstance(declared.resource, Cluster):
-            yield from _plaintext_findings(address, declared.source, declared.resource)
+            yield from _find_plaintext(address, declared.source, declared.resource)
 
 
-def _plaintext_findings(address: Address, source: str, cluster: Cluster) -> Iterator[PlanFinding]:
+def _find_plaintext(address: Address, source: str, cluster: Cluster) -> Iterator[PlanFinding]:
     for field, message in find_plaintext_fields(cluster):
         path = tuple(field.removeprefix("spec.").split("."))
         yield PlanFinding(address, source, message, HINT, ((address, ("spec", *path)),))
@@ -302,12 +306,12 @@ def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None
     if problem is not None:
         yield f"its objectStorage cannot be used: {problem.message}", problem.hint
         return
-    moved = explain_moved_storage(cluster, seen) or _lost_storage(cluster, seen.cluster.storage, last)
+    moved = explain_moved_storage(cluster, seen) or _explain_lost_storage(cluster, seen.cluster.storage, last)
     if moved is not None:
         yield moved
 
 
-def _lost_storage(cluster: Cluster, storage: ObservedStorage, last: Recorded | None) -> tuple[str, str] | None:
+def _explain_lost_storage(cluster: Cluster, storage: ObservedStorage, last: Recorded | None) -> tuple[str, str] | None:
     """A missing storage may return with its mount, so the cluster is not bound to another."""
     declared = cluster.spec.object_storage
     before = last.resource.spec.object_storage if last and isinstance(last.resource, Cluster) else None

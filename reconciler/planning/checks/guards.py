@@ -183,7 +183,7 @@ def guard_ordered(
         return None
 
     def loss_by_move(action: Action, situation: Situation) -> Block | None:
-        block = _guard_data_loss(action, situation) if _moved_from(action) is not None else None
+        block = _guard_data_loss(action, situation) if _find_old_address(action) is not None else None
         offsets, stored = (
             sum(offsets_lost.stop - offsets_lost.start for offsets_lost in action.estimate.unreadable),
             action.estimate.bytes,
@@ -199,7 +199,7 @@ def guard_ordered(
 
 def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowed: Sequence[Grant]) -> Action:
     grant: str | None = None
-    other = _other_owner(action, situation)
+    other = _find_other_owner(action, situation)
     if other is not None:
         action = replace(action, owner=other)
     for refuses in guards:
@@ -232,7 +232,7 @@ def _guard_only(action: Action, situation: Situation) -> Block | None:
     is_of_record = isinstance(action, Adopt | Forget) and kind_of(action.address) == "cluster"
     if not patterns or is_of_record:
         return None
-    old = _moved_from(action)
+    old = _find_old_address(action)
     for what, address in (("it", action.address), (f"{old}, which it is moved from,", old)):
         if address is not None and not any(matches(pattern, address) for pattern in patterns):
             return Block("only", f"{what} is outside what this workspace is for ({', '.join(patterns)})", None)
@@ -261,7 +261,7 @@ def _guard_empty_files(action: Action, _situation: Situation) -> Block | None:
     return Block("empty", message, f"{action.verb}:{action.address}")
 
 
-def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
+def _find_other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
     """Forgetting needs no consent."""
     if not situation.others or IMPLIED in action.origins:
         return None
@@ -271,7 +271,7 @@ def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
         case Delete():
             return situation.other_owner(action.address, action.before)
         case Transition():
-            old = _moved_from(action)
+            old = _find_old_address(action)
             moved = None if old is None else situation.other_owner(Address(old))
             return moved or situation.other_owner(action.address, action.after)
         case Forget() | RunJob():
@@ -280,7 +280,7 @@ def _other_owner(action: Action, situation: Situation) -> ResourceOwner | None:
             assert_never(action)
 
 
-def _moved_from(action: Action) -> str | None:
+def _find_old_address(action: Action) -> str | None:
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return old if isinstance(old, str) else None
 
@@ -364,10 +364,10 @@ _LIFTABLE: Final[tuple[Guard, ...]] = (
 
 
 def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: Sequence[Grant]) -> list[Action]:
-    excess = _excess_deletes(actions, situation, allowed)
+    excess = _find_excess_deletes(actions, situation, allowed)
     if not excess:
         return actions
-    message = f"{len(excess)} deletes are more than the {_max_deletes_of(situation)} of guards.maxDeletes"
+    message = f"{len(excess)} deletes are more than the {_count_allowed_deletes(situation)} of guards.maxDeletes"
     return [
         replace(action, blocked=Block("max_deletes", message, f"delete:{action.address}"))
         if action.id in excess and action.blocked is None
@@ -376,7 +376,7 @@ def _block_excess_deletes(actions: list[Action], situation: Situation, allowed: 
     ]
 
 
-def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Grant]) -> frozenset[str]:
+def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Sequence[Grant]) -> frozenset[str]:
     """Return the deletes that no allowance names, if they exceed the limit.
 
     A pattern is no name: it may match more than its author thought.
@@ -385,22 +385,22 @@ def _excess_deletes(actions: Iterable[Action], situation: Situation, allowed: Se
         return frozenset()
     names = [allowance for allowance in allowed if "*" not in allowance.pattern]
     unnamed = [action.id for action in actions if isinstance(action, Delete) and find_grant(action, names) is None]
-    return frozenset(unnamed) if len(unnamed) > _max_deletes_of(situation) else frozenset()
+    return frozenset(unnamed) if len(unnamed) > _count_allowed_deletes(situation) else frozenset()
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
     """Yield what lifts the limit of deletes; patterns do not."""
     situation = review.situation
-    excess = _excess_deletes(
+    excess = _find_excess_deletes(
         review.actions, situation, allowances(situation.request.guards, situation.request.selection)
     )
     if excess:
-        message = f"{len(excess)} deletes are more than the {_max_deletes_of(situation)} of guards.maxDeletes"
+        message = f"{len(excess)} deletes are more than the {_count_allowed_deletes(situation)} of guards.maxDeletes"
         hint = "Name each of them with --allow, without a pattern; or raise guards.maxDeletes in reconciler.yaml."
         yield PlanFinding(None, None, message, hint)
 
 
-def _max_deletes_of(situation: Situation) -> int:
+def _count_allowed_deletes(situation: Situation) -> int:
     limit = situation.request.guards.max_deletes
     if isinstance(limit, str):
         return len(situation.recorded) * int(limit.removesuffix("%")) // 100
@@ -413,12 +413,12 @@ def _is_empty(desired: Desired) -> bool:
 
 def count_required_approvals(actions: Sequence[Action], guards: Guards) -> tuple[int, tuple[str, ...]]:
     """Return the number of required approvals, and the actions that require them; blocked actions require none."""
-    counts = {action.id: _approvals_for(action.risk, guards) for action in actions if action.blocked is None}
+    counts = {action.id: _count_approvals(action.risk, guards) for action in actions if action.blocked is None}
     most = max(counts.values(), default=0)
     return most, tuple(name for name, count in counts.items() if most and count == most)
 
 
-def _approvals_for(risk: Risk, guards: Guards) -> int:
+def _count_approvals(risk: Risk, guards: Guards) -> int:
     order = list(Risk)
     counts = (count for name, count in guards.approvals.items() if order.index(Risk(name)) <= order.index(risk))
     return max(counts, default=0)
@@ -429,7 +429,8 @@ def merge_base_guards(guards: Guards, base: Guards | None) -> Guards:
     if base is None:
         return guards
     risks: dict[_ApprovableRisk, int] = {
-        name: max(_approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)) for name in _APPROVABLE_RISKS
+        name: max(_count_approvals(Risk(name), base), _count_approvals(Risk(name), guards))
+        for name in _APPROVABLE_RISKS
     }
     return guards.model_copy(update={"approvals": {name: count for name, count in risks.items() if count}})
 
@@ -437,7 +438,7 @@ def merge_base_guards(guards: Guards, base: Guards | None) -> Guards:
 def find_lowered_guards(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
     """Yield how a pull request weakens the guards of its base."""
     for name in _APPROVABLE_RISKS:
-        before, now = _approvals_for(Risk(name), base), _approvals_for(Risk(name), guards)
+        before, now = _count_approvals(Risk(name), base), _count_approvals(Risk(name), guards)
         if now < before:
             yield PlanFinding(
                 None,
@@ -480,7 +481,7 @@ def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
     back_to = review.situation.request.back_to
     if back_to is None:
         return
-    empty = [action.address for action in review.actions if isinstance(action, Create) and _held_records(action)]
+    empty = [action.address for action in review.actions if isinstance(action, Create) and _is_recreated_empty(action)]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         yield PlanFinding(
@@ -491,7 +492,7 @@ def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
         )
 
 
-def _held_records(action: Create) -> bool:
+def _is_recreated_empty(action: Create) -> bool:
     return kind_of(action.address) in DATA_BEARING and not action.parameters
 
 
@@ -508,7 +509,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield PlanFinding(seen.resource.address, None, message, hint)
     reported = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
-    reported |= {Address(old) for action in review.actions if (old := _moved_from(action)) is not None}
+    reported |= {Address(old) for action in review.actions if (old := _find_old_address(action)) is not None}
     taken: dict[ResourceOwner, list[Address]] = {}
     owned = find_taken_over(situation.recorded, situation.observed, request.me) if situation.others else ()
     for address, owner in owned:

@@ -60,16 +60,16 @@ def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
             continue
         match wanted.resource:
             case Cluster() as cluster:
-                yield from _insync_of_cluster(situation, address, cluster, wanted.source)
+                yield from _check_insync_of_cluster(situation, address, cluster, wanted.source)
             case Topic() as topic:
-                yield from _insync_of_topic(situation, address, topic)
+                yield from _check_insync_of_topic(situation, address, topic)
             case Namespace() | MirrorLink() | MirrorTopic() | Mounting() | TieringPolicy():
                 pass
             case _:
                 assert_never(wanted.resource)
 
 
-def _insync_of_cluster(
+def _check_insync_of_cluster(
     situation: Situation, address: Address, cluster: Cluster, source: str | None
 ) -> Iterator[PlanFinding]:
     """Some brokers cannot unset the property of all brokers."""
@@ -90,7 +90,7 @@ def _insync_of_cluster(
         yield PlanFinding(address, source, f"{message}producers with acks=all are refused", hint, marks)
 
 
-def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> Iterator[PlanFinding]:
+def _check_insync_of_topic(situation: Situation, address: Address, topic: Topic) -> Iterator[PlanFinding]:
     wanted, capabilities = situation.wanted[address], situation.capabilities(topic.cluster)
     cluster = situation.wanted.get(cluster_address(topic.cluster))
     planned = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}
@@ -98,7 +98,7 @@ def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> It
     least = own or planned.get(_MIN_INSYNC) or capabilities.defaults.get(_MIN_INSYNC)
     if not (least or "").isdecimal():
         return
-    replicas, where = _replica_count(situation, address, topic, capabilities.max_replication_factor)
+    replicas, where = _count_replicas(situation, address, topic, capabilities.max_replication_factor)
     if int(least or 0) <= replicas:
         return
     whose = "" if own is not None else ", the default of its cluster,"
@@ -110,7 +110,7 @@ def _insync_of_topic(situation: Situation, address: Address, topic: Topic) -> It
     yield PlanFinding(address, wanted.source, message, hint, marks)
 
 
-def _replica_count(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
+def _count_replicas(situation: Situation, address: Address, topic: Topic, brokers: int) -> tuple[int, str]:
     if topic.spec.replication_factor is not None:
         return topic.spec.replication_factor, "replicationFactor"
     observed = situation.observed.get(address)
@@ -146,20 +146,20 @@ class NamespaceUsage:
     @property
     def grows(self) -> bool:
         """Whether anything is created, moved in, or gets partitions."""
-        return any(partitions > self._partitions_before(topic) for topic, partitions in self.after.items())
+        return any(partitions > self._count_partitions_before(topic) for topic, partitions in self.after.items())
 
     @property
     def staying(self) -> list[Address]:
         """Topics in it before and after the plan, by current address."""
         return sorted(
-            topic for topic in map(self._current_address, self.after) if topic is not None and topic in self.before
+            topic for topic in map(self._find_current_address, self.after) if topic is not None and topic in self.before
         )
 
-    def _partitions_before(self, topic: Address) -> int:
-        name = self._current_address(topic)
+    def _count_partitions_before(self, topic: Address) -> int:
+        name = self._find_current_address(topic)
         return 0 if name is None else self.before.get(name, 0)
 
-    def _current_address(self, topic: Address) -> Address | None:
+    def _find_current_address(self, topic: Address) -> Address | None:
         return self.moved.get(topic, topic)
 
 
@@ -183,37 +183,39 @@ def warnings_of_quotas(review: Review) -> Iterator[PlanFinding]:
 
 def _judge_quotas(review: Review) -> QuotaFindings:
     situation, judged = review.situation, QuotaFindings()
-    limits = {} if situation.request.options.is_destroy else _all_limits(situation)
+    limits = {} if situation.request.options.is_destroy else _collect_limits(situation)
     if not limits:
         return judged
-    for address, held in sorted(_usage_by_namespace(situation, review.actions, limits).items()):
+    for address, held in sorted(_collect_usage(situation, review.actions, limits).items()):
         limit = limits[address]
         into = judged.errors if held.grows else judged.warnings
-        into.extend(PlanFinding(address, limit.source, *problem) for problem in _exceeded_counts(limit.quotas, held))
+        into.extend(
+            PlanFinding(address, limit.source, *problem) for problem in _find_exceeded_counts(limit.quotas, held)
+        )
         if limit.quotas.bytes not in {None, UNLIMITED} and held.grows:
             _judge_bytes(address, limit, held, review.measure, judged)
     return judged
 
 
-def _all_limits(situation: Situation) -> dict[Address, Limits]:
+def _collect_limits(situation: Situation) -> dict[Address, Limits]:
     limits_by_address: dict[Address, Limits] = {}
     for address in {**situation.observed, **situation.wanted}:
         if address.startswith("namespace/") and cluster_of(address) in situation.trusted:
-            limits = _limits_of(address, situation)
+            limits = _merge_limits(address, situation)
             if limits.quotas != Quotas():
                 limits_by_address[address] = limits
     return limits_by_address
 
 
-def _limits_of(address: Address, situation: Situation) -> Limits:
+def _merge_limits(address: Address, situation: Situation) -> Limits:
     """Declared quotas win over observed, unrecorded ones."""
     wanted, last, seen = (
         situation.wanted.get(address),
         situation.recorded.get(address),
         situation.observed.get(address),
     )
-    goal = _quotas_of(wanted.resource if wanted else None)
-    was, observed = _quotas_of(last.resource if last else None), _quotas_of(seen.resource if seen else None)
+    goal = _read_quotas(wanted.resource if wanted else None)
+    was, observed = _read_quotas(last.resource if last else None), _read_quotas(seen.resource if seen else None)
     merged = {
         word: wish if wish is not None else None if getattr(was, word) is not None else getattr(observed, word)
         for word in Quotas.model_fields
@@ -222,50 +224,50 @@ def _limits_of(address: Address, situation: Situation) -> Limits:
     return Limits(Quotas.model_construct(**merged), wanted.source if wanted and goal != Quotas() else None)
 
 
-def _quotas_of(resource: Resource | None) -> Quotas:
+def _read_quotas(resource: Resource | None) -> Quotas:
     return (resource.spec.quotas if isinstance(resource, Namespace) else None) or Quotas()
 
 
-def _usage_by_namespace(
+def _collect_usage(
     situation: Situation, actions: Sequence[Action], limits: Mapping[Address, Limits]
 ) -> dict[Address, NamespaceUsage]:
     # A stopped mirror is also observed as a topic.
     before = {
-        _as_topic(address): partitions_of(seen.resource)
+        _topic_address(address): partitions_of(seen.resource)
         for address, seen in situation.observed.items()
         if kind_of(address) in {"topic", "mirror"}
     }
-    after = _partitions_after(actions, before)
-    olds = {_as_topic(action.address): old for action in actions if (old := moved_from(action)) is not None}
+    after = _plan_partitions(actions, before)
+    olds = {_topic_address(action.address): old for action in actions if (old := moved_from(action)) is not None}
     moved: dict[Address, Address | None] = {**dict.fromkeys(olds.values()), **olds}
     held: defaultdict[Address, NamespaceUsage] = defaultdict(lambda: NamespaceUsage(moved=moved))
     for topics, name in ((before, "before"), (after, "after")):
         for topic, partitions in topics.items():
-            for tier in _namespaces_of(topic):
+            for tier in _list_namespaces(topic):
                 if tier in limits:
                     getattr(held[tier], name)[topic] = partitions
     return held
 
 
-def _partitions_after(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
+def _plan_partitions(actions: Sequence[Action], before: Mapping[Address, int]) -> dict[Address, int]:
     """Removals come first, because two topics may swap names. Blocked actions count: a plan is applied completely."""
     after = dict(before)
     for action in actions:
-        left = _removed_topic(action)
+        left = _find_removed_topic(action)
         if left is not None:
             after.pop(left, None)
     for action in actions:
-        after.update(_added_topics(action, before))
+        after.update(_find_added_topics(action, before))
     for action in actions:
         if isinstance(action, Update):
-            after.update(_grown_topics(action))
+            after.update(_find_grown_topics(action))
     return after
 
 
-def _removed_topic(action: Action) -> Address | None:
+def _find_removed_topic(action: Action) -> Address | None:
     match action:
         case Delete(before=Topic() | MirrorTopic()):
-            return _as_topic(action.address)
+            return _topic_address(action.address)
         case Transition(after=Mounting() as mounting):
             return mounted_by(mounting) if action.machine == UNMOUNT.name else None
         case Transition():
@@ -276,8 +278,8 @@ def _removed_topic(action: Action) -> Address | None:
             assert_never(action)
 
 
-def _added_topics(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Address, int]]:
-    address = _as_topic(action.address)
+def _find_added_topics(action: Action, before: Mapping[Address, int]) -> Iterator[tuple[Address, int]]:
+    address = _topic_address(action.address)
     match action:
         case Create(after=Topic() | MirrorTopic() as made):
             partitions = action.parameters.get("partitions")
@@ -299,13 +301,13 @@ def _added_topics(action: Action, before: Mapping[Address, int]) -> Iterator[tup
             assert_never(action)
 
 
-def _grown_topics(action: Update) -> Iterator[tuple[Address, int]]:
+def _find_grown_topics(action: Update) -> Iterator[tuple[Address, int]]:
     for change in action.changes:
         if change.path == "partitions" and isinstance(change.after, int):
-            yield _as_topic(action.address), change.after
+            yield _topic_address(action.address), change.after
 
 
-def _exceeded_counts(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str, str]]:
+def _find_exceeded_counts(quotas: Quotas, held: NamespaceUsage) -> Iterator[tuple[str, str]]:
     counts = (
         ("topics", quotas.topics, len(held.before), len(held.after)),
         ("partitions", quotas.partitions, sum(held.before.values()), sum(held.after.values())),
@@ -353,11 +355,11 @@ def partitions_of(resource: Resource) -> int:
             return 0
 
 
-def _as_topic(address: Address) -> Address:
+def _topic_address(address: Address) -> Address:
     return Address("topic/" + address.partition("/")[2]) if kind_of(address) == "mirror" else address
 
 
-def _namespaces_of(topic: Address) -> Iterator[Address]:
+def _list_namespaces(topic: Address) -> Iterator[Address]:
     cluster = cluster_of(topic) or ""
     for tier in tiers_of(split_name(full_name_of(topic))[0]):
         yield address_of("namespace", cluster, tier)

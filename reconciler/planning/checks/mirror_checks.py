@@ -54,23 +54,23 @@ if TYPE_CHECKING:
 _NOT_MEASURED: Final = "it was not measured: a plan looks at 1,000 partitions of a cluster at most"
 
 
-def _cost_of_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
+def _estimate_failover(mirror: Positions, source: Positions, source_id: str | None, name: str) -> RoleCost:
     lost = find_missing_offsets(mirror, source, source_id)
     if lost is None:
-        return _unknown_cost(mirror, f"{name} was deleted and created again")
+        return _make_unknown_cost(mirror, f"{name} was deleted and created again")
     return RoleCost(lost=lost)
 
 
-def _cost_of_catching_up(
+def _estimate_catch_up(
     mirror: Positions, source: Positions, source_id: str | None, name: str, timeout_ms: int | None = None
 ) -> RoleCost:
     behind = find_missing_offsets(mirror, source, source_id)
     if behind is None:
-        return replace(_unknown_cost(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
+        return replace(_make_unknown_cost(mirror, f"{name} was deleted and created again"), timeout_ms=timeout_ms)
     return RoleCost(behind=behind, timeout_ms=timeout_ms)
 
 
-def _cost_of_restore(
+def _estimate_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
     lost = cut_ranges(topic, at)
@@ -85,7 +85,7 @@ def _cost_of_restore(
     return RoleCost(lost=lost, groups_set_back=tuple(sorted(beyond)))
 
 
-def _cost_of_failback(
+def _estimate_failback(
     diverged: Sequence[DivergedPartition], committed: Mapping[str, Mapping[int, int]] | None, name: str, *, keeps: bool
 ) -> RoleCost:
     beyond = tuple(Stretch(stretch.partition, stretch.start, stretch.stop) for stretch in diverged)
@@ -112,7 +112,7 @@ def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
     return item is not None and isinstance(item.resource, MirrorLink) and bool(item.resource.spec.keep_diverged)
 
 
-def _unknown_cost(mirror: Positions, why: str) -> RoleCost:
+def _make_unknown_cost(mirror: Positions, why: str) -> RoleCost:
     return RoleCost(unknown=why, fetched=last_fetched(mirror))
 
 
@@ -133,33 +133,33 @@ def add_role_cost(action: Transition, situation: Situation, measure: Callable[[A
     mirror_measure, source_measure = measure(topic_of(mirror)), measure(source_of(mirror))
     keeps = action.parameters.get("diverged") == "keep" or keeps_diverged(mirror, situation)
     if action.verb == FAILOVER:
-        cost, moved = _failover_cost(mirror, mirror_measure, source_measure, situation), source_measure
+        cost, moved = _compute_failover_cost(mirror, mirror_measure, source_measure, situation), source_measure
     elif mirror_measure is None or source_measure is None:
         cost, moved = RoleCost(unknown=_NOT_MEASURED), None
     elif action.verb == RESTORE and mirror_measure.undeletable is not None:
         cost, moved = RoleCost(unknown=mirror_measure.undeletable.message), None
     elif action.verb == RESTORE and mirror_measure.diverged is not None:
-        return _with_failback_cost(action, mirror_measure, keeps=keeps)
+        return _add_failback_cost(action, mirror_measure, keeps=keeps)
     elif action.verb == RESTORE:
-        ids = (_incarnation(topic_of(mirror), situation), _incarnation(source_of(mirror), situation))
+        ids = (_find_incarnation(topic_of(mirror), situation), _find_incarnation(source_of(mirror), situation))
         at = find_agreed_ends(mirror_measure.positions, ids[0], source_measure.positions, ids[1])
-        cost, moved = _cost_of_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
+        cost, moved = _estimate_restore(mirror_measure.positions, at, mirror_measure.committed), mirror_measure
     else:
-        of = (_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
-        cost, moved = _cost_of_catching_up(mirror_measure.positions, source_measure.positions, *of), source_measure
+        of = (_find_incarnation(source_of(mirror), situation), _name_of(source_of(mirror)))
+        cost, moved = _estimate_catch_up(mirror_measure.positions, source_measure.positions, *of), source_measure
     reasons = action.reasons if cost.unknown is None else (*action.reasons, Reason.UNMEASURED)
-    return replace(action, reasons=reasons, estimate=_estimate_of(cost, moved))
+    return replace(action, reasons=reasons, estimate=_make_estimate(cost, moved))
 
 
-def _with_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> Transition:
+def _add_failback_cost(action: Transition, measure: Measure, *, keeps: bool) -> Transition:
     """The restore may lose only the diverged records that it lists."""
-    cost = _cost_of_failback(measure.diverged or (), measure.committed, full_name_of(action.address), keeps=keeps)
+    cost = _estimate_failback(measure.diverged or (), measure.committed, full_name_of(action.address), keeps=keeps)
     diverged: WithDiverged = "refuse" if not measure.diverged else "keep" if keeps else "drop"
     return replace(
         action,
         parameters={**action.parameters, "diverged": diverged},
         risk=action.risk if cost.lost else Risk.DISRUPTIVE,
-        estimate=_estimate_of(cost, measure),
+        estimate=_make_estimate(cost, measure),
     )
 
 
@@ -205,23 +205,25 @@ def add_lag_estimate(action: RunJob, situation: Situation, measure: Callable[[Ad
     if mirror_measure is None or source_measure is None:
         cost = RoleCost(unknown=_NOT_MEASURED, timeout_ms=timeout_ms)
     else:
-        of = (_incarnation(action.source, situation), _name_of(action.source))
-        cost = _cost_of_catching_up(mirror_measure.positions, source_measure.positions, *of, timeout_ms)
-    return replace(action, estimate=_estimate_of(cost, source_measure))
+        of = (_find_incarnation(action.source, situation), _name_of(action.source))
+        cost = _estimate_catch_up(mirror_measure.positions, source_measure.positions, *of, timeout_ms)
+    return replace(action, estimate=_make_estimate(cost, source_measure))
 
 
-def _failover_cost(
+def _compute_failover_cost(
     mirror: MirrorTopic, mirror_measure: Measure | None, source_measure: Measure | None, situation: Situation
 ) -> RoleCost:
     source, positions = source_of(mirror), {} if mirror_measure is None else mirror_measure.positions
     if mirror.source_cluster not in situation.trusted:
-        return _unknown_cost(positions, f"{mirror.source_cluster} {explain_unread(mirror.source_cluster, situation)}")
+        return _make_unknown_cost(
+            positions, f"{mirror.source_cluster} {explain_unread(mirror.source_cluster, situation)}"
+        )
     name = _name_of(source)
     if source not in situation.observed and mirror_at(source) not in situation.observed:
-        return _unknown_cost(positions, f"there is no {name} any more")
+        return _make_unknown_cost(positions, f"there is no {name} any more")
     if mirror_measure is None or source_measure is None:
-        return _unknown_cost(positions, _NOT_MEASURED)
-    cost = _cost_of_failover(positions, source_measure.positions, _incarnation(source, situation), name)
+        return _make_unknown_cost(positions, _NOT_MEASURED)
+    cost = _estimate_failover(positions, source_measure.positions, _find_incarnation(source, situation), name)
     is_dated = bool(cost.lost) and mirror_measure.newest_ms is not None and source_measure.newest_ms is not None
     return (
         replace(cost, lost_ms=max(0, (source_measure.newest_ms or 0) - (mirror_measure.newest_ms or 0)))
@@ -234,19 +236,19 @@ def _name_of(source: Address) -> str:
     return f"{full_name_of(source)} on {cluster_of(source)}"
 
 
-def _incarnation(topic: Address, situation: Situation) -> str | None:
+def _find_incarnation(topic: Address, situation: Situation) -> str | None:
     seen = situation.observed.get(topic) or situation.observed.get(mirror_at(topic))
     return None if seen is None else seen.incarnation
 
 
-def _estimate_of(cost: RoleCost, measure: Measure | None) -> Estimate:
+def _make_estimate(cost: RoleCost, measure: Measure | None) -> Estimate:
     offsets = length_of((*cost.lost, *cost.behind))
-    size = 0 if measure is None else _bytes_of(measure, (*cost.lost, *cost.behind))
+    size = 0 if measure is None else _estimate_bytes(measure, (*cost.lost, *cost.behind))
     seconds = max(1, size // BYTES_A_SECOND) if cost.behind else 1
     return Estimate(bytes=size, records=offsets, seconds=seconds, role=cost)
 
 
-def _bytes_of(measure: Measure, of: Iterable[Stretch]) -> int:
+def _estimate_bytes(measure: Measure, of: Iterable[Stretch]) -> int:
     """An estimate in proportion to offsets."""
     spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
     return measure.bytes * min(length_of(of), spans) // spans if spans else 0
@@ -260,10 +262,10 @@ _GROUP_FILTERS: Final = ("spec", "consumerOffsetSync", "filters")
 def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
     """Yield filters that match nothing, mirrors that a prefix leaves out, and mirrors open to other writers."""
     situation = review.situation
-    yield from _open_mirrors(situation)
+    yield from _find_open_mirrors(situation)
     for address, entry in sorted(situation.entries.items()):
         if entry.state == "reversed" and situation.is_decidable(address):
-            yield from _unprotected_peer(situation.wanted[address], entry, situation)
+            yield from _find_unprotected_peer(situation.wanted[address], entry, situation)
     for address, wanted in sorted(situation.wanted.items()):
         link = wanted.resource
         if not isinstance(link, MirrorLink) or not situation.is_decidable(address):
@@ -273,11 +275,11 @@ def warnings_of_links(review: Review) -> Iterator[PlanFinding]:
                 yield PlanFinding(address, wanted.source, message, hint, wanted.marks)
             continue
         if link.spec.source in situation.trusted:
-            yield from _topic_filter_warnings(address, wanted, link, situation)
-            yield from _group_filter_warnings(address, wanted, link, situation)
+            yield from _check_topic_filters(address, wanted, link, situation)
+            yield from _check_group_filters(address, wanted, link, situation)
 
 
-def _open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
+def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
     links = sorted(address for address, item in situation.wanted.items() if isinstance(item.resource, MirrorLink))
     known_clusters = {cluster_of(address) for address in situation.recorded if kind_of(address) == "link"}
     for address in links:
@@ -306,7 +308,7 @@ def _open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
             )
 
 
-def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
+def _find_unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Situation) -> Iterator[PlanFinding]:
     """No action of the plan protects the mirror of a swapped pair."""
     back = find_mirror_back(entry, situation)
     if back is None or not isinstance(mirror := back.resource, MirrorTopic):
@@ -322,19 +324,19 @@ def _unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation: Sit
         )
 
 
-def _topic_filter_warnings(
+def _check_topic_filters(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
 ) -> Iterator[PlanFinding]:
     making = link.spec.auto_create
     if making is None or not making.enabled:
         return
     known = topics_on(link.spec.source, situation)
-    yield from _unmatched_filters(
+    yield from _find_unmatched_filters(
         (address, wanted), _TOPIC_FILTERS, making.filters, known, f"no topic of cluster {link.spec.source}"
     )
     entries = {entry.source for entry in situation.entries.values() if link_of(entry) == address}
-    yield from _left_by_default((address, wanted), making.filters, [name for name in known if name not in entries])
-    yield from _never_auto_created((address, wanted), making.filters, {*known} - entries)
+    yield from _find_left_by_default((address, wanted), making.filters, [name for name in known if name not in entries])
+    yield from _find_never_created((address, wanted), making.filters, {*known} - entries)
     mirrors = [name for name in known if _is_mirror(link.spec.source, name, situation)] if link.spec.prefix else []
     left = [name for name in mirrors if is_auto_created(making.filters, name)]
     if left:
@@ -348,7 +350,7 @@ def _topic_filter_warnings(
         )
 
 
-def _never_auto_created(
+def _find_never_created(
     of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
 ) -> Iterator[PlanFinding]:
     address, wanted = of
@@ -371,7 +373,7 @@ def _never_auto_created(
             yield PlanFinding(address, wanted.source, message, hint, ((address, _TOPIC_FILTERS),))
 
 
-def _left_by_default(
+def _find_left_by_default(
     of: tuple[Address, WantedResource], filters: Sequence[NameFilter], known: Iterable[str]
 ) -> Iterator[PlanFinding]:
     address, wanted = of
@@ -391,16 +393,16 @@ def _left_by_default(
         )
 
 
-def _group_filter_warnings(
+def _check_group_filters(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
 ) -> Iterator[PlanFinding]:
     syncing, known = link.spec.consumer_offset_sync, situation.request.groups.get(link.spec.source)
     if syncing is not None and syncing.enabled and known is not None:
         what = f"no group of cluster {link.spec.source}"
-        yield from _unmatched_filters((address, wanted), _GROUP_FILTERS, syncing.filters, known, what)
+        yield from _find_unmatched_filters((address, wanted), _GROUP_FILTERS, syncing.filters, known, what)
 
 
-def _unmatched_filters(
+def _find_unmatched_filters(
     of: tuple[Address, WantedResource],
     at: tuple[str, ...],
     filters: Sequence[NameFilter],

@@ -57,7 +57,7 @@ def add_mount_estimate(
     if not isinstance(action.after, Mounting):
         return action
     if action.machine != UNMOUNT.name:
-        return _with_engine(replace(action, estimate=_mount_estimate(action.address, situation, measure)), situation)
+        return _add_engine(replace(action, estimate=_estimate_mount(action.address, situation, measure)), situation)
     return add_unmount_estimate(action, mounted_by(action.after), situation, measure)
 
 
@@ -65,7 +65,7 @@ def add_unmount_estimate(
     action: Migrating, topic: Address, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Migrating:
     """Return an unmount with its estimate."""
-    measured, known = measure(topic), _estimate_unmeasured(topic, situation)
+    measured, known = measure(topic), _estimate_without_measure(topic, situation)
     known = replace(known, location=known.location or action.estimate.location)
     if measured is None:
         reasons = (*action.reasons, Reason.UNMEASURED)
@@ -80,10 +80,10 @@ def add_unmount_estimate(
         uploads=measured.local_only_bytes,
         no_writes_seconds=0 if action.parameters.get("phase") == "prepare" else seconds,
     )
-    return _with_engine(replace(action, estimate=estimate), situation)
+    return _add_engine(replace(action, estimate=estimate), situation)
 
 
-def _with_engine(action: Migrating, situation: Situation) -> Migrating:
+def _add_engine(action: Migrating, situation: Situation) -> Migrating:
     if action.parameters.get("by") != BY_JOBS:
         return action
     engine = situation.request.spark.engine_for(action.estimate.bytes)
@@ -113,10 +113,10 @@ def no_writes_seconds(partitions: int, unflushed: int) -> int:
 
     During the upload, as much as was to upload is assumed to be written and uploaded after the cut.
     """
-    return _handover_seconds(partitions) + unflushed // BYTES_A_SECOND
+    return _estimate_handover_s(partitions) + unflushed // BYTES_A_SECOND
 
 
-def _handover_seconds(partitions: int) -> int:
+def _estimate_handover_s(partitions: int) -> int:
     return _MIN_SECONDS + partitions // _PARTITIONS_A_SECOND
 
 
@@ -135,7 +135,7 @@ def measure_source(
     """Return the size of a mount's source, or of the topic that this plan detaches first."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
-    leaving = _topic_to_detach(source, situation)
+    leaving = _find_topic_to_detach(source, situation)
     measured = measure(leaving) if leaving is not None else None
     return None if measured is None else Measure(measured.bytes, measured.records, ages=measured.ages)
 
@@ -155,30 +155,30 @@ def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ..
     )
 
 
-def _mount_estimate(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
+def _estimate_mount(mounting: Address, situation: Situation, measure: Callable[[Address], Measure | None]) -> Estimate:
     source = situation.request.stored.mounts.get(mounting)
     if not isinstance(source, MountSource):
         return Estimate()
-    leaving = _topic_to_detach(source, situation)
+    leaving = _find_topic_to_detach(source, situation)
     measured = measure_source(source, situation, measure) or Measure(0, 0)
     partitions = (
         source.recoverable.partitions
         if source.recoverable
-        else _estimate_unmeasured(leaving, situation).partitions
+        else _estimate_without_measure(leaving, situation).partitions
         if leaving
         else 0
     )
-    seconds = _handover_seconds(partitions)
+    seconds = _estimate_handover_s(partitions)
     return Estimate(measured.bytes, measured.records, seconds, location=source.location, partitions=partitions)
 
 
-def _topic_to_detach(source: MountSource, situation: Situation) -> Address | None:
+def _find_topic_to_detach(source: MountSource, situation: Situation) -> Address | None:
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     resource = detaching.resource if detaching is not None else None
     return mounted_by(resource) if isinstance(resource, Mounting) else None
 
 
-def _estimate_unmeasured(topic: Address, situation: Situation) -> Estimate:
+def _estimate_without_measure(topic: Address, situation: Situation) -> Estimate:
     seen = situation.observed.get(topic)
     if seen is None or not isinstance(seen.resource, Topic):
         return Estimate()
@@ -199,28 +199,28 @@ def warnings_of_strangers(review: Review) -> Iterator[PlanFinding]:
         if not is_stranger(mounting, seen, situation):
             continue
         if is_away(mounting, situation):
-            location = situation.unmounted.get(address) or _source_location(address, situation)
-            yield _stranger_finding(address, topic, _hint_for_stranger(topic, location, situation), review)
+            location = situation.unmounted.get(address) or _find_source_location(address, situation)
+            yield _report_stranger(address, topic, _suggest_for_stranger(topic, location, situation), review)
         elif mounting.spec.state == "mounted":
-            yield _stranger_finding(address, topic, "Look at its records before you delete it.", review)
+            yield _report_stranger(address, topic, "Look at its records before you delete it.", review)
         elif address in recreated:
-            yield _stranger_finding(address, topic, "The unmount archives that topic once it is allowed.", review)
+            yield _report_stranger(address, topic, "The unmount archives that topic once it is allowed.", review)
     for topic, location in sorted(situation.request.stored.detached.items()):
         if topic in situation.observed:
-            yield _stranger_finding(topic, topic, _hint_for_stranger(topic, location, situation), review)
+            yield _report_stranger(topic, topic, _suggest_for_stranger(topic, location, situation), review)
 
 
-def _stranger_finding(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
+def _report_stranger(address: Address, topic: Address, hint: str, review: Review) -> PlanFinding:
     held = review.measure(topic, is_wish=True)
     what = "its records could not be counted" if held is None else counted(held.records, "record")
     if held is not None and held.newest_ms is not None:
-        what += f", the newest of {_utc_text(held.newest_ms)}"
+        what += f", the newest of {_format_utc(held.newest_ms)}"
     wanted = review.situation.wanted.get(address)
     message = f"another topic has its name on cluster {cluster_of(topic)}: {what}"
     return PlanFinding(address, wanted.source if wanted is not None else None, message, hint, is_of_drift=True)
 
 
-def _hint_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
+def _suggest_for_stranger(topic: Address, location: str | None, situation: Situation) -> str:
     where = "Its own topic is in object storage" if location is None else f"Its own topic is at {location}"
     is_tiered = situation.observed[topic].topic.legacy is not None
     can_leave = is_tiered or situation.capabilities(cluster_of(topic) or "").mountings_by_jobs
@@ -228,12 +228,12 @@ def _hint_for_stranger(topic: Address, location: str | None, situation: Situatio
     return f"{where}. The other one is neither archived nor deleted. Stop its producer and delete it{archive}"
 
 
-def _source_location(mounting: Address, situation: Situation) -> str | None:
+def _find_source_location(mounting: Address, situation: Situation) -> str | None:
     source = situation.request.stored.mounts.get(mounting)
     return source.location if isinstance(source, MountSource) else None
 
 
-def _utc_text(ms: int) -> str:
+def _format_utc(ms: int) -> str:
     return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -307,15 +307,15 @@ def check_rivals(situation: Situation) -> Iterator[PlanFinding]:
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Mounting):
             named.setdefault(mounted_by(wanted.resource), []).append(wanted)
-            taken = _location_taken(wanted.resource, situation)
+            taken = _find_taken_location(wanted.resource, situation)
             if taken is not None:
                 named.setdefault(taken, []).append(wanted)
     for what, rivals in named.items():
         for one, other in permutations(rivals, 2):
-            yield from _rival_finding(what, one, other, situation)
+            yield from _report_rivals(what, one, other, situation)
 
 
-def _rival_finding(
+def _report_rivals(
     what: str, one: WantedResource, other: WantedResource, situation: Situation
 ) -> Iterator[PlanFinding]:
     mine, theirs = one.resource, other.resource
@@ -331,7 +331,7 @@ def _rival_finding(
         yield PlanFinding(mine.address, one.source, message, hint)
 
 
-def _location_taken(mounting: Mounting, situation: Situation) -> str | None:
+def _find_taken_location(mounting: Mounting, situation: Situation) -> str | None:
     source = situation.request.stored.mounts.get(mounting.address)
     is_mount = mounting.spec.state == "mounted" and isinstance(source, MountSource)
     return source.location if is_mount and isinstance(source, MountSource) else None
@@ -339,7 +339,7 @@ def _location_taken(mounting: Mounting, situation: Situation) -> str | None:
 
 def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str, str]]:
     if not _has_storage(mounting, situation):
-        yield _storage_problem(mounting)
+        yield _explain_storage(mounting)
         return
     mirror = mirror_at(mounted_by(mounting))
     seen, wanted = situation.observed.get(mirror), situation.wanted.get(mirror)
@@ -371,12 +371,12 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
     mirror = mirror_at(mounted_by(mounting))
     seen = situation.observed.get(mirror)
     if seen is not None:
-        yield f"{mirror} is a mirror: what it holds belongs to its source", _promote_hint(mirror)
+        yield f"{mirror} is a mirror: what it holds belongs to its source", _suggest_promote(mirror)
         return
     if mounting.address in situation.recorded or _has_other_name(mounting, situation):
         return
     if not _has_storage(mounting, situation):
-        yield _storage_problem(mounting)
+        yield _explain_storage(mounting)
     mount_source = situation.request.stored.mounts.get(mounting.address)
     if isinstance(mount_source, UserError):
         yield mount_source.message, mount_source.hint
@@ -392,27 +392,27 @@ def _check_unmount(
         yield message, "Remove the Mounting; delete the read replica, or unmount its source where that is."
         return
     if seen.topic.legacy is not None and seen.topic.legacy.is_lost:
-        yield _lost_problem(mounting, seen.topic.legacy.location)
+        yield _explain_lost(mounting, seen.topic.legacy.location)
         return
     if seen.state not in _FREE_STATES:
         message = f"topic {mounting.topic_name} is {seen.state}: it cannot be unmounted until that is done"
         yield message, "`reconciler run` finishes it; then plan again."
         return
     if not _has_storage(mounting, situation):
-        yield _storage_problem(mounting)
+        yield _explain_storage(mounting)
         return
     yield from check_leaving(mounting, seen, situation)
     if not situation.capabilities(mounting.cluster).mountings_by_jobs:
         yield from _check_tiered(mounting, seen, situation)
-    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _mirror_stays(mirror, situation)]
+    readers = [mirror for mirror in situation.mirrored.get(topic, ()) if _is_mirror_kept(mirror, situation)]
     if readers:
         some = ", ".join(readers)
-        yield f"{some} mirrors it, and would have no source", _promote_hint(readers[0])
+        yield f"{some} mirrors it, and would have no source", _suggest_promote(readers[0])
     if _is_protected(topic, situation):
         yield "it is protected, and unmounting takes it off the cluster", "Set protect: false on the Topic."
 
 
-def _lost_problem(mounting: Mounting, location: str) -> tuple[str, str]:
+def _explain_lost(mounting: Mounting, location: str) -> tuple[str, str]:
     where = f"{location} was released, and the topic here outlived that"
     hint = (
         "Nothing of it can be uploaded any more. Delete it here; what is in object storage stays: take its Topic and "
@@ -423,7 +423,7 @@ def _lost_problem(mounting: Mounting, location: str) -> tuple[str, str]:
 
 def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
     """Only topics that are uploaded completely can be unmounted (F-R-101)."""
-    properties = _properties_now(mounting.cluster, situation)
+    properties = _read_properties(mounting.cluster, situation)
     if properties.get(ENABLED) != "true":
         message = f"tiering is off on cluster {mounting.cluster}: {ENABLED} is {properties.get(ENABLED, 'unset')}"
         yield message, "Declare objectStorage on the Cluster, do not switch tiering off, and apply that first."
@@ -449,7 +449,7 @@ def _check_tiered(mounting: Mounting, seen: Observed, situation: Situation) -> I
         yield f"topic {mounting.topic_name} is not tiered: nothing of it is in object storage", _SWITCH_ON
 
 
-def _mirror_stays(mirror: Address, situation: Situation) -> bool:
+def _is_mirror_kept(mirror: Address, situation: Situation) -> bool:
     is_leaving = mirror in situation.recorded and mirror not in situation.wanted and situation.is_decidable(mirror)
     return not is_leaving
 
@@ -475,14 +475,14 @@ def _has_storage(mounting: Mounting, situation: Situation) -> bool:
     return situation.clusters[mounting.cluster].spec.object_storage is not None
 
 
-def _storage_problem(mounting: Mounting) -> tuple[str, str]:
+def _explain_storage(mounting: Mounting) -> tuple[str, str]:
     return f"cluster {mounting.cluster} has no object storage", "Declare objectStorage on the Cluster."
 
 
-def _properties_now(cluster: str, situation: Situation) -> dict[str, str]:
+def _read_properties(cluster: str, situation: Situation) -> dict[str, str]:
     seen = situation.observed.get(cluster_address(cluster))
     return dict(seen.resource.spec.properties) if seen is not None and isinstance(seen.resource, Cluster) else {}
 
 
-def _promote_hint(mirror: Address) -> str:
+def _suggest_promote(mirror: Address) -> str:
     return f"Promote or remove {mirror} first, and apply that."

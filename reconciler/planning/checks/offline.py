@@ -34,7 +34,7 @@ def find_violations(address: Address, resource: Resource, guards: Guards) -> tup
         f"{rule.message} ({broken})"
         for rule in guards.rules
         if matches(rule.match, address)
-        for broken in _broken_requirements(address, resource, rule.require)
+        for broken in _find_broken_requirements(address, resource, rule.require)
     )
 
 
@@ -46,7 +46,7 @@ def resource_for_rules(wanted: WantedResource) -> Resource:
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": wanted.passed_on})})
 
 
-def _broken_requirements(address: Address, resource: Resource, require: Requirement) -> Iterator[str]:
+def _find_broken_requirements(address: Address, resource: Resource, require: Requirement) -> Iterator[str]:
     name = split_name(full_name_of(address))[1]
     if require.name is not None and not re.fullmatch(require.name, name):
         yield f"name {name} does not match {require.name}"
@@ -57,7 +57,7 @@ def _broken_requirements(address: Address, resource: Resource, require: Requirem
     if not isinstance(resource, MirrorTopic):
         labels = labels_of(resource)
         yield from (f"label {label} is missing" for label in require.labels if label not in labels)
-    configs = None if is_replica else _configs_to_check(resource)
+    configs = None if is_replica else _choose_configs(resource)
     for key in sorted(require.configs) if configs is not None else ():
         value = configs.get(key) if configs else None
         allowed = require.configs[key]
@@ -74,7 +74,7 @@ def _check_bounds(field: str, value: int | None, bounds: Between | None) -> Iter
         yield f"{field} is {value}, allowed: {bounds.min or 1} to {bounds.max or 'any'}"
 
 
-def _configs_to_check(resource: Resource) -> Mapping[str, str] | None:
+def _choose_configs(resource: Resource) -> Mapping[str, str] | None:
     match resource:
         case Topic() | Namespace():
             return resource.spec.configs
@@ -104,13 +104,13 @@ def check_expired(guards: Guards, today: date) -> Iterator[PlanFinding]:
     """Yield an error for each expired allowance and ignored drift."""
     for item in guards.allow:
         if item.until < today:
-            yield _expired_finding(f"guards.allow {item.action}", item.until, item.reason)
+            yield _report_expired(f"guards.allow {item.action}", item.until, item.reason)
     for rule in guards.ignore_drift:
         if rule.until < today:
-            yield _expired_finding(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
+            yield _report_expired(f"guards.ignoreDrift {rule.match} {rule.field}", rule.until, rule.reason)
 
 
-def _expired_finding(what: str, until: date, reason: str) -> PlanFinding:
+def _report_expired(what: str, until: date, reason: str) -> PlanFinding:
     message = f"{what} expired on {until.isoformat()} ({reason})"
     return PlanFinding(None, "reconciler.yaml", message, "Remove it, or review it again with a later day.")
 

@@ -142,20 +142,20 @@ class TieringImpact:
 
     def cost(self, action: Action) -> Cost:
         """Return the cost of an action; empty if it switches nothing."""
-        return sum(map(self._cost, self._switches(action)), Cost())
+        return sum(map(self._compute_cost, self._find_switches(action)), Cost())
 
     def warnings(self, actions: Sequence[Action]) -> Iterator[PlanFinding]:
         """Yield offsets that become hidden or will never be uploaded, and other effects."""
         for action in actions:
             wanted = self._situation.wanted.get(action.address)
             source = wanted.source if wanted is not None else None
-            for switch in self._switches(action):
-                yield from self._hidden_offsets(switch, source)
-                yield from self._missing_offsets(switch, source)
-                yield from self._emptied_replicas(switch, source)
-                yield from _decided_before(switch, source)
+            for switch in self._find_switches(action):
+                yield from self._report_hidden_offsets(switch, source)
+                yield from self._report_missing_offsets(switch, source)
+                yield from self._report_emptied_replicas(switch, source)
+                yield from _report_decided_before(switch, source)
 
-    def _switches(self, action: Action) -> Iterator[_Switch]:
+    def _find_switches(self, action: Action) -> Iterator[_Switch]:
         old = moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is not None and seen is not None:
@@ -164,10 +164,10 @@ class TieringImpact:
         elif isinstance(action, Update | Transition) and any(
             change.path in SWITCH_PATHS for change in moves_of(action)
         ):
-            yield from self._switch_of(action.address)
+            yield from self._find_switch(action.address)
             for topic in self._below(action.address):
                 if topic != action.address and not self._is_switched_nearer(action.address, topic):
-                    yield from self._switch_of(topic)
+                    yield from self._find_switch(topic)
 
     def _is_switched_nearer(self, address: Address, topic: Address) -> bool:
         """If the topic or a nearer namespace changes switches, that action has the cost."""
@@ -178,8 +178,8 @@ class TieringImpact:
             for address_below in nearer
         )
 
-    def _switch_of(self, topic: Address) -> Iterator[_Switch]:
-        place = topic if topic in self._situation.observed else self._previous_address(topic)
+    def _find_switch(self, topic: Address) -> Iterator[_Switch]:
+        place = topic if topic in self._situation.observed else self._find_previous_address(topic)
         seen = self._situation.observed.get(place) if place is not None else None
         if place is not None and seen is not None and isinstance(seen.resource, Topic):
             old = None if place == topic else place
@@ -189,24 +189,24 @@ class TieringImpact:
     def _has_single_switch(self, topic: Address) -> bool:
         return self._situation.capabilities(cluster_of(topic) or "").tiering_words == "kip-405"
 
-    def _previous_address(self, topic: Address) -> Address | None:
+    def _find_previous_address(self, topic: Address) -> Address | None:
         wanted = self._situation.wanted.get(topic)
         return wanted.moved_from if wanted is not None else None
 
-    def _cost(self, switch: _Switch) -> Cost:
+    def _compute_cost(self, switch: _Switch) -> Cost:
         topic = switch.seen.resource
         if switch.ends_uploads and self._backlog is not None and isinstance(topic, Topic):
-            return replace(self._cost_in_storage(switch), backlog=self._backlog(switch.topic, topic))
-        return self._cost_in_storage(switch)
+            return replace(self._compute_cost_in_storage(switch), backlog=self._backlog(switch.topic, topic))
+        return self._compute_cost_in_storage(switch)
 
-    def _cost_in_storage(self, switch: _Switch) -> Cost:
+    def _compute_cost_in_storage(self, switch: _Switch) -> Cost:
         if switch.deletes:
             measured = self._measure(switch.topic)
             if measured is None:
                 return Cost(is_known=False)
             return Cost(
                 tuple(
-                    _unreadable_part(switch.topic, partition)
+                    _make_unreadable(switch.topic, partition)
                     for partition in measured.tiered
                     if partition.start < partition.local_start
                 )
@@ -216,28 +216,28 @@ class TieringImpact:
             return Cost() if measured is None else Cost(uploads=measured.local_only_bytes)
         return Cost()
 
-    def _hidden_offsets(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
+    def _report_hidden_offsets(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
         if not switch.hides:
             return
         measured = self._measure(switch.topic, is_wish=True)
         if measured is None:
             what: str | None = "what only object storage has (offsets unknown)"
         else:
-            what = _offsets_text(
+            what = _format_offsets(
                 [(partition.number, partition.start, partition.local_start) for partition in measured.tiered]
             )
         if what is not None:
             message = f"without remote.read these offsets cannot be read: {what}"
             yield PlanFinding(switch.topic, source, message, "Nothing is deleted: remote.read: true shows it again.")
 
-    def _missing_offsets(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
+    def _report_missing_offsets(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
         if switch.seen.state is None or not switch.begins_uploads:
             return
         measured = self._measure(switch.topic, is_wish=True)
         if measured is None:
             what: str | None = "what expired in the meantime (offsets unknown)"
         else:
-            what = _offsets_text(
+            what = _format_offsets(
                 [(partition.number, partition.uploaded_to, partition.local_start) for partition in measured.tiered]
             )
         if what is not None:
@@ -248,7 +248,7 @@ class TieringImpact:
                 f"Next time pause uploads without a gap: set the cluster's {UPLOADS}: false.",
             )
 
-    def _emptied_replicas(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
+    def _report_emptied_replicas(self, switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
         place = switch.seen.topic.legacy
         if not switch.deletes or place is None or place.location.partition("/")[2] not in self._replicas:
             return
@@ -271,7 +271,7 @@ class TieringImpact:
         return replicas
 
 
-def _decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
+def _report_decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding]:
     """Switching tiering off decided about remote data already (F-K-057)."""
     was_kept = switch.seen.state == TieringState.DISABLED and read_disable_policy(switch.now) != "delete"
     if was_kept and read_switches(switch.then).is_off and read_disable_policy(switch.then) == "delete":
@@ -284,11 +284,11 @@ def _decided_before(switch: _Switch, source: str | None) -> Iterator[PlanFinding
         )
 
 
-def _unreadable_part(topic: Address, held: TieredPartition) -> Unreadable:
+def _make_unreadable(topic: Address, held: TieredPartition) -> Unreadable:
     return Unreadable(topic, held.number, held.start, held.local_start, held.remote_bytes)
 
 
-def _offsets_text(stretches: Sequence[tuple[int, int, int]]) -> str | None:
+def _format_offsets(stretches: Sequence[tuple[int, int, int]]) -> str | None:
     ranges = [(number, start, stop) for number, start, stop in stretches if start < stop]
     if not ranges:
         return None
@@ -348,7 +348,7 @@ def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
         if not isinstance(resource, Topic | Namespace) or not _WORDS & resource.spec.configs.keys():
             continue
         if situation.is_decidable(address) and _has_directions(situation.capabilities(resource.cluster)):
-            likeness = _equality_key(resource, situation.observed.get(address))
+            likeness = _make_equality_key(resource, situation.observed.get(address))
             if likeness in right:
                 continue  # topics of one policy are judged once
             judged = _TieringChecker(address, wanted, acting.of(resource), frozenset(resource.spec.configs), situation)
@@ -370,7 +370,7 @@ def _has_directions(capabilities: Capabilities) -> bool:
     return capabilities.tiering and capabilities.tiering_words == "directions"
 
 
-def _equality_key(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
+def _make_equality_key(resource: Topic | Namespace, seen: Observed | None) -> Hashable:
     """`None` if the cluster has configs that the files do not."""
     if not isinstance(resource, Topic):
         return None
@@ -435,8 +435,8 @@ class _TieringChecker:
             return
         keys = [key for key in sorted(self.own & SWITCHES) if self.acting[key][0] == "true"]
         if keys:
-            yield self._finding(
-                f"{self._config_text(keys[0])} is true, and cluster {cluster} has no object storage for that",
+            yield self._make_finding(
+                f"{self._show_config(keys[0])} is true, and cluster {cluster} has no object storage for that",
                 f"Declare objectStorage on {declared.address}, or switch it off.",
                 keys[0],
             )
@@ -448,9 +448,9 @@ class _TieringChecker:
         (limit, limit_origin), (whole, whole_from) = self.acting[local], self.acting[total]
         if CLUSTER in {limit_origin, whole_from} or int(whole) < 0 or int(limit) <= int(whole):
             return
-        limits = f"{show_value(local, limit)}, above {self._config_text(total)} of {show_value(total, whole)}"
-        yield self._finding(
-            f"{self._config_text(local)} is {limits}: nothing stays local that is not kept at all",
+        limits = f"{show_value(local, limit)}, above {self._show_config(total)} of {show_value(total, whole)}"
+        yield self._make_finding(
+            f"{self._show_config(local)} is {limits}: nothing stays local that is not kept at all",
             "Lower the local target, or raise the total.",
             *sorted({local, total}, key=lambda key: key not in self.own),
         )
@@ -463,23 +463,23 @@ class _TieringChecker:
         total = self.acting["retention.bytes"][0]
         if not 0 <= int(total) < int(segment):
             return
-        yield self._finding(
-            f"{self._config_text('retention.bytes')} is {show_value('retention.bytes', total)}, less than one segment "
+        yield self._make_finding(
+            f"{self._show_config('retention.bytes')} is {show_value('retention.bytes', total)}, less than one segment "
             f"of {show_value(_SEGMENT, segment)} ({_SEGMENT}): each would be removed as soon as it is uploaded",
             f"Raise retention.bytes, or lower {_SEGMENT}.",
             "retention.bytes",
             _SEGMENT,
         )
 
-    def _config_text(self, key: str) -> str:
+    def _show_config(self, key: str) -> str:
         origin = self.acting[key][1] if key in self.acting else str(self.address)
         return key if origin == self.address else f"{key} (of {origin})"
 
-    def _finding(self, message: str, hint: str, *keys: str) -> PlanFinding:
-        marks = tuple(mark for key in keys for mark in self._marks(key))
+    def _make_finding(self, message: str, hint: str, *keys: str) -> PlanFinding:
+        marks = tuple(mark for key in keys for mark in self._make_marks(key))
         return PlanFinding(self.address, self.wanted.source, message, hint, marks)
 
-    def _marks(self, key: str) -> Iterator[Mark]:
+    def _make_marks(self, key: str) -> Iterator[Mark]:
         origin = self.wanted.origins.get(CONFIGS + key) or self.acting.get(key, ("", ""))[1]
         path = policy_path(key)
         if origin.startswith("policy/") and path is not None:
@@ -500,8 +500,8 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
     """Yield problems of tiered topics that brokers would reject; those of a namespace once."""
     acting, reported = ActingConfigs(situation), set[tuple[str, str]]()
     right: set[Hashable] = set()
-    for address, wanted, topic in _topics_with_tiering(situation):
-        capabilities, live = situation.capabilities(topic.cluster), _live_configs(address, situation)
+    for address, wanted, topic in _list_tiered_topics(situation):
+        capabilities, live = situation.capabilities(topic.cluster), _read_live_configs(address, situation)
         own = topic.spec.configs
         if own != live:
             own = {key: value for key, (value, _) in acting.of(topic).items()}
@@ -509,44 +509,48 @@ def check_tiered_topics(situation: Situation) -> Iterator[PlanFinding]:
         if likeness in right:
             continue  # topics of one policy are judged once
         if live.get(ENABLE) == "true" and ENABLE not in own:
-            yield _undeclared_switch(address, wanted)
+            yield _report_undeclared_switch(address, wanted)
             continue
         if live.get(ENABLE) == "true" and own.get(ENABLE) != "true":
             yield from _check_disabling(address, wanted, own, capabilities)
-        problems = list(find_refused_configs({**_broker_defaults(capabilities), **own}))
+        problems = list(find_refused_configs({**_read_broker_defaults(capabilities), **own}))
         if not problems and own.get(ENABLE) == live.get(ENABLE):
             right.add(likeness)
         for keys, why, hint in problems:
-            suffix = _defaults_text(keys, own, capabilities)
+            suffix = _format_defaults(keys, own, capabilities)
             is_its_own = any(key in own and CONFIGS + key not in wanted.origins for key in keys)
             if is_its_own or (topic.cluster, why) not in reported:
                 reported.add((topic.cluster, why))
                 yield PlanFinding(
-                    address, wanted.source, why + suffix + _origins_text(keys, wanted), hint, _marks(address, keys, own)
+                    address,
+                    wanted.source,
+                    why + suffix + _format_origins(keys, wanted),
+                    hint,
+                    _make_marks(address, keys, own),
                 )
 
 
 def warnings_of_tiered_topics(review: Review) -> Iterator[PlanFinding]:
     """Yield configs without effect because the topic is not tiered."""
     situation = review.situation
-    for address, wanted, topic in _topics_with_tiering(situation):
+    for address, wanted, topic in _list_tiered_topics(situation):
         known = situation.capabilities(topic.cluster).configs
         idle = [
             key
             for key in find_ineffective_configs(topic.spec.configs)
             if key in known and CONFIGS + key not in wanted.origins
         ]
-        if idle and _live_configs(address, situation).get(ENABLE) != "true":
+        if idle and _read_live_configs(address, situation).get(ENABLE) != "true":
             yield PlanFinding(
                 address,
                 wanted.source,
                 f"{', '.join(idle)}: no effect, for {ENABLE} is not true",
                 f"Set {ENABLE}: true, or remove what does nothing.",
-                _marks(address, tuple(idle), topic.spec.configs),
+                _make_marks(address, tuple(idle), topic.spec.configs),
             )
 
 
-def _topics_with_tiering(situation: Situation) -> Iterator[tuple[Address, WantedResource, Topic]]:
+def _list_tiered_topics(situation: Situation) -> Iterator[tuple[Address, WantedResource, Topic]]:
     clusters = {
         name
         for name in situation.trusted
@@ -559,16 +563,16 @@ def _topics_with_tiering(situation: Situation) -> Iterator[tuple[Address, Wanted
         topic = wanted.resource
         if not isinstance(topic, Topic) or topic.cluster not in clusters or not situation.is_decidable(address):
             continue
-        if not (RULED.isdisjoint(topic.spec.configs) and RULED.isdisjoint(_live_configs(address, situation))):
+        if not (RULED.isdisjoint(topic.spec.configs) and RULED.isdisjoint(_read_live_configs(address, situation))):
             yield address, wanted, topic
 
 
-def _live_configs(address: Address, situation: Situation) -> Mapping[str, str]:
+def _read_live_configs(address: Address, situation: Situation) -> Mapping[str, str]:
     seen = situation.observed.get(address)
     return seen.resource.spec.configs if seen is not None and isinstance(seen.resource, Topic) else {}
 
 
-def _broker_defaults(capabilities: Capabilities) -> dict[str, str]:
+def _read_broker_defaults(capabilities: Capabilities) -> dict[str, str]:
     known = capabilities.configs
     usual = {key: default for key in _CHECKED_CONFIGS if key in known and (default := known[key].default) is not None}
     return {**usual, **{key: value for key, value in capabilities.defaults.items() if key in _CHECKED_CONFIGS}}
@@ -591,11 +595,11 @@ def _check_disabling(
             f"{ENABLE} would become false, which deletes what only object storage has, and no file declares that",
             f"To delete it set {DELETE_ON_DISABLE}: true with it; to keep it leave {ENABLE}: true and set "
             "remote.log.copy.disable: true, local.retention.ms: total, local.retention.bytes: total.",
-            _marks(address, (ENABLE,), own),
+            _make_marks(address, (ENABLE,), own),
         )
 
 
-def _undeclared_switch(address: Address, wanted: WantedResource) -> PlanFinding:
+def _report_undeclared_switch(address: Address, wanted: WantedResource) -> PlanFinding:
     return PlanFinding(
         address,
         wanted.source,
@@ -604,17 +608,17 @@ def _undeclared_switch(address: Address, wanted: WantedResource) -> PlanFinding:
     )
 
 
-def _defaults_text(keys: tuple[str, ...], own: Mapping[str, str], capabilities: Capabilities) -> str:
+def _format_defaults(keys: tuple[str, ...], own: Mapping[str, str], capabilities: Capabilities) -> str:
     unwritten = [key for key in keys if key not in own and (key in capabilities.defaults or key in _CHECKED_CONFIGS)]
     return f" ({', '.join(unwritten)} by the brokers' defaults)" if unwritten else ""
 
 
-def _origins_text(keys: tuple[str, ...], wanted: WantedResource) -> str:
+def _format_origins(keys: tuple[str, ...], wanted: WantedResource) -> str:
     origins = {origin: None for key in keys if (origin := wanted.origins.get(CONFIGS + key))}
     return f" (of {', '.join(origins)})" if origins else ""
 
 
-def _marks(
+def _make_marks(
     address: Address, keys: tuple[str, ...], own: Mapping[str, str]
 ) -> tuple[tuple[Address, tuple[str | int, ...]], ...]:
     return tuple((address, ("spec", "configs", key)) for key in keys if key in own)

@@ -114,24 +114,24 @@ def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
     resource, seen = wanted.resource, before.resource
     match resource:
         case Topic():
-            return _topic_as_observed(resource, seen)
+            return _adopt_topic_values(resource, seen)
         case Namespace():
             if not isinstance(seen, Namespace):
                 return resource
             changed = {
-                "configs": _live_values(resource.spec.configs, seen.spec.configs),
-                "acls": _shared_rules(resource.spec.acls, seen.spec.acls),
+                "configs": _pick_live_values(resource.spec.configs, seen.spec.configs),
+                "acls": _pick_shared_rules(resource.spec.acls, seen.spec.acls),
             }
             return resource.model_copy(update={"spec": resource.spec.model_copy(update=changed)})
         case MirrorTopic():
             live = seen.configs if isinstance(seen, MirrorTopic) else {}
-            return resource.model_copy(update={"configs": _live_values(resource.configs, live)})
+            return resource.model_copy(update={"configs": _pick_live_values(resource.configs, live)})
         case MirrorLink():
             spec = seen.spec if isinstance(seen, MirrorLink) else resource.spec
             bare = spec.model_copy(update={"mirror_topics": (), "moved_from": None})
             return resource.model_copy(update={"spec": bare})
         case Cluster():
-            return _cluster_as_observed(resource, seen)
+            return _adopt_cluster_values(resource, seen)
         case Mounting() | TieringPolicy():
             return resource
         case _:
@@ -143,35 +143,35 @@ def drop_unset_origins(origins: Mapping[str, str]) -> dict[str, str]:
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
 
-def _cluster_as_observed(cluster: Cluster, seen: Resource) -> Cluster:
+def _adopt_cluster_values(cluster: Cluster, seen: Resource) -> Cluster:
     if not isinstance(seen, Cluster):
         return cluster
     spec, live = cluster.spec, seen.spec
     changed = {
-        "properties": _live_values(spec.properties, live.properties),
+        "properties": _pick_live_values(spec.properties, live.properties),
         "object_storage": spec.object_storage if live.object_storage is not None else None,
     }
     return cluster.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
-def _topic_as_observed(topic: Topic, seen: Resource) -> Topic:
+def _adopt_topic_values(topic: Topic, seen: Resource) -> Topic:
     if not isinstance(seen, Topic):
         return topic
     spec, live = topic.spec, seen.spec
     changed = {
         "partitions": live.partitions,
         "replication_factor": live.replication_factor if spec.replication_factor is not None else None,
-        "configs": _live_values(spec.configs, live.configs),
-        "acls": _shared_rules(spec.acls, live.acls),
+        "configs": _pick_live_values(spec.configs, live.configs),
+        "acls": _pick_shared_rules(spec.acls, live.acls),
     }
     return topic.model_copy(update={"spec": spec.model_copy(update=changed)})
 
 
-def _live_values(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[str, str]:
+def _pick_live_values(declared: Mapping[str, str], live: Mapping[str, str]) -> dict[str, str]:
     return {key: live[key] for key in declared if key in live}
 
 
-def _shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
+def _pick_shared_rules(declared: Sequence[Rule], live: Sequence[TopicAcl]) -> tuple[Rule, ...]:
     observed_rules = to_rule_fields(live)
     ours = {path: rule for rule in declared if (path := rule_path(rule)) in observed_rules}
     return tuple(rule.model_copy(update={"operations": observed_rules[path]}) for path, rule in ours.items())
@@ -193,7 +193,7 @@ def separate_tiering(
 ) -> tuple[Transition | None, Differences]:
     """Separate a change of tiering, which is a lifecycle transition (KIP-950), from other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
-    state = _state_of(before)
+    state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
         return None, differing
     old = before.resource.address if isinstance(before.resource, Topic) else None
@@ -210,7 +210,7 @@ def separate_tiering(
         verb=verb,
         from_state=state,
         to_state=TIERING.step(state, verb),
-        after=wanted.resource if is_all else _with_desired_tiering(sides, before),
+        after=wanted.resource if is_all else _set_desired_tiering(sides, before),
         parameters={"policy": read_disable_policy(then)} if is_off else {},
         changes=moving,
         reasons=differing.reasons,
@@ -222,7 +222,7 @@ def separate_tiering(
 
 def is_disabling(before: Observed) -> bool:
     """Return whether the tiering of a topic is being switched off."""
-    return _state_of(before) is TieringState.DISABLING
+    return _read_state(before) is TieringState.DISABLING
 
 
 def find_tiering_problems(
@@ -232,7 +232,7 @@ def find_tiering_problems(
     switched = [change for change in changes if change.path in SWITCH_PATHS]
     if not switched or before.resource.cluster is None:
         return
-    concerned = list(_affected_topics(address, before, situation))
+    concerned = list(_list_affected_topics(address, before, situation))
     busy = [topic for topic, seen in concerned if is_disabling(seen)]
     if busy:
         which = "its tiering" if busy == [address] else f"the tiering of {first_few(busy, _MAX_NAMES, grouping='')}"
@@ -241,7 +241,7 @@ def find_tiering_problems(
             f"{which} is being switched off ({TieringState.DISABLING}): {key} cannot change until that is done",
             "`run` finishes it; then plan again.",
         )
-    left = _undeclared_switch(switched, concerned, situation)
+    left = _find_undeclared_switch(switched, concerned, situation)
     if left is not None:
         key, topics = left
         whose = "its tiered storage"
@@ -253,7 +253,7 @@ def find_tiering_problems(
         yield f"{whose} would be left to chance: nothing names {key} {where}, and it is on", hint
 
 
-def _undeclared_switch(
+def _find_undeclared_switch(
     switched: list[Change], concerned: list[tuple[Address, Observed]], situation: Situation
 ) -> tuple[str, list[Address]] | None:
     """The last declaration of a switch that is on must stay (F-K-075)."""
@@ -274,7 +274,9 @@ def _is_undeclared(look: SwitchReader, key: str, topic: Address, seen: Observed)
     return value == "true" and key not in then and "remote.storage.enable" not in then
 
 
-def _affected_topics(address: Address, before: Observed, situation: Situation) -> Iterator[tuple[Address, Observed]]:
+def _list_affected_topics(
+    address: Address, before: Observed, situation: Situation
+) -> Iterator[tuple[Address, Observed]]:
     resource = before.resource
     if isinstance(resource, Topic):
         yield address, before
@@ -287,11 +289,11 @@ def _affected_topics(address: Address, before: Observed, situation: Situation) -
                     yield topic, seen
 
 
-def _state_of(before: Observed) -> TieringState | None:
+def _read_state(before: Observed) -> TieringState | None:
     return next((state for state in TieringState if state == before.state), None)
 
 
-def _with_desired_tiering(sides: AddressView, before: Observed) -> Topic:
+def _set_desired_tiering(sides: AddressView, before: Observed) -> Topic:
     wanted, seen = sides.wanted.resource, adopt_observed_values(sides.wanted, before)
     if not (isinstance(wanted, Topic) and isinstance(seen, Topic)):
         message = "only the tiering of topics is switched"
@@ -322,16 +324,16 @@ def find_part_to_delete(last: Resource | None, before: Resource, *, are_rules: b
         return before
     match before:
         case Namespace(spec=spec):
-            rules = _live_recorded_rules(spec.acls, last.spec.acls if isinstance(last, Namespace) else ())
+            rules = _pick_recorded_rules(spec.acls, last.spec.acls if isinstance(last, Namespace) else ())
             return before.model_copy(update={"spec": spec.model_copy(update={"acls": rules})})
         case Topic(spec=spec):
-            of_topic = _live_recorded_rules(spec.acls, last.spec.acls if isinstance(last, Topic) else ())
+            of_topic = _pick_recorded_rules(spec.acls, last.spec.acls if isinstance(last, Topic) else ())
             return before.model_copy(update={"spec": spec.model_copy(update={"acls": of_topic})})
         case _:
             return before
 
 
-def _live_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
+def _pick_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tuple[Rule, ...]:
     live_operations = to_rule_fields(live)
     rules = (
         (
@@ -397,7 +399,8 @@ def warn_of_kept_topics(namespace: Namespace, situation: Situation, decision: De
         action.address for action in decision.actions if isinstance(action, Forget)
     }
     names = {
-        address.partition("/")[2]: address in still_recorded for address in _topics_below(namespace, situation, gone)
+        address.partition("/")[2]: address in still_recorded
+        for address in _list_topics_below(namespace, situation, gone)
     }
     strange = sum(not is_ours for is_ours in names.values())
     for count, rest in ((strange, "not managed: "), (len(names) - strange, "managed here: ")):
@@ -422,7 +425,7 @@ def _is_rule_namespace(namespace: Namespace, situation: Situation) -> bool:
     return situation.capabilities(namespace.cluster).namespaces_are_rules
 
 
-def _topics_below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
+def _list_topics_below(namespace: Namespace, situation: Situation, gone: set[Address]) -> Iterator[Address]:
     for address, seen in situation.observed.items():
         if address in gone or seen.is_internal or cluster_of(address) != namespace.cluster:
             continue
@@ -562,7 +565,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
         hiding=find_hidden_values(situation, sides.wanted, sides.last, before),
     )
     differing = find_differences(sides.address, sides.wanted, sides.last, before, how)
-    if left := tuple(_leftover_configs(sides, before)):
+    if left := tuple(_find_leftover_configs(sides, before)):
         reasons = tuple(dict.fromkeys((*differing.reasons, Reason.DRIFTED)))
         differing = replace(differing, changes=(*differing.changes, *left), reasons=reasons)
     if (
@@ -575,7 +578,7 @@ def compare(sides: AddressView, before: Observed, situation: Situation) -> Diffe
     return replace(differing, changes=(*differing.changes, UNSEAL), reasons=tuple(dict.fromkeys(reasons)))
 
 
-def _leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
+def _find_leftover_configs(sides: AddressView, before: Observed) -> Iterator[Change]:
     if before.topic.filled is None or before.resource.address != sides.address:
         return
     wanted, seen = fields_of(sides.wanted.resource), fields_of(before.resource)
@@ -607,7 +610,7 @@ def _converge_new(
 
 
 def _converge_known(sides: AddressView, before: Observed, situation: Situation, decision: Decision) -> None:
-    differing = _without_added_partitions(sides, compare(sides, before, situation), decision)
+    differing = _drop_added_partitions(sides, compare(sides, before, situation), decision)
     decision.drift.extend(differing.drift)
     for held, rule in differing.held:
         message = f"{held.path} is changed in the files, and stays as it is on the cluster: {rule}"
@@ -620,7 +623,7 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
     change(sides, before, differing, situation, decision)
 
 
-def _without_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
+def _drop_added_partitions(sides: AddressView, differing: Differences, decision: Decision) -> Differences:
     """Partitions cannot be removed."""
     added = next((item for item in differing.changes if item.path == PARTITIONS and item.drift), None)
     if added is None or not isinstance(added.before, int) or not isinstance(added.after, int):
@@ -649,11 +652,11 @@ def _refuse_changes(
         *find_tiering_problems(sides.address, before, changes, situation),
     ]
     for message, hint in refusals:
-        decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_link_marks(sides, changes))
+        decision.refuse(sides.address, sides.wanted.source, message, hint, marks=_find_link_marks(sides, changes))
     return bool(refusals)
 
 
-def _link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
+def _find_link_marks(sides: AddressView, changes: tuple[Change, ...]) -> tuple[Mark, ...]:
     if not isinstance(sides.wanted.resource, MirrorLink):
         return ()
     fixed = (change.path for change in changes if change.path in FIXED)
@@ -700,7 +703,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
     differing = compare(sides, before, situation)
     decision.drift.extend(differing.drift)
     differing = replace(
-        differing, record_changes=(*differing.record_changes, *_cluster_record_changes(sides, before, differing))
+        differing, record_changes=(*differing.record_changes, *_find_cluster_record_changes(sides, before, differing))
     )
     if sides.last is None:
         decision.actions.append(adopt(sides, before, differing, Reason.ALREADY_EXISTS))
@@ -710,7 +713,7 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
         decision.actions.append(update(sides, before, differing))
 
 
-def _cluster_record_changes(sides: AddressView, before: Observed, differing: Differences) -> Iterator[Change]:
+def _find_cluster_record_changes(sides: AddressView, before: Observed, differing: Differences) -> Iterator[Change]:
     if sides.last is None:
         return
     if sides.last.incarnation is None:

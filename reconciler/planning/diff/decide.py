@@ -100,7 +100,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
     """Decide about every desired address without errors."""
     renamed = find_readdressed(situation)
-    speaking = _shared_topics(situation)
+    speaking = _find_shared_topics(situation)
     for address in sorted(situation.wanted, key=rank):
         if not situation.is_decidable(address):
             continue
@@ -171,7 +171,7 @@ def _decide_topic(
     situation: Situation,
     decision: Decision,
 ) -> None:
-    old = renamed.get(sides.address) or _stopped_mirror(sides, situation)
+    old = renamed.get(sides.address) or _find_stopped_mirror(sides, situation)
     before = sides.before or (situation.observed.get(old) if old else None)
     topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
     if sides.address in situation.moved_away:
@@ -201,14 +201,14 @@ def _decide_topic(
         converge(sides, situation, decision)
 
 
-def _stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
+def _find_stopped_mirror(sides: AddressView, situation: Situation) -> Address | None:
     mirror = mirror_at(sides.address)
     seen = situation.observed.get(mirror)
     is_left = mirror in situation.recorded and mirror not in situation.wanted
     return mirror if is_left and sides.last is None and seen is not None and seen.state == STOPPED else None
 
 
-def _shared_topics(situation: Situation) -> frozenset[Address]:
+def _find_shared_topics(situation: Situation) -> frozenset[Address]:
     recorded = (address for address in situation.recorded if address.startswith(("mounting/", "mirror/")))
     named = {*situation.mirrors, *situation.entries, *recorded}
     topics = (Address("topic/" + name.partition("/")[2]) for name in named)

@@ -61,7 +61,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
     for rule in request.guards.ignore_drift:
         if rule.until < request.today:
             continue  # expired, which is an error
-        addresses = [address for address in _known_addresses(situation) if matches(rule.match, address)]
+        addresses = [address for address in _list_known_addresses(situation) if matches(rule.match, address)]
         if any(_has_field(situation, address, rule) for address in addresses):
             continue
         name = f"guards.ignoreDrift {rule.match} {rule.field}"
@@ -69,7 +69,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
             yield PlanFinding(
                 None,
                 "reconciler.yaml",
-                f"{name} matches no field of {_resources_text(addresses)}",
+                f"{name} matches no field of {_format_resources(addresses)}",
                 "Correct the field, such as configs.retention.ms or partitions, or remove the rule.",
             )
         else:
@@ -77,7 +77,7 @@ def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
             yield PlanFinding(None, "reconciler.yaml", f"{name} matches nothing that is declared or recorded", hint)
 
 
-def _known_addresses(situation: Situation) -> Iterator[Address]:
+def _list_known_addresses(situation: Situation) -> Iterator[Address]:
     yield from sorted({*situation.wanted, *situation.recorded})
 
 
@@ -85,16 +85,16 @@ def _has_field(situation: Situation, address: Address, rule: IgnoredDrift) -> bo
     sides = (situation.wanted.get(address), situation.recorded.get(address), situation.observed.get(address))
     return any(
         matches(rule.field, path) for side in sides if side is not None for path in fields_of(side.resource)
-    ) or any(matches(rule.field, path) for path in _other_paths(situation, address))
+    ) or any(matches(rule.field, path) for path in _list_other_paths(situation, address))
 
 
-def _other_paths(situation: Situation, address: Address) -> Iterator[str]:
+def _list_other_paths(situation: Situation, address: Address) -> Iterator[str]:
     wanted = situation.wanted.get(address)
     yield from wanted.origins if wanted is not None else ()
     yield from ("state",) if address.startswith("mirror/") else ()  # a mirror's pause is not among its fields
 
 
-def _resources_text(addresses: list[Address]) -> str:
+def _format_resources(addresses: list[Address]) -> str:
     return addresses[0] if len(addresses) == 1 else f"the {len(addresses)} resources it matches"
 
 
@@ -106,19 +106,19 @@ def only_drift(decision: Decision, situation: Situation) -> None:
 
     A recreated mirror is copied or paused again. Irreversible drift becomes a warning.
     """
-    reverting = list(_reverting_actions(decision, situation))
+    reverting = list(_find_reverting_actions(decision, situation))
     made = {action.address for action in reverting if isinstance(action, Create)}
-    decision.actions = [action for action in reverting if not _comes_with_its_mirror(action) or action.address in made]
+    decision.actions = [action for action in reverting if not _is_part_of_mirror(action) or action.address in made]
     _warn_of_kept_drift(decision, situation, made)
 
 
-def _comes_with_its_mirror(action: Action) -> bool:
+def _is_part_of_mirror(action: Action) -> bool:
     if isinstance(action, Transition):
         return action.machine == MIRROR.name and not action.changes
     return isinstance(action, RunJob)
 
 
-def _reverting_actions(decision: Decision, situation: Situation) -> Iterator[Action]:
+def _find_reverting_actions(decision: Decision, situation: Situation) -> Iterator[Action]:
     for action in decision.actions:
         match action:
             case Update():
@@ -153,7 +153,7 @@ def _revert_update(action: Update, situation: Situation, decision: Decision) -> 
         action,
         changes=changes,
         after=last.resource,
-        origins=_without_altered(last, changes),
+        origins=_drop_altered_origins(last, changes),
         reasons=(Reason.DRIFTED,),
         precondition=precondition(
             action.address, situation.observed.get(action.address), (change.path for change in changes)
@@ -161,7 +161,7 @@ def _revert_update(action: Update, situation: Situation, decision: Decision) -> 
     )
 
 
-def _without_altered(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
+def _drop_altered_origins(last: Recorded, changes: Iterable[Change]) -> dict[str, str]:
     back = altered_paths(last) & {change.path for change in changes}
     return {path: origin for path, origin in last.origins.items() if path not in back}
 
@@ -220,12 +220,12 @@ def _recreate(action: Create, situation: Situation) -> Iterator[Create]:
     last = situation.recorded.get(action.address)
     if last is None or Reason.MISSING not in action.reasons:
         return
-    after = _resource_to_recreate(action.after, last.resource)
+    after = _choose_resource_to_recreate(action.after, last.resource)
     if after is not None:
         yield replace(action, after=after, origins=last.origins)
 
 
-def _resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
+def _choose_resource_to_recreate(wanted: Resource, last: Resource) -> Resource | None:
     """`None` if it would be another resource at the same address."""
     if not isinstance(wanted, MirrorTopic):
         return last if type(last) is type(wanted) else None

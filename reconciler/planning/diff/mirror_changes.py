@@ -109,7 +109,7 @@ def _plan_new_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situati
         return
     if topic_seen is not None and not _is_deleted(topic, topic_seen, situation):
         hint = "Delete that topic first, or give the link a prefix: a mirror is never made over an existing topic."
-        _refuse(sides, f"{topic} exists", _hint_if_unselected(topic, situation) or hint, decision)
+        _refuse(sides, f"{topic} exists", _suggest_selection(topic, situation) or hint, decision)
         return
     _create_mirror(sides, mirror, situation, decision)
 
@@ -121,7 +121,7 @@ def _is_deleted(address: Address, current: Observed, situation: Situation) -> bo
     return not (is_left(address, situation) or is_kept_by_link(current, situation))
 
 
-def _hint_if_unselected(address: Address, situation: Situation) -> str | None:
+def _suggest_selection(address: Address, situation: Situation) -> str | None:
     is_out = address in situation.recorded and address not in situation.wanted and not situation.is_chosen(address)
     way = format_required_option([address], situation.request.selection)
     return f"Its delete is not part of this plan: {way}." if is_out else None
@@ -215,7 +215,7 @@ def _plan_verbs(
 ) -> None:
     before = sides.before
     if before is not None:
-        owned = _with_observed_role(before, sides, mirror) if way.steps else sides
+        owned = _use_observed_role(before, sides, mirror) if way.steps else sides
         _converge_mirror(owned, mirror, before, situation, decision)
         _update_denials(owned, mirror, before, situation, decision)
         if not way.steps:
@@ -255,7 +255,7 @@ def _revert_pause(
     return True
 
 
-def _with_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
+def _use_observed_role(before: Observed, sides: AddressView, mirror: MirrorTopic) -> AddressView:
     """Only the transition, which may be blocked, may record another role."""
     seen = before.resource
     if not isinstance(seen, MirrorTopic):
@@ -355,7 +355,7 @@ def transition(
 
 def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None) -> RunJob:
     """Return the catch-up before a promotion; `timeout_ms`: how long the lag may fail to shrink."""
-    patience_ms = _lag_timeout_of(mirror, situation) if timeout_ms is None else timeout_ms
+    patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
         job=CATCH_UP,
@@ -368,7 +368,7 @@ def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, t
     )
 
 
-def _lag_timeout_of(mirror: MirrorTopic, situation: Situation) -> int | None:
+def _read_lag_timeout(mirror: MirrorTopic, situation: Situation) -> int | None:
     link = link_of(mirror)
     item = situation.wanted.get(link) or situation.observed.get(link)
     return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
@@ -500,7 +500,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
     """Report restores and reversals in progress, including those of undeclared mirrors."""
     if situation.request.options.is_destroy:
         return
-    reported = _reported_addresses(decision)
+    reported = _list_reported(decision)
     for address, mirror in sorted(situation.mirrors.items()):
         seen = situation.observed[address]
         is_ours = link_of(mirror) in situation.wanted and situation.is_decidable(address)
@@ -527,7 +527,7 @@ def is_broken_off(address: Address, situation: Situation) -> bool:
     return peer is not None and not is_live(peer) and peer.mirror.stopped_by in _ENDING_VERBS
 
 
-def _reported_addresses(decision: Decision) -> frozenset[Address | None]:
+def _list_reported(decision: Decision) -> frozenset[Address | None]:
     acted = {action.address for action in decision.actions}
     waiting = {item.address for item in decision.waiting}
     return frozenset({*acted, *waiting, *(item.address for item in decision.errors)})
@@ -575,7 +575,7 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
     topic, mirror = sides.wanted.resource, seen.resource
     if not isinstance(topic, Topic) or not isinstance(mirror, MirrorTopic):
         return None
-    stopped = seen.mirror.becomes or _as_topic(topic, mirror, situation)
+    stopped = seen.mirror.becomes or _make_topic(topic, mirror, situation)
     return replace(seen, resource=stopped, state=None, mirror=replace(seen.mirror, becomes=None))
 
 
@@ -623,9 +623,9 @@ def warn_if_mirror_now(address: Address, situation: Situation, decision: Decisio
     if behind is not None:
         source = topic_of(behind[0])
         hint = "It is planned for deletion once it is a topic again."
-    elif seen is not None and isinstance(seen.resource, MirrorTopic) and _became_mirror(address, seen, situation):
+    elif seen is not None and isinstance(seen.resource, MirrorTopic) and _warn_of_new_mirror(address, seen, situation):
         source = source_of(seen.resource)
-        hint = f"It is planned for deletion once it is a topic again. {_hint_to_stop(seen.resource, seen, situation)}"
+        hint = f"It is planned for deletion once it is a topic again. {_suggest_stop(seen.resource, seen, situation)}"
     else:
         return False
     message = f"it left the files while it mirrors {source}: it is neither deleted nor forgotten now"
@@ -633,7 +633,7 @@ def warn_if_mirror_now(address: Address, situation: Situation, decision: Decisio
     return True
 
 
-def _became_mirror(topic: Address, mirror: Observed, situation: Situation) -> bool:
+def _warn_of_new_mirror(topic: Address, mirror: Observed, situation: Situation) -> bool:
     is_same = not is_another(situation.recorded[topic], mirror)
     is_staying = is_live(mirror) and not _is_deleted(mirror_at(topic), mirror, situation)
     return is_same and is_staying and not situation.request.options.is_destroy
@@ -645,10 +645,10 @@ def _warn_mirrored(
     is_now = is_live(situation.observed.get(mirror_at(topic)))
     now = "is a mirror of" if is_now else "becomes a mirror of"
     message = f"it {now} {topic_of(entry)}: its manifest is left alone until it is a topic again"
-    decision.warn(topic, source, message, _hint_to_swap_back(entry, situation))
+    decision.warn(topic, source, message, _suggest_swap_back(entry, situation))
 
 
-def _hint_to_swap_back(entry: MirrorTopic, situation: Situation) -> str:
+def _suggest_swap_back(entry: MirrorTopic, situation: Situation) -> str:
     at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
     if is_broken_off(back, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {back}"
@@ -665,15 +665,15 @@ def _hint_to_swap_back(entry: MirrorTopic, situation: Situation) -> str:
 
 def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation, decision: Decision) -> bool:
     mirror = seen.resource
-    is_it = sides.address in situation.recorded and _became_mirror(sides.address, seen, situation)
+    is_it = sides.address in situation.recorded and _warn_of_new_mirror(sides.address, seen, situation)
     if not is_it or not isinstance(mirror, MirrorTopic):
         return False
     message = f"it is a mirror of {source_of(mirror)}: its manifest is left alone until it is a topic again"
-    decision.warn(sides.address, sides.wanted.source, message, _hint_to_stop(mirror, seen, situation))
+    decision.warn(sides.address, sides.wanted.source, message, _suggest_stop(mirror, seen, situation))
     return True
 
 
-def _hint_to_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> str:
+def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> str:
     address, peer = mirror.address, peer_of(mirror)
     peer_seen = situation.observed.get(peer.address)
     if is_broken_off(address, situation):
@@ -709,11 +709,11 @@ def _refuse_unknown_mirror(sides: AddressView, seen: Observed, situation: Situat
     hint = "Exclude the name from the link's autoCreate filters and delete the mirror, or remove the Topic."
     if isinstance(mirror, MirrorTopic) and find_auto_created(mirror.cluster, mirror.name, situation) is None:
         hint = f"Make it a topic again (reconciler mirror promote {mirror.address}), or remove the Topic."
-    hint = _hint_if_unselected(mirror_at(sides.address), situation) or hint
+    hint = _suggest_selection(mirror_at(sides.address), situation) or hint
     decision.refuse(sides.address, sides.wanted.source, message, hint)
 
 
-def _as_topic(topic: Topic, mirror: MirrorTopic, situation: Situation) -> Topic:
+def _make_topic(topic: Topic, mirror: MirrorTopic, situation: Situation) -> Topic:
     synced = read_source_parameters(mirror, situation).get("configs")
     taken = {key: str(value) for key, value in synced.items()} if isinstance(synced, dict) else {}
     changed = {"partitions": mirror.partitions, "configs": {**taken, **mirror.configs}, "acls": ()}

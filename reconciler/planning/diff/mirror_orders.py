@@ -98,8 +98,8 @@ def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collectio
     `clusters`: all declared ones; a restore searches them for stopped mirrors.
     """
     address = order.mirror
-    cluster, topic = cluster_of(address) or "", _topic_at(address)
-    yield from (cluster_address(cluster), address, topic, _links_on(cluster))
+    cluster, topic = cluster_of(address) or "", _find_topic(address)
+    yield from (cluster_address(cluster), address, topic, _list_links_on(cluster))
     if cluster_address(cluster) not in observed:
         return
     seen = observed.get(address)
@@ -107,17 +107,19 @@ def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collectio
     match order:
         case RoleOrder(verb="truncate-and-restore"):
             for other in sorted(set(clusters) - {cluster}):
-                yield from (cluster_address(other), _links_on(other))
-                yield from (at for link in _links(observed, other) if (at := _mirror_over(link, address)) is not None)
+                yield from (cluster_address(other), _list_links_on(other))
+                yield from (
+                    at for link in _find_links(observed, other) if (at := _find_mirror_over(link, address)) is not None
+                )
         case CreateMirrorOrder():
-            for link in _links(observed, cluster):
+            for link in _find_links(observed, cluster):
                 if link.metadata.name == order.link:
-                    source = order.source or _source_name(full_name_of(address), link.spec.prefix) or ""
-                    yield from _source_scope(address_of("topic", link.spec.source, source))
+                    source = order.source or _strip_prefix(full_name_of(address), link.spec.prefix) or ""
+                    yield from _list_source_scope(address_of("topic", link.spec.source, source))
                     levels = tiers_of(split_name(source)[0])
                     yield from (address_of("namespace", link.spec.source, level) for level in levels)
         case RoleOrder() if mirror is not None and order.verb != "pause":
-            yield from _source_scope(source_of(mirror))
+            yield from _list_source_scope(source_of(mirror))
         case RoleOrder() | DeleteMirrorOrder():
             if seen is None and topic not in observed:
                 yield address_of("mirror", cluster, "*")  # to suggest similar names
@@ -132,41 +134,41 @@ def needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[str]:
     seen = observed.get(order.mirror)
     match order:
         case RoleOrder(verb="truncate-and-restore"):
-            yield from (link.spec.source for link in _links(observed, cluster) if _goes_both_ways(link.spec))
+            yield from (link.spec.source for link in _find_links(observed, cluster) if _is_two_way(link.spec))
         case RoleOrder() if order.verb in TWO_SIDED and seen is not None and isinstance(seen.resource, MirrorTopic):
             yield seen.resource.source_cluster
         case CreateMirrorOrder():
-            yield from (link.spec.source for link in _links(observed, cluster) if link.metadata.name == order.link)
+            yield from (link.spec.source for link in _find_links(observed, cluster) if link.metadata.name == order.link)
         case RoleOrder() | DeleteMirrorOrder():
             return
         case _:
             assert_never(order)
 
 
-def _goes_both_ways(link: MirrorLinkSpec) -> bool:
+def _is_two_way(link: MirrorLinkSpec) -> bool:
     return link.mode == "bidirectional" and not link.prefix
 
 
-def _source_scope(source: Address) -> Iterator[Address]:
+def _list_source_scope(source: Address) -> Iterator[Address]:
     cluster = cluster_of(source) or ""
-    yield from (cluster_address(cluster), source, mirror_at(source), _links_on(cluster))
+    yield from (cluster_address(cluster), source, mirror_at(source), _list_links_on(cluster))
 
 
-def _links_on(cluster: str) -> Address:
+def _list_links_on(cluster: str) -> Address:
     return address_of("link", cluster, "*")
 
 
-def _topic_at(mirror: Address) -> Address:
+def _find_topic(mirror: Address) -> Address:
     return address_of("topic", cluster_of(mirror) or "", full_name_of(mirror))
 
 
-def _links(observed: Inventory, cluster: str) -> Iterator[MirrorLink]:
+def _find_links(observed: Inventory, cluster: str) -> Iterator[MirrorLink]:
     for address, seen in sorted(observed.items()):
         if kind_of(address) == "link" and cluster_of(address) == cluster and isinstance(seen.resource, MirrorLink):
             yield seen.resource
 
 
-def _mirror_over(link: MirrorLink, source: Address) -> Address | None:
+def _find_mirror_over(link: MirrorLink, source: Address) -> Address | None:
     if link.spec.source != cluster_of(source):
         return None
     namespace, name = split_name(full_name_of(source))
@@ -214,10 +216,10 @@ def plan_role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action
     _check_platform(order, situation)
     seen = situation.observed.get(address)
     if verb == RESTORE:
-        mirror, status = _mirror_to_restore(order, seen, situation)
+        mirror, status = _find_mirror_to_restore(order, seen, situation)
         is_suspended = False
     else:
-        mirror, status, is_suspended = _ordered_mirror_state(order, situation)
+        mirror, status, is_suspended = _find_mirror_state(order, situation)
         if not order.is_named and status is _END_BY_VERB.get(verb):
             return
         _check_legal(order, mirror, status, situation, is_suspended=is_suspended)
@@ -230,10 +232,10 @@ def plan_role_actions(order: RoleOrder, situation: Situation) -> Iterator[Action
         why = why or check_source_mirrors(mirror, status, (verb,), situation)
         if why is not None:
             raise UserError(why.message, hint=why.hint)
-    yield from _verb_actions(order, mirror, status, situation, is_suspended=is_suspended)
+    yield from _plan_verb(order, mirror, status, situation, is_suspended=is_suspended)
 
 
-def _verb_actions(
+def _plan_verb(
     order: RoleOrder, mirror: MirrorTopic, status: MirrorStatus, situation: Situation, *, is_suspended: bool
 ) -> Iterator[Action]:
     verb, record = order.verb, situation.recorded
@@ -244,7 +246,7 @@ def _verb_actions(
     if (why := situation.refused_owner(mirror.address, *ours)) is not None:
         raise UserError(why[0], hint=why[1])
     role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLE_BY_VERB[verb]
-    after = _with_known_configs(mirror, last, before).model_copy(update={"state": role})
+    after = _add_known_configs(mirror, last, before).model_copy(update={"state": role})
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
     step = Step(after, verb, status, ENDS.get(verb, MIRROR.step(status, verb, condition=condition)))
     of = peer_of(mirror).model_copy(update={"state": _ROLE_OF_PEER_BY_VERB[verb]}) if entry is not None else after
@@ -261,13 +263,13 @@ def _verb_actions(
     )
 
 
-def _with_known_configs(mirror: MirrorTopic, last: Recorded | None, before: Observed | None) -> MirrorTopic:
+def _add_known_configs(mirror: MirrorTopic, last: Recorded | None, before: Observed | None) -> MirrorTopic:
     known = next((item.resource for item in (last, before) if item and isinstance(item.resource, MirrorTopic)), mirror)
     follows = {"link": mirror.link, "source_cluster": mirror.source_cluster, "source": mirror.source}
     return known.model_copy(update=follows)
 
 
-def _ordered_mirror_state(
+def _find_mirror_state(
     order: RoleOrder | DeleteMirrorOrder, situation: Situation
 ) -> tuple[MirrorTopic, MirrorStatus, bool]:
     address, observed = order.mirror, situation.observed
@@ -283,12 +285,12 @@ def _ordered_mirror_state(
 
 
 def _no_mirror_error(address: Address, situation: Situation) -> UserError:
-    for at in (address, _topic_at(address)):
+    for at in (address, _find_topic(address)):
         if (hidden := situation.request.hidden.get(at)) is not None:
             return UserError(hidden.message, hint=hidden.hint)
     cluster, name = cluster_of(address) or "", full_name_of(address)
     listing = f"See the mirrors with: reconciler mirror list {cluster}"
-    if _topic_at(address) in situation.observed:
+    if _find_topic(address) in situation.observed:
         return UserError(f"{address}: topic {name} is not mirrored", hint=listing)
     near = nearest_spelling(address, (at for at in situation.observed if kind_of(at) == "mirror"))
     return UserError(f"{address}: topic {name} does not exist", hint=did_you_mean(near, then=listing))
@@ -322,7 +324,7 @@ def _check_step(
     except UserError as error:
         cluster = cluster_of(address) or ""
         roles = situation.capabilities(cluster).mirrors.roles
-        legal = legal_words(status, find_legal_verbs(status, roles, _link_spec_of(link, cluster, situation)))
+        legal = legal_words(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
@@ -333,7 +335,7 @@ def _check_step(
 
 def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLinkSpec | None) -> tuple[str, ...]:
     """Return the legal verbs of a state, for a mirror with these roles and link."""
-    can_swap = "reversed" in roles and (link is None or _goes_both_ways(link))
+    can_swap = "reversed" in roles and (link is None or _is_two_way(link))
     lacking = () if can_swap else TWO_SIDED - {PROMOTE}
     return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
 
@@ -355,20 +357,20 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
 
 
 def _check_halves(what: str, link: str, clusters: tuple[str, str], situation: Situation) -> RoleRefusal | None:
-    side, other_side = ((name, _link_spec_of(link, name, situation)) for name in clusters)
+    side, other_side = ((name, _read_link_spec(link, name, situation)) for name in clusters)
     return check_sides(what, link, side, other_side)
 
 
-def _link_spec_of(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:
+def _read_link_spec(link: str, cluster: str, situation: Situation) -> MirrorLinkSpec | None:
     seen = situation.observed.get(address_of("link", cluster, link))
     return seen.resource.spec if seen is not None and isinstance(seen.resource, MirrorLink) else None
 
 
-def _mirror_to_restore(
+def _find_mirror_to_restore(
     order: RoleOrder, own: Observed | None, situation: Situation
 ) -> tuple[MirrorTopic, MirrorStatus]:
     address = order.mirror
-    if own is None and _topic_at(address) not in situation.observed:
+    if own is None and _find_topic(address) not in situation.observed:
         raise _no_mirror_error(address, situation)
     was = own.resource if own is not None and isinstance(own.resource, MirrorTopic) else None
     status = _M.REGULAR if own is None else find_mirror_status(own) or _M.REGULAR
@@ -391,7 +393,7 @@ def _mirror_to_restore(
 
 def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situation) -> MirrorTopic:
     address = order.mirror
-    cluster, topic = cluster_of(address) or "", _topic_at(address)
+    cluster, topic = cluster_of(address) or "", _find_topic(address)
     stopped = [
         mirror
         for at, mirror in sorted(situation.mirrors.items())
@@ -406,9 +408,9 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
     }
     fitting = [stopped_mirror for stopped_mirror in stopped if wrong[stopped_mirror.address] is None]
     if not fitting:
-        for link in _links(situation.observed, cluster):
+        for link in _find_links(situation.observed, cluster):
             is_named = not order.links or link.metadata.name in order.links
-            if is_named and _goes_both_ways(link.spec):
+            if is_named and _is_two_way(link.spec):
                 _check_source(address, RESTORE, link.spec.source, situation)
         if was is not None and not stopped:
             wrong[was.address] = _check_halves(what, was.link, (cluster, was.source_cluster), situation)
@@ -449,7 +451,7 @@ def _ambiguous_error(address: Address, stopped: list[MirrorTopic]) -> UserError:
 
 
 def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
-    mirror = _ordered_mirror(order, situation)
+    mirror = _make_ordered_mirror(order, situation)
     if order.mirror in situation.observed:
         return
     parameters = read_source_parameters(mirror, situation)
@@ -459,10 +461,10 @@ def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Dec
     warn_of_stored(topic_of(mirror), situation, decision)
 
 
-def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTopic:
+def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTopic:
     address, observed = order.mirror, situation.observed
     cluster, name = cluster_of(address) or "", full_name_of(address)
-    links = {link.metadata.name: link.spec for link in _links(observed, cluster)}
+    links = {link.metadata.name: link.spec for link in _find_links(observed, cluster)}
     if order.link not in links:
         otherwise = f"Links there: {', '.join(sorted(links)) or 'none'}. Declare one, and apply that first."
         addresses = (address_of("link", cluster, link) for link in links)
@@ -471,7 +473,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         raise UserError(f"{address}: there is no link {order.link!r} on cluster {cluster}", hint=hint)
     spec = links[order.link]
     seen = observed.get(address)
-    if seen is None and any(at in observed or at in situation.request.hidden for at in (address, _topic_at(address))):
+    if seen is None and any(at in observed or at in situation.request.hidden for at in (address, _find_topic(address))):
         hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
     source = _check_source_name(order, spec.prefix)
@@ -485,7 +487,7 @@ def _ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> MirrorTop
         source_cluster=spec.source,
         source=source,
         name=name,
-        configs=_canonical_configs(order, situation),
+        configs=_canonicalize_configs(order, situation),
     )
     if seen is not None:
         _check_same(mirror, seen)
@@ -513,7 +515,7 @@ def _check_same(mirror: MirrorTopic, seen: Observed) -> None:
     raise UserError(message, hint=f"Look at it: reconciler mirror describe {mirror.address}")
 
 
-def _source_name(full_name: str, prefix: str) -> str | None:
+def _strip_prefix(full_name: str, prefix: str) -> str | None:
     """`None` if its name lacks the prefix (F-C-006, F-C-007)."""
     namespace, own = split_name(full_name)
     return join_name(namespace, own.removeprefix(prefix)) if own.startswith(prefix) and own != prefix else None
@@ -521,7 +523,7 @@ def _source_name(full_name: str, prefix: str) -> str | None:
 
 def _check_source_name(order: CreateMirrorOrder, prefix: str) -> str:
     name = full_name_of(order.mirror)
-    expected = _source_name(name, prefix)
+    expected = _strip_prefix(name, prefix)
     if expected is not None and order.source in {None, expected}:
         return expected
     source_name = order.source or name
@@ -532,7 +534,7 @@ def _check_source_name(order: CreateMirrorOrder, prefix: str) -> str:
     raise UserError(message, hint=f"That of {source_name} is called {called}.")
 
 
-def _canonical_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:
+def _canonicalize_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:
     capabilities = situation.capabilities(cluster_of(order.mirror) or "")
     for message, hint in check_configs(order.configs, capabilities):
         raise UserError(f"{order.mirror}: {message}", hint=hint)
@@ -548,9 +550,9 @@ def _canonical_configs(order: CreateMirrorOrder, situation: Situation) -> dict[s
 
 def _delete_mirror(order: DeleteMirrorOrder, situation: Situation) -> Delete:
     address, seen = order.mirror, situation.observed.get(order.mirror)
-    mirror, status, _ = _ordered_mirror_state(order, situation)
+    mirror, status, _ = _find_mirror_state(order, situation)
     if status is _M.STOPPED:
-        hint = f"Delete the topic: reconciler topic delete {_topic_at(address)}"
+        hint = f"Delete the topic: reconciler topic delete {_find_topic(address)}"
         raise UserError(f"{address} is {status}, and an ordinary topic", hint=hint)
     _check_step(address, "delete", status, mirror.link, situation)
     if seen is None or is_kept_by_link(seen, situation):

@@ -61,7 +61,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
         return
     if (under_way is not None and is_under_way(under_way.state)) or held_state(mounting, situation) is not None:
         return  # compared once it exists
-    mounted = _topic_once_mounted(sides, source, situation)
+    mounted = _predict_mounted_topic(sides, source, situation)
     if mounted is None:
         return
     after_mount = Decision()
@@ -141,7 +141,7 @@ def adapt_to_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
                 assert_never(action)
 
 
-def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situation) -> Observed | None:
+def _predict_mounted_topic(sides: AddressView, source: MountSource, situation: Situation) -> Observed | None:
     topic = sides.wanted.resource
     if not isinstance(topic, Topic):
         return None
@@ -150,7 +150,7 @@ def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situ
         partitions, factor, initial = stored.partitions, stored.replication_factor, stored.initial
         own, all_set = stored.own, stored.configs
     else:
-        seen = _topic_to_detach(source, situation)
+        seen = _find_topic_to_detach(source, situation)
         if seen is None or not isinstance(seen.resource, Topic):
             return None
         spec = seen.resource.spec
@@ -168,7 +168,7 @@ def _topic_once_mounted(sides: AddressView, source: MountSource, situation: Situ
     return Observed(mounted_topic, state=TieringState.ENABLED.value, topic=log)
 
 
-def _topic_to_detach(source: MountSource, situation: Situation) -> Observed | None:
+def _find_topic_to_detach(source: MountSource, situation: Situation) -> Observed | None:
     detaching = situation.wanted.get(source.unmounts) if source.unmounts is not None else None
     if detaching is None or not isinstance(detaching.resource, Mounting):
         return None
@@ -199,7 +199,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         seen = None  # another topic has its name; a warning reports that
     if (seen is not None) == (mounting.spec.state == "mounted"):
         is_same = sides.last is not None and sides.last.resource == mounting
-        if old is None and not (is_same and not _learns_location(sides, situation)):
+        if old is None and not (is_same and not _is_location_new(sides, situation)):
             decision.actions.append(_adopt_mounting(sides, mounting, seen, situation))
     elif seen is not None:
         unmount = _plan_unmount(sides, mounting, seen, situation, decision)
@@ -208,7 +208,7 @@ def decide_mounting(sides: AddressView, situation: Situation, decision: Decision
         _plan_mount(sides, mounting, situation, decision)
 
 
-def _learns_location(sides: AddressView, situation: Situation) -> bool:
+def _is_location_new(sides: AddressView, situation: Situation) -> bool:
     is_unknown = is_unmounted(sides.last) and sides.last is not None and sides.last.physical_name is None
     return is_unknown and isinstance(situation.request.stored.mounts.get(sides.address), MountSource)
 
@@ -268,14 +268,14 @@ def _continue_migration(
         from_state=running,
         to_state=mounting.spec.state,
         after=mounting,
-        parameters={**parameters, **(_declared_retention(mounting, situation) if is_mount else {})},
+        parameters={**parameters, **(_read_declared_retention(mounting, situation) if is_mount else {})},
         risk=Risk.NONE if is_mount else Risk.DISRUPTIVE,
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
     )
 
 
-def _declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
+def _read_declared_retention(mounting: Mounting, situation: Situation) -> dict[str, Value]:
     """Declared retention applies once the topic is complete."""
     wanted = situation.wanted.get(mounted_by(mounting))
     configs = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
@@ -297,7 +297,7 @@ def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, de
     if leaving is not None and is_under_way(leaving.state):
         decision.waiting.append(UnfinishedTransition(sides.address, MIGRATING, after=source.unmounts))
         return
-    decision.actions.append(_mount_transition(sides, mounting, None, source.location, situation))
+    decision.actions.append(_plan_mount_transition(sides, mounting, None, source.location, situation))
     wanted = situation.wanted.get(mounted_by(mounting))
     if source.recoverable is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
@@ -319,10 +319,10 @@ def _plan_unmount(
             "Stop them first, or let them find its records elsewhere. It is deleted only once all of it was compared. "
             "Where that fails they are let in again.",
         )
-    return _mount_transition(sides, mounting, seen, location, situation)
+    return _plan_mount_transition(sides, mounting, seen, location, situation)
 
 
-def _mount_transition(
+def _plan_mount_transition(
     sides: AddressView,
     mounting: Mounting,
     topic: Observed | None,
@@ -336,7 +336,7 @@ def _mount_transition(
     if mounting.spec.timeout is not None:
         parameters["timeout_ms"] = mounting.spec.timeout
     if situation.capabilities(mounting.cluster).mountings_by_jobs:
-        more = _declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
+        more = _read_declared_retention(mounting, situation) if topic is None else {"incarnation": topic.incarnation}
         parameters |= {"by": BY_JOBS, **more}
     return Transition(
         address=sides.address,
@@ -395,7 +395,7 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
     elif sides.last is not None:
         hint = f"Remove movedFrom: {old} is forgotten then, and its topic stays as it is."
         decision.refuse(sides.address, source, f"{old}, which it was moved from, is recorded too", hint)
-    elif isinstance(before, Mounting) and _keeps_old_name(before, mounting, situation):
+    elif isinstance(before, Mounting) and _is_old_name_kept(before, mounting, situation):
         is_near = before.metadata.namespace == mounting.metadata.namespace
         message = f"its topic is called {before.topic_name} here, and would be {mounting.topic_name}"
         keep = f"Keep the name with `as: {before.spec.as_ or before.metadata.name}`, or let" if is_near else "Let"
@@ -407,7 +407,7 @@ def decide_moved_mounting(sides: AddressView, old: Address, situation: Situation
     return True
 
 
-def _keeps_old_name(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
+def _is_old_name_kept(before: Mounting, mounting: Mounting, situation: Situation) -> bool:
     old, new = mounted_by(before), mounted_by(mounting)
     is_there = old != new and has_own_topic(before, situation) and new not in situation.observed
     wanted = situation.wanted.get(new)

@@ -42,7 +42,7 @@ def migrate_topic(order: MountOrder, situation: Situation, decision: Decision) -
             },
             risk=Risk.DISRUPTIVE if is_unmount and order.phase != "prepare" else Risk.NONE,
             reasons=(Reason.BY_COMMAND,),
-            estimate=_estimate(order, situation),
+            estimate=_sum_estimates(order, situation),
         )
     )
     _warn_of_effects(order, situation, decision)
@@ -66,7 +66,7 @@ def _can_join(action: RunJob) -> bool:
 
 
 def _join(first: RunJob, other: RunJob) -> RunJob:
-    topics = {**_topics_of(first), **_topics_of(other)}
+    topics = {**_list_topics(first), **_list_topics(other)}
     one, two = first.estimate, other.estimate
     unknown = one.groups is None or two.groups is None
     return replace(
@@ -85,7 +85,7 @@ def _join(first: RunJob, other: RunJob) -> RunJob:
     )
 
 
-def _topics_of(action: RunJob) -> Mapping[str, object]:
+def _list_topics(action: RunJob) -> Mapping[str, object]:
     topics = action.parameters["topics"]
     return topics if isinstance(topics, Mapping) else {}
 
@@ -112,7 +112,7 @@ def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str
     return None
 
 
-def _estimate(order: MountOrder, situation: Situation) -> Estimate:
+def _sum_estimates(order: MountOrder, situation: Situation) -> Estimate:
     seen, stored = situation.observed.get(order.topic), order.source.recoverable
     if stored is not None:
         return Estimate(stored.bytes, stored.records, location=order.source.location, partitions=stored.partitions)

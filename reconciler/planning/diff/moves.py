@@ -73,7 +73,7 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
                 after=wanted.resource,
                 reasons=(Reason.MOVED,),
                 source=wanted.source,
-                origins={**wanted.origins, _COPIED_FROM: _copy_mark(old, last)},
+                origins={**wanted.origins, _COPIED_FROM: _make_copy_mark(old, last)},
             )
         )
         _plan_copy(sides, old, seen, situation, decision)
@@ -83,7 +83,7 @@ def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
     """Return whether an earlier run began to copy this topic."""
     last = situation.recorded.get(old)
     begun = sides.last.origins.get(_COPIED_FROM) if sides.last is not None else None
-    return last is not None and begun == _copy_mark(old, last)
+    return last is not None and begun == _make_copy_mark(old, last)
 
 
 def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
@@ -97,13 +97,13 @@ def continue_copy(sides: AddressView, old: Address, seen: Observed, situation: S
             "Delete the topic that has its name, then apply: the copy begins again.",
         )
     elif not _refuse_copy(sides, old, seen, situation, decision):
-        origins = {**sides.wanted.origins, _COPIED_FROM: _copy_mark(old, last)}
-        begun = replace(sides, wanted=replace(sides.wanted, origins=origins), before=_as_filled(sides.before))
+        origins = {**sides.wanted.origins, _COPIED_FROM: _make_copy_mark(old, last)}
+        begun = replace(sides, wanted=replace(sides.wanted, origins=origins), before=_predict_filled(sides.before))
         converge(begun, situation, decision)
         _plan_copy(sides, old, seen, situation, decision)
 
 
-def _as_filled(before: Observed | None) -> Observed | None:
+def _predict_filled(before: Observed | None) -> Observed | None:
     """Until the copy is complete, its configs prevent expiry."""
     if before is None or before.topic.filled is None or not isinstance(before.resource, Topic):
         return before
@@ -128,7 +128,7 @@ def _refuse_copy(sides: AddressView, old: Address, seen: Observed, situation: Si
 
 def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     _warn_of_expiry(sides, old, seen, situation, decision)
-    parameters = {"incarnation": seen.incarnation, "partitioning": _partitioning(sides, seen)}
+    parameters = {"incarnation": seen.incarnation, "partitioning": _choose_partitioning(sides, seen)}
     if parameters["partitioning"] == "by-key":
         decision.warn(
             sides.address,
@@ -174,13 +174,13 @@ def _warn_of_expiry(sides: AddressView, old: Address, seen: Observed, situation:
         )
 
 
-def _partitioning(sides: AddressView, seen: Observed) -> str:
+def _choose_partitioning(sides: AddressView, seen: Observed) -> str:
     new, old = sides.wanted.resource, seen.resource
     is_same = isinstance(new, Topic) and isinstance(old, Topic) and new.spec.partitions == old.spec.partitions
     return "same" if is_same else "by-key"
 
 
-def _copy_mark(old: Address, last: Recorded) -> str:
+def _make_copy_mark(old: Address, last: Recorded) -> str:
     return f"{old} {last.incarnation}" if last.incarnation else old
 
 
@@ -248,13 +248,13 @@ def _decide_old_name(
     decision.settled.add(old)
     if is_both:
         continue_copy(sides, old, seen, situation, decision)
-    elif _must_copy(sides, situation):
+    elif _needs_copy(sides, situation):
         begin_copy(sides, old, seen, situation, decision)
     else:
         _plan_rename(sides, old, seen, situation, decision)
 
 
-def _must_copy(sides: AddressView, situation: Situation) -> bool:
+def _needs_copy(sides: AddressView, situation: Situation) -> bool:
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_topic = isinstance(sides.wanted.resource, Topic)
     return is_topic and capabilities.copy_move and not capabilities.topic_move
@@ -295,7 +295,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
 
 def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: Situation, decision: Decision) -> None:
     moved = AddressView(sides.address, sides.wanted, situation.recorded.get(old), before)
-    reasons = [*_obstacles(sides, old, situation)]
+    reasons = [*_find_obstacles(sides, old, situation)]
     differing = Differences() if reasons else compare(moved, before, situation)
     reasons += check_changes(differing.changes, situation.capabilities(cluster_of(sides.address) or ""))
     inherited = tuple(find_changes_by_move(sides.address, before, situation))
@@ -324,7 +324,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
     change(moved, before, differing, situation, decision)
 
 
-def _obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
+def _find_obstacles(sides: AddressView, old: Address, situation: Situation) -> Iterator[tuple[str, str]]:
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     if isinstance(sides.wanted.resource, MirrorLink):
         name = full_name_of(old)
@@ -389,13 +389,13 @@ def hold_moved(sides: AddressView, situation: Situation, decision: Decision) -> 
     decision.hold(
         sides,
         f"it was moved to {new_address}, and no file says so",
-        f"To leave it there: reconciler drift --accept {sides.address}. {_hint_to_move_back(sides, new_address)}"
+        f"To leave it there: reconciler drift --accept {sides.address}. {_suggest_move_back(sides, new_address)}"
         f"To have a new and empty one next to it declare {new_address}, too.",
         f"{MOVED_TO}{new_address}",
     )
 
 
-def _hint_to_move_back(sides: AddressView, current: Address) -> str:
+def _suggest_move_back(sides: AddressView, current: Address) -> str:
     """Without state if it was moved without; only for an unchanged name."""
     (target, name), (source, now) = split_name(full_name_of(sides.address)), split_name(full_name_of(current))
     if name != now:
@@ -489,13 +489,13 @@ class MountOrder:
             yield from self._before_mounting(action, mounted_by(action.after))
             return
         topic = _topic_address(action.address)
-        if _makes_topic(action):
+        if _is_creating_topic(action):
             yield from self._unmounts.get(topic, ())
         elif kind_of(action.address) == "topic" and isinstance(action, Update | Adopt | Transition):
             yield from self._mounts.get(topic, ())
         source = self._source(action)
         is_going = isinstance(action, Delete | Forget)
-        if source is not None and not is_going and not self._reads_old(action, source):
+        if source is not None and not is_going and not self._is_reading_old(action, source):
             yield from self._mounts.get(source, ())
 
     def _before_mounting(self, action: Transition, topic: Address) -> Iterator[str]:
@@ -508,10 +508,10 @@ class MountOrder:
             yield from (other.id for other in others if isinstance(other, Delete) or moved_from(other) == topic)
             return
         if topic not in self._mounts:
-            yield from (other.id for other in others if _changes_topic(other))
-        yield from (other.id for other in self._readers.get(topic, ()) if self._reads_old(other, topic))
+            yield from (other.id for other in others if _is_changing_topic(other))
+        yield from (other.id for other in self._readers.get(topic, ()) if self._is_reading_old(other, topic))
 
-    def _reads_old(self, action: Action, source: Address) -> bool:
+    def _is_reading_old(self, action: Action, source: Address) -> bool:
         return source in self._unmounts and action.address not in self._new
 
     def _source(self, action: Action) -> Address | None:
@@ -539,12 +539,12 @@ def _topic_address(address: Address) -> Address:
     return Address("topic/" + address.partition("/")[2])
 
 
-def _makes_topic(action: Action) -> bool:
+def _is_creating_topic(action: Action) -> bool:
     return kind_of(action.address) in _NAMED_KINDS and (isinstance(action, Create) or moved_from(action) is not None)
 
 
-def _changes_topic(action: Action) -> bool:
-    if kind_of(action.address) != "topic" or _makes_topic(action):
+def _is_changing_topic(action: Action) -> bool:
+    if kind_of(action.address) != "topic" or _is_creating_topic(action):
         return False
     return isinstance(action, Update | Adopt | Transition)
 

@@ -56,7 +56,7 @@ def create_namespace(order: CreateNamespaceOrder, situation: Situation, decision
     """Create a namespace and its missing parents, without owning them."""
     capabilities = situation.capabilities(order.cluster)
     if capabilities.namespaces_are_rules:
-        message = f"{_prefix_text(order.cluster, capabilities)}: there is nothing to create"
+        message = f"{_format_prefix(order.cluster, capabilities)}: there is nothing to create"
         decision.refuse(_namespace_address(order.cluster, order.name), None, message, _HINT_DECLARE)
         return
     for level in tiers_of(order.name):
@@ -74,7 +74,7 @@ _HINT_DECLARE: Final = (
 )
 
 
-def _prefix_text(cluster: str, capabilities: Capabilities) -> str:
+def _format_prefix(cluster: str, capabilities: Capabilities) -> str:
     return f"on cluster {cluster} of platform {capabilities.platform} a namespace is a prefix of names"
 
 
@@ -83,10 +83,10 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
     address = _namespace_address(order.cluster, order.name)
     before, capabilities = situation.observed.get(address), situation.capabilities(order.cluster)
     if before is None or not isinstance(before.resource, Namespace):
-        decision.refuse(address, None, *_unknown_namespace(order.name, order.cluster))
+        decision.refuse(address, None, *_report_unknown_namespace(order.name, order.cluster))
         return
     if order.configs and capabilities.namespaces_are_rules:
-        message = f"{_prefix_text(order.cluster, capabilities)}, which keeps no configs"
+        message = f"{_format_prefix(order.cluster, capabilities)}, which keeps no configs"
         decision.refuse(address, None, message, _HINT_DECLARE)
         return
     spec = before.resource.spec
@@ -108,7 +108,7 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
     alter(address, changes, after, refusals, situation, decision)
 
 
-def _unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
+def _report_unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
     message = f"namespace {name!r} does not exist on cluster {cluster}" if name else "the default namespace '' stays"
     return message, f"List what does with: reconciler namespace list {cluster}"
 
@@ -121,7 +121,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
         error for at, error in sorted(situation.request.hidden.items()) if at == itself or itself in holders_of(at)
     ]
     if hidden or itself not in situation.observed:
-        why = (hidden[0].message, hidden[0].hint) if hidden else _unknown_namespace(order.name, order.cluster)
+        why = (hidden[0].message, hidden[0].hint) if hidden else _report_unknown_namespace(order.name, order.cluster)
         decision.refuse(itself, None, *why)
         return
     nested = [] if order.is_recursive else [full_name_of(at) for at in sorted(inside) if kind_of(at) == "namespace"]
@@ -143,15 +143,15 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
     capabilities = situation.capabilities(order.cluster)
     itself = _namespace_address(order.cluster, order.source)
     if not capabilities.topic_move:
-        message = f"{_prefix_text(order.cluster, capabilities)}, and topics cannot be renamed"
-        decision.refuse(itself, None, message, _hint_to_move(order))
+        message = f"{_format_prefix(order.cluster, capabilities)}, and topics cannot be renamed"
+        decision.refuse(itself, None, message, _suggest_move(order))
         return
     namespaces = (name for name in (order.source, order.target) if name)
     unknown = next(
         (name for name in namespaces if _namespace_address(order.cluster, name) not in situation.observed), None
     )
     if unknown is not None:
-        decision.refuse(itself, None, *_unknown_namespace(unknown, order.cluster))
+        decision.refuse(itself, None, *_report_unknown_namespace(unknown, order.cluster))
         return
     is_below = bool(order.source) and order.target.startswith(f"{order.source}:")
     if order.target == order.source or (is_below and not order.topics):
@@ -160,8 +160,8 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         decision.refuse(itself, None, f"namespace {order.target!r} {where}", hint)
         return
     homes: list[str] = []
-    for old in _topics_to_move(order, situation, decision):
-        name = _name_after(old, order)
+    for old in _list_topics_to_move(order, situation, decision):
+        name = _make_name_after(old, order)
         why = _refuse_move(old, name, situation)
         if why is not None:
             decision.refuse(old, None, *why)
@@ -184,9 +184,9 @@ def _namespace_address(cluster: str, name: str) -> Address:
     return address_of("namespace", cluster, name)
 
 
-def _hint_to_move(order: MoveTopicsOrder) -> str:
+def _suggest_move(order: MoveTopicsOrder) -> str:
     name = order.topics[0] if order.topics else "TOPIC"
-    moved = f"movedFrom: {json.dumps(_name_in(order.source, name))}"
+    moved = f"movedFrom: {json.dumps(_make_name_in(order.source, name))}"
     written = (
         f"write namespace: {json.dumps(order.target)} and {moved}"
         if order.target
@@ -198,8 +198,10 @@ def _hint_to_move(order: MoveTopicsOrder) -> str:
     )
 
 
-def _topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
-    named = [address_of("topic", order.cluster, _name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)]
+def _list_topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Decision) -> Sequence[Address]:
+    named = [
+        address_of("topic", order.cluster, _make_name_in(order.source, topic)) for topic in dict.fromkeys(order.topics)
+    ]
     if named:
         for address in named:
             if address not in situation.observed:
@@ -218,11 +220,11 @@ def _topics_to_move(order: MoveTopicsOrder, situation: Situation, decision: Deci
     return sorted(address for address in topics if order.source or ":" not in full_name_of(address))
 
 
-def _name_in(namespace: str, topic: str) -> str:
+def _make_name_in(namespace: str, topic: str) -> str:
     return topic if namespace and topic.startswith(f"{namespace}:") else join_name(namespace, topic)
 
 
-def _name_after(old: Address, order: MoveTopicsOrder) -> str:
+def _make_name_after(old: Address, order: MoveTopicsOrder) -> str:
     name = full_name_of(old)
     return join_name(order.target, name[len(order.source) + 1 :] if order.source else name)
 
@@ -263,7 +265,7 @@ def _move_action(old: Address, name: str, situation: Situation) -> Transition:
         changes=tuple(find_changes_by_move(address, before, situation)),
         risk=Risk.DISRUPTIVE,
         reasons=(Reason.MOVED, Reason.BY_COMMAND) if last is None else (Reason.MOVED,),
-        origins=_origins_after(last.origins if last is not None else {}, old, address),
+        origins=_adjust_origins(last.origins if last is not None else {}, old, address),
         precondition=state_precondition(old, before),
     )
 
@@ -275,7 +277,7 @@ def _require_topic(seen: Observed) -> Topic:
     return seen.resource
 
 
-def _origins_after(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
+def _adjust_origins(origins: Mapping[str, str], old: Address, new: Address) -> dict[str, str]:
     """Keeps the declared address until it equals the new one."""
     declared = origins.get(MOVED_BY_COMMAND, old)
     rest = {path: origin for path, origin in origins.items() if path != MOVED_BY_COMMAND}

@@ -147,7 +147,7 @@ def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> Non
     if old not in record:
         decision.refuse(old, None, f"{old} is not recorded", hint_for_unknown(old, record))
         return
-    moves = dict(_address_changes(record, old, new))
+    moves = dict(_plan_address_changes(record, old, new))
     taken = next((address for address in moves.values() if address in record), None)
     if taken is not None:
         hint = f"Forget it first: reconciler state rm {taken}"
@@ -178,7 +178,7 @@ def explain_forbidden_move(old: Address, new: Address) -> tuple[str, str] | None
     return None
 
 
-def _address_changes(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
+def _plan_address_changes(record: Record, old: Address, new: Address) -> Iterator[tuple[Address, Address]]:
     yield old, new
     length = len(full_name_of(old))
     for address in sorted(record, key=rank):
@@ -193,7 +193,7 @@ def _adopt_readdressed(old: Address, moves: Mapping[Address, Address], record: R
     return Adopt(
         address=moves[old],
         observed=last.resource,
-        after=_with_address(last.resource, moves[old]),
+        after=_change_address(last.resource, moves[old]),
         incarnation=last.incarnation,
         physical_name=last.physical_name,
         moved_from=old,
@@ -202,7 +202,7 @@ def _adopt_readdressed(old: Address, moves: Mapping[Address, Address], record: R
     )
 
 
-def _with_address(resource: Resource, address: Address) -> Resource:
+def _change_address(resource: Resource, address: Address) -> Resource:
     full_name = full_name_of(address)
     namespace, name = split_name(full_name)
     plain = resource.to_json()

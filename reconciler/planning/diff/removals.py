@@ -68,7 +68,7 @@ def check_hidden(situation: Situation) -> Iterator[PlanFinding]:
             if why is not None and situation.is_decidable(address):
                 wanted = situation.wanted.get(address)
                 yield PlanFinding(address, wanted.source if wanted else None, f"it is hidden: {why.message}", why.hint)
-    yield from _possibly_hidden(situation)
+    yield from _find_possibly_hidden(situation)
 
 
 def may_be_hidden(address: Address, situation: Situation) -> bool:
@@ -84,7 +84,7 @@ def may_be_hidden(address: Address, situation: Situation) -> bool:
     return address not in situation.unmounted and address not in situation.left_names
 
 
-def _possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
+def _find_possibly_hidden(situation: Situation) -> Iterator[PlanFinding]:
     if not any(situation.capabilities(cluster).may_hide for cluster in situation.trusted):
         return
     for address in sorted(situation.recorded, key=rank):
@@ -226,7 +226,7 @@ class ContainerGuard:
         """
         if not self._deletes:
             return tuple(self._actions)
-        inside = self._content_that_stays()
+        inside = self._find_remaining_content()
         judged = tuple(self._judge(action, inside.get(action.address, ())) for action in self._actions)
         refused = {finding.address for finding in (*self.errors, *self.warnings)}
         return tuple(action for action in judged if not (isinstance(action, Delete) and action.address in refused))
@@ -239,7 +239,7 @@ class ContainerGuard:
         is_for_good = kind in {"topic", "mirror"} and bool(staying)  # an allowance would not help
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
-        if kind == "namespace" and (left := self._unselected_content(action.address, staying)):
+        if kind == "namespace" and (left := self._find_unselected_content(action.address, staying)):
             message = f"it stays: it holds {first_few(left, grouping='')}, which this plan leaves out"
             self.warnings.append(PlanFinding(action.address, action.source, message, "It goes with the last of them."))
             return action
@@ -262,9 +262,9 @@ class ContainerGuard:
             message = f"it holds {first_few(staying, grouping='')}, which stays"
             return replace(action, blocked=Block("not_empty", message, None))
         message = f"it holds {first_few(inside, grouping='')}, whose delete is blocked"
-        return replace(action, blocked=Block("not_empty", message, None, self._advice_from(inside)))
+        return replace(action, blocked=Block("not_empty", message, None, self._find_advice(inside)))
 
-    def _unselected_content(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
+    def _find_unselected_content(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
         is_implied = (
             IMPLIED in self._situation.recorded[namespace].origins and not self._situation.request.options.is_destroy
         )
@@ -274,7 +274,7 @@ class ContainerGuard:
             place for place in staying if place in self._situation.recorded and not self._situation.is_chosen(place)
         ]
 
-    def _advice_from(self, inside: Sequence[Address]) -> str | None:
+    def _find_advice(self, inside: Sequence[Address]) -> str | None:
         blocks = (self._deletes[address].blocked for address in inside)
         return next((block.instead for block in blocks if block is not None and block.instead), None)
 
@@ -295,7 +295,7 @@ class ContainerGuard:
     def _can_forget(self, address: Address) -> bool:
         return IMPLIED in self._situation.recorded[address].origins or self._situation.request.options.is_destroy
 
-    def _content_that_stays(self) -> dict[Address, list[Address]]:
+    def _find_remaining_content(self) -> dict[Address, list[Address]]:
         content: dict[Address, list[Address]] = {}
         # Planned resources keep a namespace, too.
         for address in sorted({*self._situation.observed, *self._situation.wanted}):
@@ -303,7 +303,7 @@ class ContainerGuard:
                 continue
             seen = self._situation.observed.get(address)
             is_stopped = seen is not None and not is_live(seen) and kind_of(address) == "mirror"
-            for holder in self._containers(address):
+            for holder in self._list_containers(address):
                 if not self._is_kept_by(holder, address) or (is_stopped and kind_of(holder) == "link"):
                     continue
                 if holder in self._deletes:
@@ -339,7 +339,7 @@ class ContainerGuard:
         resource = wanted.resource if wanted is not None else None
         return isinstance(resource, Mounting) and resource.spec.state == "unmounted"
 
-    def _containers(self, address: Address) -> Iterator[Address]:
+    def _list_containers(self, address: Address) -> Iterator[Address]:
         kind, cluster = kind_of(address), cluster_of(address)
         if cluster is None or kind in {"cluster", "link"}:
             return
@@ -350,9 +350,9 @@ class ContainerGuard:
         resource = item.resource
         if isinstance(resource, MirrorTopic):
             yield address_of("link", cluster, resource.link)
-            yield from self._other_half(resource)
+            yield from self._find_other_half(resource)
 
-    def _other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
+    def _find_other_half(self, mirror: MirrorTopic) -> Iterator[Address]:
         """Neither half is deleted without the other."""
         half = address_of("link", mirror.source_cluster, mirror.link)
         seen = self._situation.observed.get(half)

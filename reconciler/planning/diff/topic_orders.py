@@ -85,7 +85,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     observed = situation.observed
     address = next((at for at in (order.topic, mirror_at(order.topic)) if at in observed), None)
     if address is None:
-        decision.refuse(order.topic, None, *_unknown_topic(order.topic, situation))
+        decision.refuse(order.topic, None, *_report_unknown_topic(order.topic, situation))
         return
     before = observed[address]
     refusal = _refuse_synced(before, order, situation) or _refuse_disabling(address, order.configs, situation)
@@ -95,7 +95,7 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     changes = plan_changes(before, values)
     limits = check_partitions(order.partitions, situation.capabilities(cluster_of(address) or ""))
     refusals = [*([] if refusal is None else [refusal]), *((f"{address}: {what}", hint) for what, hint in limits)]
-    after = _with_values(before.resource, order.configs, order.partitions)
+    after = _set_values(before.resource, order.configs, order.partitions)
     is_altered = alter(address, changes, after, refusals, situation, decision)
     if is_altered and any(change.path == "partitions" for change in changes):
         message = "records of a key go to other partitions from now on: their order holds before and after, not across"
@@ -144,7 +144,7 @@ def alter(
     return True
 
 
-def _with_values(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
+def _set_values(resource: Resource, configs: Mapping[str, str | None], partitions: int | None) -> Resource:
     merged: dict[str, str | None] = {**configs_of(resource), **configs}
     own = {key: value for key, value in sorted(merged.items()) if value is not None}
     if not isinstance(resource, Topic):
@@ -185,8 +185,10 @@ def _refuse_disabling(
 ) -> tuple[str, str] | None:
     """Disabling tiering deletes remote data (KIP-950), which needs a plan of files."""
     before = situation.observed[address]
-    now = _acting_configs(address, before, situation)
-    then = _acting_configs(address, replace(before, resource=_with_values(before.resource, configs, None)), situation)
+    now = _compute_acting_configs(address, before, situation)
+    then = _compute_acting_configs(
+        address, replace(before, resource=_set_values(before.resource, configs, None)), situation
+    )
     is_mirror = isinstance(before.resource, MirrorTopic)  # a mirror's state is not its tiering state
     is_on = before.topic.legacy is not None and not read_switches(now).is_off if is_mirror else before.state == ENABLED
     if not is_on or not read_switches(then).is_off or read_disable_policy(then) == RETAIN:
@@ -196,7 +198,7 @@ def _refuse_disabling(
     return message, hint
 
 
-def _acting_configs(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
+def _compute_acting_configs(address: Address, seen: Observed, situation: Situation) -> Mapping[str, tuple[str, str]]:
     acting = ActingConfigs(situation).above(
         cluster_of(address) or "", split_name(full_name_of(address))[0], seen.topic.initial
     )
@@ -209,7 +211,7 @@ def delete_topic(order: DeleteTopicOrder, situation: Situation, decision: Decisi
     topic, observed = order.topic, situation.observed
     seen = observed.get(topic)
     if seen is None:
-        decision.refuse(topic, None, *_unknown_topic(topic, situation))
+        decision.refuse(topic, None, *_report_unknown_topic(topic, situation))
     elif seen.is_internal:
         message = f"{topic} is internal: its cluster, or the links and mounts on it, need it"
         decision.refuse(topic, None, message, "Leave it. What it keeps goes with the links and mounts that it is for.")
@@ -246,7 +248,7 @@ def find_followers(topic: Address, situation: Situation) -> list[Address]:
     return sorted({*situation.mirrored.get(topic, ()), *recorded})
 
 
-def _unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
+def _report_unknown_topic(topic: Address, situation: Situation) -> tuple[str, str]:
     observed, hidden = situation.observed, situation.request.hidden.get(topic)
     if hidden is not None:
         return hidden.message, hidden.hint

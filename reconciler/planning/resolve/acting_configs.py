@@ -78,26 +78,26 @@ class ActingConfigs:
                 above, seen = split_name(resource.metadata.name)[0], None
             case _:
                 assert_never(resource)
-        initial = self._creation(resource.cluster) if seen is None else seen.topic.initial
-        acting = dict(self._inherited(resource.cluster, above, initial))
+        initial = self._read_creation_configs(resource.cluster) if seen is None else seen.topic.initial
+        acting = dict(self._compute_inherited(resource.cluster, above, initial))
         self._add_own(acting, resource.address)
         return acting
 
     def above(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
         """Return what a topic inherits from a namespace; `initial`: cluster defaults at its creation."""
-        return dict(self._inherited(cluster, namespace, initial))
+        return dict(self._compute_inherited(cluster, namespace, initial))
 
     def properties(self, cluster: str) -> Mapping[str, str]:
         """Return the planned properties of a cluster."""
         if cluster not in self._properties:
-            self._properties[cluster] = self._planned_own(cluster_address(cluster))
+            self._properties[cluster] = self._plan_own_configs(cluster_address(cluster))
         return self._properties[cluster]
 
-    def _creation(self, cluster: str) -> Mapping[str, str]:
+    def _read_creation_configs(self, cluster: str) -> Mapping[str, str]:
         properties = self.properties(cluster)
         return {config: "true" for name, config in CREATION_DEFAULTS.items() if properties.get(name) == "true"}
 
-    def _inherited(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
+    def _compute_inherited(self, cluster: str, namespace: str, initial: Mapping[str, str]) -> ActOptions:
         place = cluster, namespace, tuple(initial.items())
         if place not in self._above:
             properties = self.properties(cluster)
@@ -111,7 +111,7 @@ class ActingConfigs:
         return self._above[place]
 
     def _add_own(self, acting: ActOptions, address: Address) -> None:
-        configs = self._planned_own(address)
+        configs = self._plan_own_configs(address)
         apply_layer(acting, configs, address)
         wanted = self._situation.wanted.get(address)
         for path, origin in wanted.origins.items() if wanted is not None else ():
@@ -119,24 +119,24 @@ class ActingConfigs:
             if key in configs:
                 acting[key] = configs[key], origin
 
-    def _planned_own(self, address: Address) -> dict[str, str]:
+    def _plan_own_configs(self, address: Address) -> dict[str, str]:
         """Desired ones, and observed ones that are not managed here."""
         situation = self._situation
         wanted, seen = situation.wanted.get(address), situation.observed.get(address)
         last = situation.recorded.get(address)
-        live = _own_configs(seen.resource) if seen is not None else {}
+        live = _read_own_configs(seen.resource) if seen is not None else {}
         if wanted is None:
             return dict(live)
-        goal = _own_configs(wanted.resource)
+        goal = _read_own_configs(wanted.resource)
         if goal == live:
             return dict(goal)
-        ours = {*(_own_configs(last.resource) if last is not None else ())}
+        ours = {*(_read_own_configs(last.resource) if last is not None else ())}
         ours |= {path.partition(".")[2] for path in unset_paths(wanted.origins) | altered_paths(last)}
         ours |= reset_keys(situation, wanted, last, seen)
         return {**{key: value for key, value in live.items() if key not in ours}, **goal}
 
 
-def _own_configs(resource: Resource) -> Mapping[str, str]:
+def _read_own_configs(resource: Resource) -> Mapping[str, str]:
     return resource.spec.properties if isinstance(resource, Cluster) else configs_of(resource)
 
 
@@ -187,14 +187,14 @@ def reset_keys(
 def _find_hidden(situation: Situation, topic: Topic, key: str, value: str) -> HiddenValue | None:
     for tier in (*situation.nearest(topic.cluster, topic.metadata.namespace), cluster_address(topic.cluster)):
         declared, recorded = (
-            _value_for_topics(side, key) for side in (situation.wanted.get(tier), situation.recorded.get(tier))
+            _find_value_for_topics(side, key) for side in (situation.wanted.get(tier), situation.recorded.get(tier))
         )
         if declared is not None:
             return None if declared == value else HiddenValue(key, value, declared, tier, recorded)
     return None
 
 
-def _value_for_topics(side: WantedResource | Recorded | None, key: str) -> str | None:
+def _find_value_for_topics(side: WantedResource | Recorded | None, key: str) -> str | None:
     resource = side.resource if side is not None else None
     if isinstance(resource, Namespace):
         return resource.spec.configs.get(key)
@@ -226,23 +226,25 @@ def compile_policy(policy: TieringPolicySpec, capabilities: Capabilities) -> dic
     Without tiering, configs that disable it are dropped; the check of configs rejects the others.
     """
     words = dict(
-        _direction_configs(policy) if capabilities.tiering_words == "directions" else to_policy_configs(policy)
+        _compile_directions(policy) if capabilities.tiering_words == "directions" else to_policy_configs(policy)
     )
     if capabilities.tiering:
         return words
-    return {key: value for key, value in words.items() if not (key in NEEDS_TIERING and _disables_tiering(key, value))}
+    return {
+        key: value for key, value in words.items() if not (key in NEEDS_TIERING and _is_tiering_disabled(key, value))
+    }
 
 
 def is_harmless(key: str, value: str, default: str | None) -> bool:
     """Return whether a tiering config has no effect without tiering."""
-    return value == default or _disables_tiering(key, value)
+    return value == default or _is_tiering_disabled(key, value)
 
 
-def _disables_tiering(key: str, value: str) -> bool:
+def _is_tiering_disabled(key: str, value: str) -> bool:
     return value == "false" or key in {"remote.log.disable.policy", OFF}
 
 
-def _direction_configs(policy: TieringPolicySpec) -> Iterator[tuple[str, str]]:
+def _compile_directions(policy: TieringPolicySpec) -> Iterator[tuple[str, str]]:
     for field, (word, *_others) in POLICY_KEYS.items():
         value: object = policy
         for part in field.split("."):
@@ -266,11 +268,11 @@ class Inheritance:
         self._desired = desired
         self._observed = observed
         self._above: dict[tuple[str, str], Layer] = {}
-        self._own_configs: dict[Address, Layer] = {}
+        self._read_own_configs: dict[Address, Layer] = {}
 
     def of_topic(self, topic: Topic, declared: DeclaredResource, capabilities: Capabilities) -> Layer:
         """Return the configs to set on a topic itself."""
-        own = self._own_layer(topic.address, topic.spec.configs, topic.spec.tiering_policy, declared, capabilities)
+        own = self._make_own_layer(topic.address, topic.spec.configs, topic.spec.tiering_policy, declared, capabilities)
         above = self.above(topic, capabilities)
         if capabilities.tiering_words == "directions":
             return {**above, **own}
@@ -293,7 +295,7 @@ class Inheritance:
     def of_namespace(self, namespace: Namespace, declared: DeclaredResource, capabilities: Capabilities) -> Layer:
         """Return the configs to set on a namespace itself."""
         spec = namespace.spec
-        return self._own_layer(namespace.address, spec.configs, spec.tiering_policy, declared, capabilities)
+        return self._make_own_layer(namespace.address, spec.configs, spec.tiering_policy, declared, capabilities)
 
     def _merge_tiers(self, cluster: str, namespace: str, capabilities: Capabilities) -> Layer:
         layers: Layer = {}
@@ -303,7 +305,7 @@ class Inheritance:
                 layers = merge_layers(layers, self.of_namespace(declared.resource, declared, capabilities))
         return layers
 
-    def _own_layer(
+    def _make_own_layer(
         self,
         address: Address,
         configs: Mapping[str, str],
@@ -311,11 +313,11 @@ class Inheritance:
         declared: DeclaredResource,
         capabilities: Capabilities,
     ) -> Layer:
-        known = self._own_configs.get(address)
+        known = self._read_own_configs.get(address)
         if known is not None:
             return known
         layer: Layer = {key: (value, address) for key, value in configs.items()}
-        words = self._policy_configs(address, policy_name, declared, capabilities)
+        words = self._compile_policy_layer(address, policy_name, declared, capabilities)
         for key, value in words.items():
             if (key, value) == _DEFAULT_ON_DISABLE and not layer.keys().isdisjoint(POLICY_KEYS["on_disable"]):
                 continue  # the default: a policy without `on_disable` does not set it
@@ -332,10 +334,10 @@ class Inheritance:
                 )
             layer.setdefault(key, (value, f"policy/{policy_name}"))
         if not address.startswith("topic/"):
-            self._own_configs[address] = layer
+            self._read_own_configs[address] = layer
         return layer
 
-    def _policy_configs(
+    def _compile_policy_layer(
         self, address: Address, name: str | None, declared: DeclaredResource, capabilities: Capabilities
     ) -> Mapping[str, str]:
         if name is None:
@@ -348,11 +350,13 @@ class Inheritance:
             )
             return {}
         if capabilities.tiering_words == "kip-405":
-            self.findings += _unsupported_settings(address, policy.resource, declared)
+            self.findings += _find_unsupported_settings(address, policy.resource, declared)
         return compile_policy(policy.resource.spec, capabilities)
 
 
-def _unsupported_settings(address: Address, policy: TieringPolicy, declared: DeclaredResource) -> Iterator[PlanFinding]:
+def _find_unsupported_settings(
+    address: Address, policy: TieringPolicy, declared: DeclaredResource
+) -> Iterator[PlanFinding]:
     for path, what in find_inexpressible(policy.spec):
         yield PlanFinding(
             address,
@@ -374,7 +378,7 @@ class SwitchReader:
 
     def now(self, address: Address, seen: Observed) -> Configs:
         """Return the present switches of an observed topic."""
-        return self._merge_switches(address, _switches_of(seen.resource), seen, self.own_now)
+        return self._merge_switches(address, _pick_switches(seen.resource), seen, self.own_now)
 
     def then(self, address: Address, seen: Observed, old: Address | None = None) -> Configs:
         """Return the planned switches at an address; `old` is its current address."""
@@ -382,7 +386,7 @@ class SwitchReader:
 
     def moved(self, address: Address, seen: Observed) -> Configs:
         """Return the switches of an unchanged topic after a move."""
-        return self._merge_switches(address, _switches_of(seen.resource), seen, self.own_then)
+        return self._merge_switches(address, _pick_switches(seen.resource), seen, self.own_then)
 
     def own_then(self, address: Address, old: Address | None = None) -> Mapping[str, str]:
         """Return the planned own switches, including unmanaged ones."""
@@ -391,14 +395,14 @@ class SwitchReader:
         if wanted is None or not self.situation.is_decidable(address):
             return own
         last, seen = self.situation.recorded.get(place), self.situation.observed.get(place)
-        ours = {*_switches_of(last.resource if last else None), *_unset_keys(wanted.origins)}
+        ours = {*_pick_switches(last.resource if last else None), *_find_unset_keys(wanted.origins)}
         ours |= reset_keys(self.situation, wanted, last, seen)
-        return {**{key: value for key, value in own.items() if key not in ours}, **_switches_of(wanted.resource)}
+        return {**{key: value for key, value in own.items() if key not in ours}, **_pick_switches(wanted.resource)}
 
     def own_now(self, address: Address) -> Mapping[str, str]:
         """Return the current own switches of a topic or namespace."""
         seen = self.situation.observed.get(address)
-        return _switches_of(seen.resource if seen else None)
+        return _pick_switches(seen.resource if seen else None)
 
     def _merge_switches(
         self, address: Address, own: Mapping[str, str], seen: Observed, of_tier: Callable[[Address], Mapping[str, str]]
@@ -412,13 +416,13 @@ class SwitchReader:
         return switches
 
 
-def _switches_of(resource: Resource | None) -> Mapping[str, str]:
+def _pick_switches(resource: Resource | None) -> Mapping[str, str]:
     if not isinstance(resource, Topic | Namespace):
         return {}
     return {key: value for key, value in resource.spec.configs.items() if key in SWITCHES}
 
 
-def _unset_keys(origins: Mapping[str, str]) -> frozenset[str]:
+def _find_unset_keys(origins: Mapping[str, str]) -> frozenset[str]:
     return frozenset(path.removeprefix(CONFIGS) for path in unset_paths(origins))
 
 
@@ -434,12 +438,12 @@ def compute_mounted_configs(
 
 def collect_set_configs(topic: Topic, initial: Mapping[str, str], situation: Situation) -> dict[str, str]:
     """Return all configs set for an existing topic: by its cluster, namespaces and itself."""
-    return drop_origins(_current_configs(topic, initial, situation))
+    return drop_origins(_read_current_configs(topic, initial, situation))
 
 
 def read_present_switches(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Switches:
     """Return whether an existing topic uploads to and fetches from object storage."""
-    return read_switches(_current_configs(topic, initial, situation))
+    return read_switches(_read_current_configs(topic, initial, situation))
 
 
 def find_changes_by_move(new: Address, before: Observed, situation: Situation) -> Iterator[Change]:
@@ -447,7 +451,7 @@ def find_changes_by_move(new: Address, before: Observed, situation: Situation) -
     topic = before.resource
     if not isinstance(topic, Topic):
         return
-    now = _current_configs(topic, before.topic.initial, situation)
+    now = _read_current_configs(topic, before.topic.initial, situation)
     then = ActingConfigs(situation).above(topic.cluster, split_name(full_name_of(new))[0], before.topic.initial)
     apply_layer(then, topic.spec.configs, topic.address)
     for key in sorted(now.keys() | then.keys()):
@@ -457,7 +461,7 @@ def find_changes_by_move(new: Address, before: Observed, situation: Situation) -
             yield Change(CONFIGS + key, was[0], will[0], origin=None if will[1] == CLUSTER else will[1])
 
 
-def _current_configs(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Configs:
+def _read_current_configs(topic: Topic, initial: Mapping[str, str], situation: Situation) -> Configs:
     acting: dict[str, tuple[str, str]] = {}
     cluster = situation.observed.get(cluster_address(topic.cluster))
     properties = cluster.resource.spec.properties if cluster and isinstance(cluster.resource, Cluster) else {}

@@ -55,7 +55,7 @@ def compile_cluster(
 def _compile_properties(cluster: Cluster, catalog: Mapping[str, ConfigKey]) -> _CompiledProperties:
     made = _CompiledProperties()
     written = dict(cluster.spec.properties)
-    for place, name, value in _tiering_properties(cluster):
+    for place, name, value in _compile_tiering(cluster):
         if name in written:
             made.problems.append(
                 (
@@ -92,7 +92,7 @@ def _set_property(name: str, value: str, catalog: Mapping[str, ConfigKey], made:
         made.problems.append((f"{where}: {explain_refused_value(value, error)}", "Correct it, or remove it.", (at,)))
 
 
-def _tiering_properties(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
+def _compile_tiering(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
     if cluster.spec.tiering is None:
         return
     tiering = cluster.spec.tiering.to_json()
@@ -100,10 +100,10 @@ def _tiering_properties(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
         block, _, last = place.partition(".")
         value = (tiering.get(block) or {}).get(last)
         if value is not None:
-            yield f"tiering.{place}", name, _property_text(value, _SECOND_MS if place == _INTERVAL else 1)
+            yield f"tiering.{place}", name, _format_property(value, _SECOND_MS if place == _INTERVAL else 1)
 
 
-def _property_text(value: object, unit: int) -> str:
+def _format_property(value: object, unit: int) -> str:
     match value:
         case bool():
             return "true" if value else "false"

@@ -42,9 +42,11 @@ def warnings_of_denials(review: Review) -> Iterator[PlanFinding]:
         if not isinstance(resource, Topic | Namespace) or not resource.spec.acls:
             continue
         if situation.is_decidable(address) and situation.capabilities(resource.cluster).access.denies_are_final:
-            above = list(_rules_above(address, resource, situation))
+            above = list(_collect_rules_above(address, resource, situation))
             for rule in resource.spec.acls:
-                yield from _ineffective_rule(address, rule, above, situation) if rule.permission == "allow" else ()
+                yield from (
+                    _explain_ineffective_rule(address, rule, above, situation) if rule.permission == "allow" else ()
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,10 @@ class _RuleAbove:
         return is_whole and is_who and resources <= set(self.rule.resources)
 
     def operations(self, rule: TopicAcl) -> tuple[str, ...]:
-        return rule.operations if "all" in self.rule.operations else _shared_operations(rule, self.rule)
+        return rule.operations if "all" in self.rule.operations else _find_shared_operations(rule, self.rule)
 
 
-def _rules_above(address: Address, resource: Topic | Namespace, situation: Situation) -> Iterator[_RuleAbove]:
+def _collect_rules_above(address: Address, resource: Topic | Namespace, situation: Situation) -> Iterator[_RuleAbove]:
     full_name = full_name_of(address)
     home = split_name(full_name)[0] if isinstance(resource, Topic) else full_name.rpartition(":")[0]
     for tier in situation.nearest(resource.cluster, home):
@@ -79,7 +81,7 @@ def _rules_above(address: Address, resource: Topic | Namespace, situation: Situa
                 yield _RuleAbove(tier, rule, below)
 
 
-def _ineffective_rule(
+def _explain_ineffective_rule(
     address: Address, rule: TopicAcl, above: list[_RuleAbove], situation: Situation
 ) -> Iterator[PlanFinding]:
     source = situation.wanted[address].source
@@ -94,7 +96,7 @@ def _ineffective_rule(
                 f"Remove the denial from {upper.tier}, or give those their own rules that it is about.",
             )
             return
-    allowing = next((upper for upper in above if _allows_all(upper, rule)), None)
+    allowing = next((upper for upper in above if _is_allowing_all(upper, rule)), None)
     if allowing is not None:
         yield PlanFinding(
             address,
@@ -105,12 +107,12 @@ def _ineffective_rule(
         )
 
 
-def _allows_all(upper: _RuleAbove, rule: TopicAcl) -> bool:
+def _is_allowing_all(upper: _RuleAbove, rule: TopicAcl) -> bool:
     is_allowing = upper.rule.permission == "allow" and upper.is_about(rule)
     return is_allowing and set(upper.operations(rule)) == set(rule.operations)
 
 
-def _shared_operations(one: TopicAcl, other: TopicAcl) -> tuple[str, ...]:
+def _find_shared_operations(one: TopicAcl, other: TopicAcl) -> tuple[str, ...]:
     if "all" in one.operations:
         return other.operations
     return tuple(operation for operation in one.operations if operation in other.operations)
@@ -258,7 +260,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             if after < before:
                 yield (
                     f"it has {before} partitions and {after} are declared: partitions only grow in place",
-                    _hint_for_fewer(before, after, capabilities),
+                    _suggest_fewer(before, after, capabilities),
                 )
             elif not capabilities.partition_growth:
                 yield describe_unsupported(capabilities, "add partitions to a topic")
@@ -295,7 +297,7 @@ def _check_replicas(wanted: int, capabilities: Capabilities) -> Iterator[tuple[s
         yield f"replication factor {wanted} is more than {most}", "Lower spec.replicationFactor."
 
 
-def _hint_for_fewer(before: int, after: int, capabilities: Capabilities) -> str:
+def _suggest_fewer(before: int, after: int, capabilities: Capabilities) -> str:
     if capabilities.copy_move:
         return (
             f"Declare {before}, or declare the topic under another name with {after} partitions and movedFrom: its "

@@ -271,18 +271,18 @@ def _find_way(mirror: MirrorTopic, situation: Situation) -> Way | None:
         back = find_mirror_back(mirror, situation)
         if back is not None and mirror.state in _ROLE_OF_PEER:
             is_taken = is_live(seen) and mirror.state != "reversed"
-            return _refuse_in_chain(mirror, seen, situation) if is_taken else _way_of_peer(mirror, back, situation)
+            return _refuse_in_chain(mirror, seen, situation) if is_taken else _find_way_of_peer(mirror, back, situation)
     back = None if is_live(seen) else find_mirror_back(mirror, situation)
     if back is not None and mirror.state in _ROLE_OF_PEER:
-        return _way_of_peer(mirror, back, situation)
+        return _find_way_of_peer(mirror, back, situation)
     if seen is None:
         return None
     status = find_mirror_status(seen)
     if status is None:
         return RoleInProgress(mirror.address, seen.state or "")
     if status is MirrorStatus.STOPPED and mirror.state in _ROLE_OF_PEER:
-        return _way_of_stopped(mirror, seen, situation)
-    return _way_of_live(mirror, status, situation)
+        return _find_way_of_stopped(mirror, seen, situation)
+    return _find_way_of_live(mirror, status, situation)
 
 
 def find_freed_topics(way: Way | None) -> frozenset[Address]:
@@ -310,7 +310,7 @@ def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address
     return changed
 
 
-def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
+def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
     peer = situation.observed.get(peer_of(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
     status = status_once_resumed(mirror, status, situation)
@@ -325,7 +325,7 @@ def _way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation
     refused = check_source_exists(mirror, status, verbs, situation) or check_source_mirrors(
         mirror, status, verbs, situation
     )
-    return refused or _way_by_verdict(mirror, status, verdict, is_suspended=is_suspended)
+    return refused or _find_way_by_verdict(mirror, status, verdict, is_suspended=is_suspended)
 
 
 def status_once_resumed(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> MirrorStatus:
@@ -388,7 +388,7 @@ def check_source_exists(
     )
 
 
-def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
+def _find_way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
     peer = peer_of(mirror)
     status = find_mirror_status(back)
     if status is None:
@@ -411,15 +411,15 @@ def _way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> W
         )
     after = peer.model_copy(update={"state": role})
     verbs = verdict.verbs if isinstance(verdict, Ask) else ()
-    return check_source_exists(after, status, verbs, situation) or _way_by_verdict(
+    return check_source_exists(after, status, verbs, situation) or _find_way_by_verdict(
         after, status, verdict, is_suspended=is_suspended
     )
 
 
-def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
+def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -> Way:
     """It continues only as, or with, the original source of a stopped mirror."""
     if not is_two_way(mirror, situation):
-        return _way_by_verdict(mirror, MirrorStatus.STOPPED, _stopped_verdict(mirror))
+        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _judge_stopped(mirror))
     if mirror.source_cluster not in situation.trusted:
         return LeftOut(
             f"it is STOPPED, and whether its source mirrors it cannot be told: cluster {mirror.source_cluster} "
@@ -430,9 +430,9 @@ def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -
     other_side = situation.observed.get(peer.address)
     is_other_last = other_side is not None and other_side.mirror.since_ms > seen.mirror.since_ms
     if mirror.state == "mirroring" and is_other_last:
-        return _way_to_restore(mirror, MirrorStatus.STOPPED, situation)
+        return _find_way_to_restore(mirror, MirrorStatus.STOPPED, situation)
     if mirror.state != "reversed":
-        return _way_by_verdict(mirror, MirrorStatus.STOPPED, _stopped_verdict(mirror))
+        return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _judge_stopped(mirror))
     if other_side is not None and is_live(other_side) and isinstance(other_side.resource, MirrorTopic):
         return RoleRefusal(
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is a mirror of "
@@ -452,14 +452,14 @@ def _way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situation) -
             f"it is STOPPED and cannot become reversed: {source_of(mirror)} is gone, so there is nothing to restore",
             f"Mirror it again over a link on cluster {mirror.source_cluster}, and remove this entry.",
         )
-    return _way_to_restore(peer, MirrorStatus.REGULAR if other_side is None else MirrorStatus.STOPPED, situation)
+    return _find_way_to_restore(peer, MirrorStatus.REGULAR if other_side is None else MirrorStatus.STOPPED, situation)
 
 
-def _stopped_verdict(mirror: MirrorTopic) -> Verdict:
+def _judge_stopped(mirror: MirrorTopic) -> Verdict:
     return towards(mirror.state if mirror.state != "reversed" else "mirroring", MirrorStatus.STOPPED)
 
 
-def _way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | RoleRefusal:
+def _find_way_to_restore(mirror: MirrorTopic, state: MirrorStatus, situation: Situation) -> VerbsToRole | RoleRefusal:
     step = restore_step(mirror, state, situation)
     return VerbsToRole((step,)) if isinstance(step, Step) else step
 
@@ -493,7 +493,9 @@ def partitions_of(topic: Address, situation: Situation) -> int:
     return max(counts)
 
 
-def _way_by_verdict(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False) -> Way:
+def _find_way_by_verdict(
+    mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict, *, is_suspended: bool = False
+) -> Way:
     match verdict:
         case InRole():
             return VerbsToRole()
@@ -505,12 +507,12 @@ def _way_by_verdict(mirror: MirrorTopic, status: MirrorStatus, verdict: Verdict,
                 f"it is {status} and cannot become {mirror.state}", f"{verdict.hint} Legal from there: {legal}."
             )
         case Ask():
-            return VerbsToRole(tuple(_steps(mirror, status, verdict.verbs, is_suspended=is_suspended)))
+            return VerbsToRole(tuple(_plan_steps(mirror, status, verdict.verbs, is_suspended=is_suspended)))
         case _:
             assert_never(verdict)
 
 
-def _steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *, is_suspended: bool) -> list[Step]:
+def _plan_steps(mirror: MirrorTopic, status: MirrorStatus, verbs: tuple[str, ...], *, is_suspended: bool) -> list[Step]:
     steps: list[Step] = []
     for verb in verbs:
         condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
@@ -572,13 +574,13 @@ def find_denied_principals(mirror: MirrorTopic, denied: Collection[str], situati
     if spec is None or spec.protect != "acl" or capabilities.mirrors.read_only or not capabilities.access.principal:
         return ()
     cluster = situation.clusters[mirror.cluster]
-    rules = capabilities.access.write_rules | frozenset(_namespace_bindings(cluster, situation))
+    rules = capabilities.access.write_rules | frozenset(_list_namespace_bindings(cluster, situation))
     return find_denied_writers(
         rules, physical_name(cluster, mirror.name), own=capabilities.access.principal, denied=denied
     )
 
 
-def _namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator[AccessBinding]:
+def _list_namespace_bindings(cluster: Cluster, situation: Situation) -> Iterator[AccessBinding]:
     for item in situation.wanted.values():
         namespace = item.resource
         if not isinstance(namespace, Namespace) or namespace.cluster != cluster.metadata.name:
@@ -618,7 +620,7 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
         yield (
             f"its source {source_of(mirror)} is neither there nor declared",
             did_you_mean(
-                near, then=f"Declare {_resource_to_declare(mirror, situation)}, or correct mirrorTopics.source."
+                near, then=f"Declare {_choose_resource_to_declare(mirror, situation)}, or correct mirrorTopics.source."
             ),
         )
 
@@ -637,7 +639,7 @@ def _check_rivals(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
             return
 
 
-def _resource_to_declare(mirror: MirrorTopic, situation: Situation) -> str:
+def _choose_resource_to_declare(mirror: MirrorTopic, situation: Situation) -> str:
     """On flat platforms an undeclared namespace does not exist."""
     namespace, _ = split_name(mirror.source)
     cluster = situation.clusters.get(mirror.source_cluster)
@@ -671,14 +673,14 @@ def has_source(mirror: MirrorTopic, situation: Situation) -> bool:
 
 def _is_circular(mirror: MirrorTopic, situation: Situation) -> bool:
     seen: set[Address] = {mirror.address}
-    current = _source_mirror(mirror, situation)
+    current = _find_source_mirror(mirror, situation)
     while current is not None and current.address not in seen:
         seen.add(current.address)
-        current = _source_mirror(current, situation)
+        current = _find_source_mirror(current, situation)
     return current is not None
 
 
-def _source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
+def _find_source_mirror(mirror: MirrorTopic, situation: Situation) -> MirrorTopic | None:
     source = source_of(mirror)
     entry = situation.entries.get(mirror_at(source))
     if entry is not None:
@@ -716,14 +718,14 @@ def find_auto_created(cluster: str, full_name: str, situation: Situation) -> Mir
 def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[str, Value]:
     """Return the parameters of a new mirror from its source: `partitions`, synced `configs`, `incarnation`."""
     source = source_of(mirror)
-    chain = _config_chain(source, situation)
+    chain = _list_config_chain(source, situation)
     configs: dict[str, object] = {}
-    for key in _synced_configs(mirror, situation):
+    for key in _pick_synced_configs(mirror, situation):
         value = next((layer[key] for layer in chain if key in layer), None)
         if value is not None:
             configs[key] = value
     parameters: dict[str, Value] = {"configs": configs}
-    partitions = _planned_partitions(source, situation)
+    partitions = _plan_partitions(source, situation)
     if partitions is not None:
         parameters["partitions"] = partitions
     seen = situation.observed.get(source) or situation.observed.get(mirror_at(source))
@@ -732,7 +734,7 @@ def read_source_parameters(mirror: MirrorTopic, situation: Situation) -> dict[st
     return parameters
 
 
-def _planned_partitions(source: Address, situation: Situation) -> int | None:
+def _plan_partitions(source: Address, situation: Situation) -> int | None:
     wanted, seen = situation.wanted.get(source), situation.observed.get(source)
     for item in (wanted, seen):
         if item is not None and isinstance(item.resource, Topic) and item.resource.spec.partitions is not None:
@@ -742,17 +744,17 @@ def _planned_partitions(source: Address, situation: Situation) -> int | None:
         return above.resource.partitions
     chained = situation.wanted.get(mirror_at(source))
     if chained is not None and isinstance(chained.resource, MirrorTopic):
-        return _planned_partitions(source_of(chained.resource), situation)
-    match _mounted_source(source, situation):
+        return _plan_partitions(source_of(chained.resource), situation)
+    match _find_mounted_source(source, situation):
         case Recoverable() as found:
             return found.partitions
         case Mounting() as leaving:
-            return _planned_partitions(mounted_by(leaving), situation)
+            return _plan_partitions(mounted_by(leaving), situation)
         case None:
             return None
 
 
-def _mounted_source(source: Address, situation: Situation) -> Recoverable | Mounting | None:
+def _find_mounted_source(source: Address, situation: Situation) -> Recoverable | Mounting | None:
     mounting = situation.mountings.get(source)
     mount_source = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
     if not isinstance(mount_source, MountSource) or source in situation.observed:
@@ -761,18 +763,18 @@ def _mounted_source(source: Address, situation: Situation) -> Recoverable | Moun
     return leaving.resource if leaving and isinstance(leaving.resource, Mounting) else mount_source.recoverable
 
 
-def _config_chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
+def _list_config_chain(source: Address, situation: Situation) -> list[Mapping[str, str]]:
     _, cluster, _ = source.split("/", 2)
     topic = situation.wanted.get(source) or situation.observed.get(source)
     if topic is None or not isinstance(topic.resource, Topic):
         chained = situation.wanted.get(mirror_at(source))
         if chained is not None and isinstance(chained.resource, MirrorTopic):
-            return _config_chain(source_of(chained.resource), situation)
-        match _mounted_source(source, situation):
+            return _list_config_chain(source_of(chained.resource), situation)
+        match _find_mounted_source(source, situation):
             case Recoverable() as recoverable:
                 return [recoverable.configs]
             case Mounting() as leaving:
-                return _config_chain(mounted_by(leaving), situation)
+                return _list_config_chain(mounted_by(leaving), situation)
             case None:
                 return []
     tiers = situation.nearest(cluster, topic.resource.metadata.namespace)
@@ -782,7 +784,7 @@ def _config_chain(source: Address, situation: Situation) -> list[Mapping[str, st
     return [item.resource.spec.configs for item in items if item and isinstance(item.resource, Topic | Namespace)]
 
 
-def _synced_configs(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
+def _pick_synced_configs(mirror: MirrorTopic, situation: Situation) -> tuple[str, ...]:
     link = situation.wanted.get(link_of(mirror)) or situation.observed.get(link_of(mirror))
     if link is not None and isinstance(link.resource, MirrorLink) and link.resource.spec.topic_config_sync is not None:
         return link.resource.spec.topic_config_sync.include

@@ -56,9 +56,9 @@ class SharedStorage:
         """Topics by cluster id and revision, indexed for thousands of mountings."""
         topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[Mountable]]] = {}
         for topic in self.attached:
-            topics.setdefault(_cluster_and_revision(topic.location), ([], []))[0].append(topic)
+            topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)
         for one in self.mountables:
-            topics.setdefault(_cluster_and_revision(one.location), ([], []))[1].append(one)
+            topics.setdefault(_split_cluster_and_revision(one.location), ([], []))[1].append(one)
         return topics
 
     @cached_property
@@ -67,7 +67,7 @@ class SharedStorage:
         topics: dict[str, tuple[list[AttachedTopic], list[Mountable]]] = {}
         taken = {topic.location for topic in self.attached}
         for topic in self.attached:
-            topics.setdefault(_topic_part(topic.location), ([], []))[0].append(topic)
+            topics.setdefault(_read_topic_part(topic.location), ([], []))[0].append(topic)
         for one in self.mountables:
             if one.location not in taken:
                 topics.setdefault(one.full_name, ([], []))[1].append(one)
@@ -123,8 +123,11 @@ def find_detached_source(mounting: Mounting, storage: SharedStorage) -> MountSou
 
 def is_same_place(one: str, other: str) -> bool:
     """Compare two locations; either may lack the namespace."""
-    (namespace, name), (other_namespace, other_name) = split_name(_topic_part(one)), split_name(_topic_part(other))
-    return (_cluster_and_revision(one), name) == (_cluster_and_revision(other), other_name) and (
+    (namespace, name), (other_namespace, other_name) = (
+        split_name(_read_topic_part(one)),
+        split_name(_read_topic_part(other)),
+    )
+    return (_split_cluster_and_revision(one), name) == (_split_cluster_and_revision(other), other_name) and (
         namespace == other_namespace or not namespace or not other_namespace
     )
 
@@ -249,7 +252,7 @@ def location_of(seen: Observed) -> str | None:
 
 def is_at(location: str, meant: str) -> bool:
     """Return whether a location is the meant one, or its topic has the meant name."""
-    return is_same_place(meant, location) if is_explicit(meant) else _topic_part(location) == meant
+    return is_same_place(meant, location) if is_explicit(meant) else _read_topic_part(location) == meant
 
 
 def is_explicit(source: str) -> bool:
@@ -258,16 +261,16 @@ def is_explicit(source: str) -> bool:
 
 
 def _find_at(mounting: Mounting, location: str, storage: SharedStorage) -> MountSource | UserError | None:
-    attached, mountables = storage.at.get(_cluster_and_revision(location), ((), ()))
+    attached, mountables = storage.at.get(_split_cluster_and_revision(location), ((), ()))
     for leaving in attached:
         if is_same_place(location, leaving.location):
-            return _source_attached(mounting, leaving)
+            return _find_attached_source(mounting, leaving)
     for mountable in mountables:
         if is_same_place(location, mountable.location):
             return (
                 MountSource(mountable.location, None)
                 if mountable.state == "detached"
-                else _owned_error(mountable, storage)
+                else _report_owner(mountable, storage)
             )
     for other in mountables:
         message = f"at {location} in {storage.url} is the topic {other.full_name}"
@@ -285,15 +288,15 @@ def _find_named(mounting: Mounting, storage: SharedStorage) -> MountSource | Use
         message = f"{len(locations)} topics called {full_name} lie in {storage.url}: {_join_locations(locations)}"
         return UserError(message, hint="Write the location of the one that is meant as source.")
     if leaving:
-        return _source_attached(mounting, leaving[0])
+        return _find_attached_source(mounting, leaving[0])
     if free:
         return MountSource(free[0], None)
     if called:
-        return _owned_error(called[0], storage)
-    return _source_attached(mounting, attached[0]) if attached else _other_names(full_name, storage)
+        return _report_owner(called[0], storage)
+    return _find_attached_source(mounting, attached[0]) if attached else _format_other_names(full_name, storage)
 
 
-def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
+def _format_other_names(full_name: str, storage: SharedStorage) -> UserError | None:
     leaving = next(
         (topic for topic in storage.attached if topic.name == full_name and topic.leaves_by is not None), None
     )
@@ -313,7 +316,7 @@ def _other_names(full_name: str, storage: SharedStorage) -> UserError | None:
     return UserError(message, hint="Write the location as source: it is mounted in the mounting's own namespace.")
 
 
-def _source_attached(mounting: Mounting, attached: AttachedTopic) -> MountSource | UserError:
+def _find_attached_source(mounting: Mounting, attached: AttachedTopic) -> MountSource | UserError:
     if attached.leaves_by is not None:
         return MountSource(attached.location, None, attached.leaves_by)
     message = f"{attached.location} is attached to cluster {attached.cluster} as {attached.name}"
@@ -324,7 +327,7 @@ def _source_attached(mounting: Mounting, attached: AttachedTopic) -> MountSource
     return UserError(message, hint=hint)
 
 
-def _owned_error(topic: Mountable, storage: SharedStorage) -> UserError:
+def _report_owner(topic: Mountable, storage: SharedStorage) -> UserError:
     word = "mounted on" if topic.state == "mounted" else "being mounted on"
     release = f"reconciler mount release {topic.location} --owner {topic.owner} --allow release:{topic.location}"
     if topic.owner is not None and topic.owner == storage.cluster_id and topic.state == "mounted":
@@ -338,16 +341,16 @@ def _owned_error(topic: Mountable, storage: SharedStorage) -> UserError:
 
 
 def _is_free(location: str, storage: SharedStorage) -> bool:
-    _, mountables = storage.at.get(_cluster_and_revision(location), ((), ()))
+    _, mountables = storage.at.get(_split_cluster_and_revision(location), ((), ()))
     return any(mountable.location == location and mountable.state == "detached" for mountable in mountables)
 
 
-def _cluster_and_revision(location: str) -> tuple[str, str]:
+def _split_cluster_and_revision(location: str) -> tuple[str, str]:
     _, cluster_id, revision = location.rsplit("/", 2)
     return cluster_id.lower(), revision
 
 
-def _topic_part(location: str) -> str:
+def _read_topic_part(location: str) -> str:
     return location.rsplit("/", 2)[0]
 
 

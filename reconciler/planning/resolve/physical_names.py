@@ -70,7 +70,7 @@ def rekey_observed(
     if not flat:
         return observed
     strange = {
-        (cluster_of(address) or "", _name_of(address, seen, flat)): address
+        (cluster_of(address) or "", _find_name(address, seen, flat)): address
         for address, seen in observed.items()
         if address not in wanted and kind_of(address) == "topic" and cluster_of(address) in flat
     }
@@ -86,15 +86,15 @@ def rekey_observed(
         former = strange.get((cluster, physical_name(flat[cluster], full_name_of(address))))
         seen = inventory.pop(former, None) if former is not None else None
         if seen is not None:
-            inventory[address] = _with_address(address, seen)
+            inventory[address] = _change_address(address, seen)
     return inventory
 
 
-def _name_of(address: Address, seen: Observed, clusters: Mapping[str, Cluster]) -> str:
+def _find_name(address: Address, seen: Observed, clusters: Mapping[str, Cluster]) -> str:
     return seen.physical_name or physical_name(clusters[cluster_of(address) or ""], full_name_of(address))
 
 
-def _with_address(address: Address, seen: Observed) -> Observed:
+def _change_address(address: Address, seen: Observed) -> Observed:
     if not isinstance(seen.resource, Topic):
         return seen
     namespace, _, name = full_name_of(address).rpartition(":")
@@ -160,7 +160,7 @@ class _FlatNames:
     def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
         """Namespaces that share a prefix share rules and topics (F-K-030)."""
         prefix = prefix_of(self._cluster_spec, name)
-        for start in _prefixes_in(folded(prefix), folded(separator_of(self._cluster_spec))):
+        for start in _list_prefixes(folded(prefix), folded(separator_of(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
                 is_told_there = len(start) == len(prefix) and other > name
                 if other == name or name in tiers_of(other) or other in tiers_of(name) or is_told_there:
@@ -168,7 +168,7 @@ class _FlatNames:
                 other_prefix = prefix_of(self._cluster_spec, other)
                 is_equal = len(start) == len(prefix)
                 what = f"are {prefix!r} to it" if is_equal else f"begin with {other_prefix!r}, as all of that one's do"
-                yield self._finding(
+                yield self._make_finding(
                     address,
                     f"its topics' names {what}: it cannot be told apart from "
                     f"{address_of('namespace', self.cluster, other)} ('.' and '_' are one)",
@@ -181,7 +181,7 @@ class _FlatNames:
         seen = self.situation.observed.get(address)
         internal = self.situation.capabilities(self.cluster).internal_topics
         if is_internal(name, internal) or (seen is not None and seen.is_internal):
-            yield self._finding(
+            yield self._make_finding(
                 address,
                 f"{name} is a name reserved by the platform: such topics are never managed",
                 "Remove it from the files, or give it another name.",
@@ -193,11 +193,11 @@ class _FlatNames:
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
         """A topic's flat name may belong to a deeper namespace (F-K-030)."""
         own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
-        for start in reversed(list(_prefixes_in(name, separator_of(self._cluster_spec)))):
+        for start in reversed(list(_list_prefixes(name, separator_of(self._cluster_spec)))):
             home = self._homes.get(start)
             if home is not None and len(start) > len(own):
                 full_name = f"{home}:{name[len(start) :]}"
-                yield self._finding(
+                yield self._make_finding(
                     address,
                     f"it is {name} there, which is in {address_of('namespace', self.cluster, home)} by its name",
                     f"Declare it as {full_name}, or rename it.",
@@ -213,7 +213,7 @@ class _FlatNames:
         known = observed.physical_name or physical_name(self._cluster_spec, full_name_of(other))
         if known == name:
             return  # the same topic under another address: reported elsewhere, or its record follows
-        yield self._finding(
+        yield self._make_finding(
             address,
             f"{name} folds onto {known}, which is there ({other}): '.' and '_' are one in names of topics",
             "Give it another name; two such topics cannot be on one cluster.",
@@ -248,11 +248,11 @@ class _FlatNames:
             if kind_of(address) in {"topic", "mirror"} and cluster_of(address) == self.cluster
         }
 
-    def _finding(self, address: Address, message: str, hint: str) -> PlanFinding:
+    def _make_finding(self, address: Address, message: str, hint: str) -> PlanFinding:
         return PlanFinding(address, self.situation.wanted[address].source, message, hint)
 
 
-def _prefixes_in(name: str, separator: str) -> Iterator[str]:
+def _list_prefixes(name: str, separator: str) -> Iterator[str]:
     at = name.find(separator)
     while at >= 0:
         yield name[: at + 1]
