@@ -39,16 +39,15 @@ if TYPE_CHECKING:
 
 
 JOBS = "jobs"
-"""The lane of data actions, one at a time. It cannot clash with a cluster's lane: those have a prefix."""
+"""The lane of data actions. It cannot clash with a cluster's lane: those have a prefix."""
 
 MIRRORS: Final = "mirrors/"
-"""Prefix of the lanes in which mirrors are promoted, reversed or restored. Most of their time is waiting for clusters.
-"""
+"""Prefix of the lanes that change roles of mirrors, which is mostly waiting for clusters."""
 MIRRORS_AT_ONCE: Final = 4
-"""Number of mirror lanes. Each may copy, and holds batches of records in memory."""
+"""Each lane may copy, and holds batches of records in memory."""
 
 RECORD = "record"
-"""The lane of actions that change only the state; no platform is called."""
+"""The lane of actions without a platform call."""
 
 RECORD_BATCH: Final = 10_000
 
@@ -66,7 +65,7 @@ def is_archived(action: Transition) -> bool:
 
 
 def lane_of(action: Action) -> Lane:
-    """Return the lane of an action. All actions of one mirror are in one lane."""
+    """Return the lane of an action; all actions of one mirror share one."""
     if is_of_mirrors(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_driven(action):
@@ -102,7 +101,7 @@ def is_called(lane: Lane) -> bool:
 
 
 class Queue:
-    """The waiting actions of one lane, taken in batches of at most `size`."""
+    """The waiting actions of one lane."""
 
     def __init__(self, size: int) -> None:
         """`size` is the largest batch that the platform accepts in one call."""
@@ -126,7 +125,7 @@ class Queue:
 def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePort) -> list[Outcome]:
     """Call a platform with a batch and return exactly one outcome per action.
 
-    The lease is checked again because the call may have waited long for its thread.
+    The lease is checked again, because the call may have waited long for its thread.
     """
     outcomes: dict[str, Outcome] = {}
     unanswered: ReconcilerError | None = None
@@ -180,7 +179,7 @@ class Graph:
     """The actions of a plan and their dependencies. Every action leaves it once: done, failed or skipped."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
-        """`actions` are in plan order, which also orders actions that may start at the same time."""
+        """`actions` are in plan order, in which ready actions start."""
         self._actions = {action.id: action for action in actions}
         self._position = {action.id: position for position, action in enumerate(actions)}
         self._missing: dict[str, int] = {}
@@ -195,7 +194,7 @@ class Graph:
         self._order = [action.id for action in actions]
 
     def take_ready(self) -> list[Action]:
-        """Return the actions that may start now, in plan order; each is returned once."""
+        """Return the ready actions in plan order; each is returned once."""
         taken = []
         while self._ready:
             name = self._order[heapq.heappop(self._ready)]
@@ -227,7 +226,7 @@ class Graph:
         return sorted(lost, key=self._position.__getitem__)
 
     def left(self) -> list[str]:
-        """Return the remaining actions, neither finished nor removed, in plan order."""
+        """Return the remaining actions in plan order."""
         return sorted(self._missing, key=self._position.__getitem__)
 
 
@@ -257,9 +256,9 @@ def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str
 
 
 def is_in_doubt(action: Action, outcome: Failed) -> bool:
-    """Return whether a failure leaves the result unknown.
+    """Return whether the result is unknown.
 
-    Jobs are never in doubt: a job detects what it published, and a transition over two clusters its current step.
+    Jobs are never in doubt: they detect what they published, and the step of a transition over two clusters.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
     return is_unknown and not is_job(lane_of(action))
@@ -271,7 +270,7 @@ def may_yet_happen(outcome: Failed) -> bool:
 
 
 class Ledger:
-    """The results of one run and the record they lead to. Each action is added once, in constant time."""
+    """The results of one run and the record they lead to."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
         """Start from a copy of `record`; `report` is called by one thread at a time."""
@@ -291,7 +290,7 @@ class Ledger:
         self._started: dict[str, float] = {}
 
     def say(self, event: Event) -> None:
-        """Report an event, from any thread. If reporting fails, `trouble` is set and later events are dropped."""
+        """Report an event, from any thread. If that fails, `trouble` is set and later events are dropped."""
         with self._reporting:
             if self.trouble is None:
                 try:
@@ -323,7 +322,7 @@ class Ledger:
         self.skipped += [ActionSkipped(id=name, because=action.id) for name in lost]
 
     def say_failure(self, action: Action, outcome: Failed) -> None:
-        """Report a failure once it is durable; record what the action made before it failed."""
+        """Report a durable failure; record what the action made before."""
         if outcome.made is not None and not is_in_doubt(action, outcome):
             learn(self.record, after_refusal(action, outcome.made, self.record, self._run))
             self.is_changed = True
@@ -331,7 +330,7 @@ class Ledger:
 
 
 _CHECK_INTERVAL_S: Final = 1.0
-"""Time between two checks of the lease and for a checkpoint during long work."""
+"""Time between checks of the lease and for a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,13 +342,13 @@ class RunResult:
     failed: tuple[Failed, ...] = ()
     skipped: tuple[ActionSkipped, ...] = ()
     not_started: tuple[str, ...] = ()
-    """Not begun, because the run was stopped or jobs were left to another process."""
+    """Not begun: the run was stopped, or jobs were left to another process."""
     in_doubt: tuple[Action, ...] = ()
-    """Begun, with an unknown result, because the platform did not answer. They are in `failed` too."""
+    """Begun, but not answered by the platform. They are in `failed` too."""
     unknown: IncompleteError | None = None
     """Why the results of `in_doubt` are unknown; if set, the run stays open."""
     unanswered: tuple[str, ...] = ()
-    """Those of `not_started` that were begun when the run was stopped, and not answered by the platform."""
+    """Those of `not_started` that were begun, but not answered when the run was stopped."""
     is_stopped: bool = False
     """Whether a stop was requested; otherwise `not_started` was left on purpose."""
     is_changed: bool = False
@@ -357,11 +356,10 @@ class RunResult:
     ended_by: ReconcilerError | None = None
     """Why nothing can be written any more; if set, this run must not commit `record`."""
     unwritten: tuple[Entry, ...] = ()
-    """Results that could not be written to the journal."""
+    """Results missing in the journal."""
     ran: Execution = NOWHERE
-    """Where its jobs ran."""
     trouble: Exception | None = None
-    """Unexpected error that ended the run, such as a bug or a closed pipe; raise it after `record` is committed."""
+    """Unexpected error, such as a bug or a closed pipe; raise it after `record` is committed."""
 
     @property
     def is_whole(self) -> bool:
@@ -386,7 +384,7 @@ class Engine:
         self._ended_by: ReconcilerError | None = None
 
     def stop(self) -> None:
-        """Start no new action and let running ones end soon. Safe from any thread and from a signal handler."""
+        """Start no new action and let running ones end soon. Safe from threads and signal handlers."""
         self._is_stopping = True
         self._means.jobs.stop()
 
@@ -427,7 +425,7 @@ class Engine:
                 self.stop()
 
     async def _drain(self) -> None:
-        """Wait for running actions however the run ended: none may act after the lease is released."""
+        """Wait for running actions: none may act after the lease is released."""
         if self._running:
             self.stop()
             await asyncio.wait(self._running.values())
@@ -474,7 +472,7 @@ class Engine:
                 return self._means.providers[cast("str", action.cluster)].capabilities.batch
 
     async def _wait_for_lane(self) -> None:
-        """Wait until a lane is free, at most until the next check of the lease."""
+        """Wait for a free lane, at most until the next check of the lease."""
         look = self._means.effects.spawn(self._means.effects.sleep(_CHECK_INTERVAL_S))
         await asyncio.wait({*self._running.values(), look}, return_when=asyncio.FIRST_COMPLETED)
         look.cancel()
@@ -482,7 +480,7 @@ class Engine:
             self._running.pop(lane).result()
 
     async def _do(self, lane: Lane, batch: list[Action]) -> None:
-        """Write intents, execute, write results, report: each step is durable before the next."""
+        """Each step is durable before the next: intents, execution, results, report."""
         if lane != RECORD and not await self._write([Intent(id=action.id) for action in batch]):
             return
         if self._is_stopping:
@@ -533,7 +531,7 @@ class Engine:
                 return [(action, outcome, JobResult()) for action, outcome in zip(batch, outcomes, strict=True)]
 
     def _is_left(self, outcome: Outcome) -> bool:
-        """Return whether an action has not ended: its call was refused for a lost lease, or it was stopped midway."""
+        """Return whether an action has not ended: its lease was lost, or it was stopped midway."""
         match outcome:
             case Failed(error=LeaseError()):
                 return True
@@ -569,7 +567,6 @@ class Engine:
             self._end_by(error)
 
     def _end_by(self, error: ReconcilerError) -> None:
-        """Start nothing more; running actions may end."""
         if self._ended_by is not None:
             return
         self._ended_by = error
@@ -612,7 +609,7 @@ class LeaseTurn:
             await self._lease.renew()
 
     async def checkpoint(self, record: Record) -> None:
-        """Commit the record at most once a minute, if it changed since the last commit."""
+        """Commit a changed record at most once a minute."""
         if self._effects.now() - self._committed_at < _COMMIT_INTERVAL_S:
             return
         if record == self._committed:

@@ -49,10 +49,10 @@ class Jobs(Protocol):
     ) -> JobResult:
         """Run a job or drive a transition until it ends; return what was moved.
 
-        `may_go_on` is called before each step of a transition, and may raise.
+        `may_go_on` is called before each step of a transition.
 
         Raises:
-            IncompleteError: It was stopped; published work stays, and the next run does the rest.
+            IncompleteError: It was stopped; the next run does the rest.
             LeaseError: From `may_go_on`; the next holder of the lease continues.
         """
         ...
@@ -117,7 +117,7 @@ class Spool(Protocol):
         ...
 
     def kept(self, run: str) -> Sequence[Entry]:
-        """Return the stored entries of a run; empty if there are none or they are unusable."""
+        """Return the usable stored entries of a run."""
         ...
 
     def runs(self) -> Sequence[str]:

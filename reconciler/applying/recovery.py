@@ -51,7 +51,7 @@ _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
-    """Treat a failover that looks done as partial: its groups may not be released yet (F-C-041); repeating is safe."""
+    """A failover that looks done is partial: its groups may not be released yet (F-C-041)."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
@@ -101,9 +101,9 @@ class Completion:
         return entries
 
     async def _drive(self, action: Transition, journal: Journal) -> list[Entry]:
-        """Drive a transition until it ends; if it does not, its mirror stores the step from which it continues.
+        """If it does not end, its mirror stores the step from which it continues.
 
-        So nothing stays in doubt: a plan sees the transition and may start a failover, which needs no waiting.
+        So nothing stays in doubt: a plan sees the transition and may start a failover.
         """
         if not (self.drives(action) or self.resumes):
             problem = "it is in progress" if is_archived(action) else "it is in progress: its mirror shows its state"
@@ -138,7 +138,7 @@ def _report_not_ended(action: Transition, error: ReconcilerError) -> IncompleteE
 
 
 def _refuse_bugs(outcomes: Iterable[Outcome]) -> list[Entry]:
-    """Refuse actions that failed because of a bug, which would never complete."""
+    """They would never complete."""
     return [
         _refuse_by_error(outcome.id, outcome.error)
         for outcome in outcomes
@@ -151,7 +151,7 @@ def _refuse_by_error(name: str, error: ReconcilerError) -> Entry:
 
 
 def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
-    """Stop if a result is unknown: a partial resource would look like another owner's."""
+    """A partial resource would look like another owner's."""
     unknown = [
         outcome for outcome in outcomes if isinstance(outcome, Failed) and isinstance(outcome.error, RetryableError)
     ]
@@ -278,7 +278,7 @@ class Recovery:
         return entries, verdicts
 
     async def _check_identity(self, cluster: str, record: Record, actions: Sequence[Action]) -> None:
-        """Reject a cluster that is not the recorded one: its resources must not be judged or repaired."""
+        """Resources of another cluster must not be judged or repaired."""
         recorded = record.get(cluster_address(cluster))
         if recorded is None:
             return
@@ -293,7 +293,7 @@ class Recovery:
             )
 
     async def _look_until_cool(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
-        """Observe; if a late call could repeat work that is not idempotent, wait for it and observe again."""
+        """A late call could repeat work that is not idempotent: wait for it and observe again."""
         settlements = await self._look(cluster, actions)
         named_there = self._setting.providers[cluster].capabilities.server_ids
         waits = [action.id for action in actions if kind_of(action.address) in named_there]
@@ -319,7 +319,7 @@ class Recovery:
         return {action.id: reopen_failover(action, settle(action, observed, catalog)) for action in actions}
 
     def _open_run(self) -> UnfinishedRun | None:
-        """Return the open run; discard spooled entries of runs of this state that have ended."""
+        """Discards spooled entries of runs of this state that have ended."""
         store, lockfile, spool = self._lease.store, self._lease.lockfile, self._setting.spool
         open_run = read_open_run(store, lockfile)
         for run in spool.runs():

@@ -84,7 +84,6 @@ class RunEnd:
         return result
 
     async def _settle(self, result: RunResult) -> RunResult:
-        """Observe the actions whose results a platform did not report."""
         if not result.in_doubt:
             return result
         if self.setting.stop.is_requested:
@@ -116,7 +115,7 @@ class RunEnd:
         )
 
     async def _refuse_absent(self, result: RunResult, verdicts: Mapping[str, str]) -> tuple[Action, ...]:
-        """Write the failures of absent actions; return the absent ones that may still happen."""
+        """Write the failures of absent actions; return those that may still happen."""
         failed = {item.id: item for item in result.failed}
         absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
         waiting = tuple(action for action in absent if may_yet_happen(failed[action.id]))
@@ -179,7 +178,7 @@ class RunEnd:
         )
 
     async def _write_result(self, file: ResultFile) -> ResultMissing | None:
-        """Write the result file, or return why not; everything that counts is in the state."""
+        """Return why it was not written; everything that counts is in the state."""
         try:
             await self.setting.effects.call(lambda: write_result(self.lease.store, file))
         except StoppedError:
@@ -189,7 +188,7 @@ class RunEnd:
         return None
 
     def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
-        """Report the results, spool the unwritten entries on this machine and raise; the run stays open."""
+        """Report the results, spool the unwritten entries on this machine, and raise; the run stays open."""
         self._summarize(_add_unwritten(result), None, began)
         hint, spooled_at = ended_sentence(error.hint), self._spool(result.unwritten)
         if isinstance(error, LeaseError):
@@ -200,7 +199,7 @@ class RunEnd:
         ) from error
 
     def _spool(self, unwritten: Sequence[Entry]) -> str:
-        """Spool unwritten entries; return the sentence that reports where they are."""
+        """Return the sentence that reports where they are."""
         if not unwritten:
             return ""
         try:
@@ -211,7 +210,6 @@ class RunEnd:
 
 
 def _add_unwritten(result: RunResult) -> RunResult:
-    """Add unwritten results."""
     ended = tuple(entry.id for entry in result.unwritten if isinstance(entry, ActionEnded))
     known = frozenset(ended)
     left = tuple(name for name in result.not_started if name not in known)
@@ -219,7 +217,7 @@ def _add_unwritten(result: RunResult) -> RunResult:
 
 
 def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResult | None:
-    """Merge two rounds; the second one decides the status and the results of actions that both tried."""
+    """The second round decides the status, and the results of actions that both tried."""
     if first is None or second is None:
         return second or first
     again = {*second.done, *second.not_started}
@@ -243,7 +241,7 @@ def _report_unanswered(waiting: Sequence[Action]) -> IncompleteError:
 
 
 def _report_unknown(error: ReconcilerError) -> IncompleteError:
-    """Wrap any error that prevented the observation, so that results are still committed."""
+    """Results are committed whatever prevented the observation."""
     return error if isinstance(error, IncompleteError) else IncompleteError(error.message, hint=error.hint)
 
 
@@ -275,9 +273,9 @@ class RunWork:
     plan: Plan | None = None
     """The plan that the actions come from; `None` for other sources."""
     options: Mapping[str, Any] | None = None
-    """Options of the command line, with which another machine can plan the same again."""
+    """Options with which another machine can plan the same again."""
     unowned: frozenset[str] = frozenset()
-    """Clusters without the marks of ownership that the record expects."""
+    """Clusters without the ownership marks that the record expects."""
     commit: str | None = None
     """Git commit of the applied files; `None` if they are not at one commit."""
 
@@ -287,11 +285,10 @@ class DecisionBasis:
     """What a decision is based on."""
 
     snapshot: Snapshot
-    """The state under the lease."""
     settled: SettledJournal | None = None
-    """The open run that was found and settled, if any."""
+    """The open run that was settled, if any."""
     is_again: bool = False
-    """Whether this is the second round, which only checks again what the settled run left in doubt."""
+    """Whether this second round only checks what the settled run left in doubt."""
 
 
 Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
@@ -316,12 +313,10 @@ class RunOptions:
     leaves_jobs: bool = False
     """Do what needs no Spark; leave jobs to `--resume` or `run`."""
     parallelism: int = 8
-    """Limit of concurrent calls to platforms, apart from jobs and writes of the state."""
+    """Limit of concurrent calls to platforms; excludes jobs and writes of the state."""
     lock_timeout_s: float = 600.0
     approved_digest: str | None = None
-    """Digest of the approved plan."""
     approved_by: tuple[str, ...] = ()
-    """Names of the approvers."""
     pull_request: str | None = None
     """Address of the pull request with the approval."""
 
@@ -346,9 +341,9 @@ class RunRequest:
     command: str
     options: RunOptions = field(default_factory=RunOptions)
     drives: Callable[[Transition], bool] = drives_nothing
-    """Transitions over two clusters that an open run left unfinished and that are driven first."""
+    """Transitions over two clusters of an open run that are driven first."""
     gives_up: Callable[[Address], bool] = gives_up_nothing
-    """Addresses that need no observation: their cluster was excluded by name."""
+    """Addresses without observation: their cluster was excluded by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +424,7 @@ class Run:
             if lease.lockfile.open_run is not None:
                 await lease.end_run(None)
             await lease.keep_commit(todo.commit)
-            if basis.is_again:  # Actions of other addresses were marked as ours, but are not done.
+            if basis.is_again:  # actions of other addresses were marked as ours, but are not done
                 await self._restore_ownership(basis)
             else:
                 self._report_nothing_done(lease, run)
@@ -451,7 +446,7 @@ class Run:
         return await ending.conclude(result, keeps_lease=keeps_lease, began=self._began)
 
     async def _restore_ownership(self, basis: DecisionBasis) -> None:
-        """Restore the marks of ownership from the record; does not delay a stop."""
+        """Does not delay a stop."""
         with suppress(StoppedError):
             await self._effects.call(lambda: self._setting.settle(basis.snapshot.record))
 
@@ -470,7 +465,7 @@ class Run:
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:
-        """Return whether a late call of the settled run may have arrived after it was taken over."""
+        """A late call of the settled run may have arrived after the takeover."""
         is_over = result is None or result.is_whole
         return is_over and settled is not None and bool(settled.doubtful)
 
@@ -513,7 +508,7 @@ class Run:
         )
 
     def _report_nothing_done(self, lease: Lease, run: str) -> None:
-        """Report the end of a run without actions: listeners wait for its summary."""
+        """Listeners wait for a summary."""
         options = self._request.options
         self._setting.report(
             Summary(
@@ -531,7 +526,6 @@ class Run:
 
 
 def _report_stop(basis: DecisionBasis) -> ReconcilerError:
-    """Return the error for a stop during planning; earlier results stay."""
     if basis.is_again:
         return _report_unchecked()
     is_settled = basis.settled is not None
@@ -552,7 +546,6 @@ def _report_unchecked() -> IncompleteError:
 
 
 def _report_failed_check(error: ReconcilerError) -> IncompleteError:
-    """Return the error of a failed second check; earlier results stay."""
     why = error.message.removeprefix("nothing was done: ")
     return IncompleteError(
         f"the plan is done, but what the run before left in doubt was not continued: {why}",
