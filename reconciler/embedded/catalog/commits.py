@@ -17,7 +17,6 @@ import orjson
 
 from reconciler.archives.objects import (
     RESTORE_HINT,
-    damaged_error,
     decode_object,
     get_gzipped,
     put_gzipped,
@@ -94,14 +93,27 @@ def catalog_register(store: ObjectStore) -> Register:
     return Register(store, CATALOG, format="reconciler.catalog/6", shape=HEAD, is_new=_is_new)
 
 
+def commits_after(known: Catalog, head: Json) -> tuple[Catalog, list[Json]]:
+    """Return a known catalog and the commits after it, or an empty one and all commits if the head does not name it.
+
+    A snapshot counts as a commit. Commits with a key are references.
+    """
+    commits = [commit for commit in (head["snapshot"], *head["tail"]) if commit is not None]
+    ids = [commit["id"] for commit in commits]
+    base, left = (known, commits[ids.index(known.id) + 1 :]) if known.id in ids else (Catalog(), commits)
+    check_shape([commit for commit in left if commit is not head["snapshot"]], [COMMIT])
+    return base, left
+
+
+def read_commit(store: ObjectStore, commit: Json) -> Json:
+    """Return a commit with its tables, verifying the sha256 of its object."""
+    return get_gzipped(store, commit["key"], commit["sha256"]) if "key" in commit else commit
+
+
 def keys_named_by(store: ObjectStore, held: RegisterSnapshot) -> list[str]:
     """Return the keys of the objects that the register names."""
-    try:
-        check_shape(held.value["tail"], [COMMIT])
-    except TypeError as error:
-        raise damaged_error(store, CATALOG, str(error)) from error
-    pieces = [held.value["snapshot"], *held.value["tail"]]
-    return [piece["key"] for piece in pieces if piece is not None and "key" in piece]
+    _, commits = decode_object(store, CATALOG, held.value, lambda head: commits_after(Catalog(), head))
+    return [commit["key"] for commit in commits if "key" in commit]
 
 
 def _do_nothing() -> None:
@@ -203,24 +215,10 @@ class CatalogRegister:
         return held
 
     def _fold(self, value: Json) -> Catalog:
-        tail: list[Json] = value["tail"]
-        cached, snapshot = self._cached, value["snapshot"]
-        known = [commit["id"] for commit in tail]
-        if cached.id in known:
-            catalog, tail = cached, tail[known.index(cached.id) + 1 :]
-        elif snapshot is None:
-            catalog = Catalog()
-        elif cached.id == snapshot["id"]:
-            catalog = cached
-        else:
-            catalog = Catalog.from_json(get_gzipped(self._store, snapshot["key"], snapshot["sha256"]))
-        for commit in tail:
-            catalog = catalog.after(self._read_commit(commit))
+        catalog, commits = commits_after(self._cached, value)
+        for commit in commits:
+            catalog = catalog.after(read_commit(self._store, commit))
         return catalog
-
-    def _read_commit(self, commit: Json) -> Json:
-        check_shape(commit, COMMIT)
-        return get_gzipped(self._store, commit["key"], commit["sha256"]) if "key" in commit else commit
 
     def _remember(self, catalog: Catalog) -> Catalog:
         if catalog.serial >= self._cached.serial:

@@ -202,11 +202,6 @@ class Catalog:
             },
         }
 
-    @classmethod
-    def from_json(cls, snapshot: Json) -> Catalog:
-        """Parse a snapshot."""
-        return cls().after(snapshot)
-
     def after(self, commit: Json) -> Catalog:
         """Return the catalog after a commit."""
         tables: dict[str, dict[str, Json | None]] = commit["tables"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from reconciler.archives.objects import MALFORMED, get_gzipped
-from reconciler.embedded.catalog.model import COMMIT
+from reconciler.archives.objects import MALFORMED
+from reconciler.embedded.catalog.commits import commits_after, read_commit
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
@@ -17,7 +17,7 @@ from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactio
 from reconciler.embedded.segments.groups import Group, bounds_at, read_group
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
-from reconciler.objectstore.base import ObjectStore, check_shape
+from reconciler.objectstore.base import ObjectStore
 from reconciler.resources.address import check_full_name, check_namespace, split_name, tiers_of
 
 if TYPE_CHECKING:
@@ -37,41 +37,27 @@ class ReadCatalog:
     findings: tuple[CheckFinding, ...] = ()
 
 
-@dataclass(slots=True)
-class _Fold:
-    store: ObjectStore
-    catalog: Catalog = field(default_factory=Catalog)
-    keys: list[str] = field(default_factory=list)
-    findings: list[CheckFinding] = field(default_factory=list)
-
-    def take(self, commit: Json) -> None:
-        """Apply a commit, read from its object if it has one."""
-        key = commit.get("key")
-        if key is not None:
-            self.keys.append(key)
-        whole = commit if key is None else get_gzipped(self.store, key, commit["sha256"])
-        if whole["serial"] <= self.catalog.serial and self.catalog.id:
-            what = f"commit {whole['serial']} follows commit {self.catalog.serial}"
-            self.findings.append(CheckFinding(Kind.CATALOG_CONTRADICTION, what, FindingPlace(key or CATALOG)))
-        self.catalog = self.catalog.after(whole)
-
-
 def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatalog:
     """Build the catalog from all its objects, verifying each sha256."""
     if held is None:
         return ReadCatalog(Catalog())
-    fold = _Fold(store)
+    catalog, key = Catalog(), CATALOG
+    keys: list[str] = []
+    findings: list[CheckFinding] = []
     try:
-        snapshot = held.value["snapshot"]
-        check_shape(held.value["tail"], [COMMIT])
-        for commit in ([] if snapshot is None else [snapshot]) + held.value["tail"]:
-            fold.take(commit)
-        fold.findings += _check_frame(held.value, fold.catalog)
+        for commit in commits_after(catalog, held.value)[1]:
+            key = commit.get("key", CATALOG)
+            keys += [key] if "key" in commit else []
+            whole = read_commit(store, commit)
+            if whole["serial"] <= catalog.serial and catalog.id:
+                what = f"commit {whole['serial']} follows commit {catalog.serial}"
+                findings.append(CheckFinding(Kind.CATALOG_CONTRADICTION, what, FindingPlace(key)))
+            catalog = catalog.after(whole)
+        findings += _check_frame(held.value, catalog)
     except (UserError, *MALFORMED) as error:
         what = error.message if isinstance(error, UserError) else f"it cannot be read: {type(error).__name__}: {error}"
-        key = fold.keys[-1] if fold.keys else CATALOG
-        return ReadCatalog(None, tuple(fold.keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, FindingPlace(key)),))
-    return ReadCatalog(fold.catalog, tuple(fold.keys), (*fold.findings, *judge_catalog(fold.catalog)))
+        return ReadCatalog(None, tuple(keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, FindingPlace(key)),))
+    return ReadCatalog(catalog, tuple(keys), (*findings, *judge_catalog(catalog)))
 
 
 def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
