@@ -129,6 +129,8 @@ class Progress:
     """Partitions that are complete."""
     partitions: int = 0
     """All partitions; 0 if the work is not divided into partitions."""
+    phase: str = ""
+    """What the job does before records move, such as `starting Spark`; empty: records move."""
 
 
 @dataclass(frozen=True, slots=True)

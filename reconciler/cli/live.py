@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, assert_never
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 _PER_SECOND: Final = 4
 _NOTABLE_S: Final = 1.0
 """Shorter actions that moved no records get no line."""
+_BAR: Final = 12
+"""Columns of a bar."""
+_WITH_BARS: Final = 100
+"""Columns from which a row has a bar."""
 _WIDE: Final = 72
 """Columns below which a row has only its share and duration."""
 _RESERVED_LINES: Final = 3
@@ -111,14 +116,14 @@ class LiveTable:
         """Return the current table, no larger than the screen."""
         now, size = self._clock(), self._console.size
         rows, most = list(self._rows.values()), max(1, size.height - _RESERVED_LINES)
-        cells = [_cells(row, now, is_wide=size.width >= _WIDE) for row in rows[:most]]
+        cells = [_cells(row, now, size.width) for row in rows[:most]]
         view = Table.grid(padding=(0, 0, 0, 2), expand=True)
         view.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for _ in range(max(map(len, cells), default=0)):
             view.add_column(no_wrap=True, justify="right")
         view.add_row(Text(self._counts(now)))
         for row, texts in zip(rows, cells, strict=False):
-            view.add_row(Text(f"  {visible(row.id)}"), *map(Text, texts))
+            view.add_row(Text(f"  {visible(row.id)}"), *texts)
         if len(rows) > most:
             view.add_row(Text(f"  and {count_text(len(rows) - most)} more in progress"))
         return view
@@ -139,19 +144,23 @@ class LiveTable:
             self._console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
 
 
-def _cells(row: _Row, now: float, *, is_wide: bool) -> list[str]:
-    """Return an action's amount, rate, partitions, remaining time and duration."""
-    passed, progress = _duration_text(now - row.began), row.progress
+def _cells(row: _Row, now: float, width: int) -> list[Text | ProgressBar]:
+    """Return an action's bar, amount, rate, partitions, remaining time and duration."""
+    passed, progress = Text(_duration_text(now - row.began)), row.progress
+    is_wide, bars = width >= _WIDE, [Text("")] if width >= _WITH_BARS else []
+    if progress is not None and progress.phase:
+        return [*bars, *[Text("")] * (3 if is_wide else 0), Text(progress.phase), passed]
     if not is_wide:
-        return ["" if progress is None else _share_text(progress), passed]
+        return [Text("" if progress is None else _share_text(progress)), passed]
     if progress is None:
-        return ["", "", "", "", passed]
-    total = f" of {rough_count(progress.records_total)}" if progress.records_total else ""
+        return [*bars, *[Text("")] * 4, passed]
+    total = max(progress.records_total, progress.records)
     return [
-        f"{rough_count(progress.records)}{total}",
-        bytes_rate(progress) if progress.bytes else "",
-        f"{partitions_text(progress)} p" if progress.partitions else "",
-        f"{about(progress.seconds_left)} left" if progress.seconds_left else "",
+        *([ProgressBar(total, progress.records, width=_BAR)] if bars and progress.records_total else bars),
+        Text(f"{rough_count(progress.records)}{f' of {rough_count(total)}' if progress.records_total else ''}"),
+        Text(bytes_rate(progress) if progress.bytes else ""),
+        Text(f"{partitions_text(progress)} p" if progress.partitions else ""),
+        Text(f"{about(progress.seconds_left)} left" if progress.seconds_left else ""),
         passed,
     ]
 

@@ -222,6 +222,8 @@ _REFERENCE_PATTERN: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*\*?|\*)|file
 
 IN_PROCESS: Final = "in process"
 """The engine of jobs that run in threads of this process."""
+SPARK_START_S: Final = 6
+"""Seconds from the start of a local Spark to its first task, on two cores."""
 IN_PROCESS_BELOW: Final = 64 << 20
 """Stored bytes that threads of one process copy faster than a JVM starts."""
 

@@ -56,10 +56,17 @@ def test_each_action_under_way_has_a_row_with_all_that_is_known_of_it() -> None:
     rows, kept = seen([plan_of(3), *STARTED, HALF], Size(120, 24))
     assert [" ".join(row.split()) for row in rows] == [
         "0 of 3 actions done, 2 min 4 s",
-        f"{MIRROR} 1.2 M of 4.1 M 3.5 MiB/s 3 of 12 p about 10 s left 2 min 4 s",
+        f"{MIRROR} ━━━╸ 1.2 M of 4.1 M 3.5 MiB/s 3 of 12 p about 10 s left 2 min 4 s",
         "create:topic/west/x 2 min 4 s",
     ]
     assert not kept
+
+
+@pytest.mark.parametrize("size", [Size(120, 24), Size(40, 20)], ids=str)
+def test_a_job_says_that_it_starts_spark_before_records_move(size: Size) -> None:
+    starts = Progress(MIRROR, 0, 4_100_000, 0, 70 * 2**20, 0.0, phase="starting Spark")
+    rows, _ = seen([plan_of(3), *STARTED, starts], size)
+    assert " ".join(rows[1].split()).endswith("starting Spark 2 min 4 s")
 
 
 def test_a_narrow_screen_has_names_cut_and_a_share_in_place_of_counts() -> None:

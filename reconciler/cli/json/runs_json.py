@@ -86,7 +86,7 @@ EVENTS: Final = (
         "progress",
         Progress,
         *("id", "records", "records_total", "bytes", "bytes_total", "seconds", "seconds_left"),
-        *("partitions_done", "partitions", *_RAN),
+        *("partitions_done", "partitions", *_RAN, "phase?"),
     ),
     _event("action_done", ActionDone, "id", "address", "seconds", "records", "bytes", *_RAN),
     _event("action_failed", ActionFailed),

@@ -141,7 +141,9 @@ def ran_text(ran: Execution) -> str:
 
 
 def progress_text(event: Progress) -> str:
-    """Return a job's progress, rate and remaining time."""
+    """Return a job's progress, rate and remaining time; before records move, what it does."""
+    if event.phase:
+        return f"{event.id}: {event.phase}"
     total = f" of {rough_count(event.records_total)}" if event.records_total else ""
     where = f", {event.ran.engine}" if event.ran.engine else ""
     left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"

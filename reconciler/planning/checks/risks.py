@@ -64,6 +64,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import CLUSTER
 from reconciler.resources.topic import Topic
+from reconciler.resources.workspace import IN_PROCESS, SPARK_START_S
 
 if TYPE_CHECKING:
     from reconciler.resources.measures import Cuts, Measure, Measures
@@ -385,7 +386,8 @@ class Impact:
         if measure is None:
             return action
         size, records = (0, 0) if self._begins_at_end(action) else (measure.bytes, measure.records)
-        seconds, engine = max(1, size // BYTES_A_SECOND), self._situation.request.spark.engine_for(size)
+        engine = self._situation.request.spark.engine_for(size)
+        seconds = max(1, size // BYTES_A_SECOND) + (0 if engine == IN_PROCESS else SPARK_START_S)
         return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
 
     def _begins_at_end(self, action: RunJob) -> bool:
