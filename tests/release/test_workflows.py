@@ -21,6 +21,8 @@ WORKFLOWS = sorted((FOLDER / "workflows").glob("*.yml"))
 ACTIONS = sorted((FOLDER / "actions").glob("*/action.yml"))
 SIGNERS = {("release.yml", job) for job in ("attest", "pypi", "images")}
 """Jobs that may say to others who they are."""
+CALLED = ("plan", "apply", "drift")
+"""Workflows that repositories with workspaces call."""
 OURS = ("./.github/", "./.reconciler-actions/.github/")
 """In the second folder a workflow that is called checks itself out, at the commit that was called."""
 
@@ -97,13 +99,27 @@ def test_one_action_has_one_version_everywhere() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
-def test_a_workflow_has_no_rights_and_each_job_names_its_own(path: Path) -> None:
+def test_a_workflow_has_no_rights_and_each_job_names_its_own_or_has_those_of_its_caller(path: Path) -> None:
     workflow = loaded(path)
+    if path.stem in CALLED:
+        # Only the caller knows whether it logs in by OIDC, and GitHub lets no called job have more.
+        assert "permissions" not in workflow
+        assert {name: job.get("permissions") for name, job in workflow["jobs"].items()} == {
+            "find": {"contents": "read"},
+            path.stem: None,
+        }
+        return
     assert workflow["permissions"] == {}
     for name, job in workflow["jobs"].items():
         assert job["permissions"], name
         may_sign = job["permissions"].get("id-token") == "write"
         assert may_sign == ((path.name, name) in SIGNERS), name
+
+
+def test_all_actions_install_in_the_same_steps() -> None:
+    texts = (path.read_text().replace("/../setup/", "/") for path in ACTIONS if path.parent.name != "login")
+    installs = {re.search(r"python-version != ''.*?install\.sh", text, re.DOTALL) for text in texts}
+    assert len({match and match[0].replace("- id: install\n      ", "- ") for match in installs}) == 1
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=name_of)

@@ -3,11 +3,15 @@
 set -uo pipefail
 
 folder="$(mktemp -d "$RUNNER_TEMP/reconciler-drift-XXXXXX")"
+# Names of artifacts have no slashes.
+safe_name="${ARTIFACT//\//--}"
+safe_name="${safe_name//[^A-Za-z0-9._-]/-}"
 # What stands here holds where the steps below do not come to their end.
 {
   echo "failure=nothing was compared, see the log"
   echo "status=1"
   echo "folder=$folder"
+  echo "artifact=$safe_name"
 } >>"$GITHUB_OUTPUT"
 options=()
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")

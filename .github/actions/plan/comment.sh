@@ -12,7 +12,7 @@ if [[ "$GITHUB_EVENT_NAME" == pull_request && "$HEAD_REPOSITORY" != "$GITHUB_REP
   exit 0
 fi
 if [[ -s "$FOLDER/comment.md" ]]; then
-  exec reconciler comment "$FOLDER/comment.md"
+  exec reconciler comment "$FOLDER/comment.md" ${PAGE:+--page "$PAGE"}
 fi
 options=(--workspace "$WORKSPACE")
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")

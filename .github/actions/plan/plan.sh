@@ -4,11 +4,15 @@
 set -uo pipefail
 
 folder="$(mktemp -d "$RUNNER_TEMP/reconciler-plan-XXXXXX")"
+# Names of artifacts have no slashes.
+safe_name="${ARTIFACT//\//--}"
+safe_name="${safe_name//[^A-Za-z0-9._-]/-}"
 # What stands here holds where the steps below do not come to their end.
 {
   echo "failure=the plan was not made, see the log"
   echo "status=1"
   echo "folder=$folder"
+  echo "artifact=$safe_name"
 } >>"$GITHUB_OUTPUT"
 options=(--fail-on "$FAIL_ON")
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
