@@ -100,7 +100,7 @@ class StopRequest(Protocol):
         """Return whether a stop was requested."""
         ...
 
-    def ends(self, end: Callable[[], None]) -> AbstractContextManager[None]:
+    def call_on_stop(self, end: Callable[[], None]) -> AbstractContextManager[None]:
         """Call `end` if a stop is requested during the block, or was requested before."""
         ...
 
@@ -116,7 +116,7 @@ class Spool(Protocol):
         """
         ...
 
-    def kept(self, run: str) -> Sequence[Entry]:
+    def read(self, run: str) -> Sequence[Entry]:
         """Return the usable stored entries of a run."""
         ...
 

@@ -113,7 +113,7 @@ class Completion:
         await journal.append([Intent(id=action.id)])
         turn = LeaseTurn(self.lease, journal, self.setting.effects)
         jobs = self.setting.jobs
-        with self.setting.stop.ends(jobs.stop):
+        with self.setting.stop.call_on_stop(jobs.stop):
             call = partial(do_job, action, jobs, turn, self.setting.report)
             outcome, _ = await self.setting.effects.call(call)
         if isinstance(outcome, Failed):
@@ -331,7 +331,7 @@ class Recovery:
     async def _unspool(self, open_run: UnfinishedRun, journal: Journal) -> list[Entry]:
         """Write the spooled ends of actions whose intent is in the journal."""
         doubtful = {action.id for action in open_run.fold().in_doubt}
-        spooled = await self._setting.effects.call(lambda: self._setting.spool.kept(open_run.file.run))
+        spooled = await self._setting.effects.call(lambda: self._setting.spool.read(open_run.file.run))
         ends = [entry for entry in spooled if isinstance(entry, ActionEnded | ActionRefused) and entry.id in doubtful]
         await journal.append(ends)
         return list(ends)

@@ -461,7 +461,7 @@ class Run:
             parallelism=options.parallelism,
         )
         engine = Engine(todo.actions, means, record=record, run=journal.run, leaves_jobs=options.leaves_jobs)
-        with setting.stop.ends(engine.stop):
+        with setting.stop.call_on_stop(engine.stop):
             return await engine.run()
 
     def _needs_second_check(self, result: RunResult | None, settled: SettledJournal | None) -> bool:

@@ -54,7 +54,7 @@ def run_once(
     """Run all jobs, or those in `only`, once on all clusters."""
     names = _select_jobs(only)
     site = _open_site(reach)
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.ends(jobs.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
         return _Pass(reach, site, jobs, _build_mirrors(site, jobs, report), names, report, stop).run_pass(is_asked=True)
 
 
@@ -72,7 +72,7 @@ def run_every(
     """
     names = _select_jobs(only)
     site = _open_site(reach)
-    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.ends(jobs.stop):
+    with SparkJobs(site.providers, site.spark, reach.invocation) as jobs, stop.call_on_stop(jobs.stop):
         mirrors = _build_mirrors(site, jobs, report)
         while not stop.is_requested:
             yield _Pass(reach, site, jobs, mirrors, names, report, stop).run_pass(is_asked=bool(only))

@@ -173,7 +173,7 @@ def state_unlock(
         is_stopped=lambda: stop.is_requested,
     )
     try:
-        with stop.ends(lambda: None):
+        with stop.call_on_stop(lambda: None):
             return asyncio.run(unlock(site.state, effects, wanted))
     finally:
         effects.close()

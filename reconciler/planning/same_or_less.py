@@ -63,9 +63,9 @@ class Difference:
     address: Address
     action: str
     whys: tuple[Why, ...]
-    """not_approved: the approved plan does not hold it. result: it leads to something else. ground: what it rests on
-    has changed on the cluster. risk: it is more dangerous. loss: more would be lost. blocked: a guard refuses it now.
-    unblocked: a guard refused it then, so it was not approved. missing: it was left to do, and is no longer planned.
+    """not_approved: it is not in the approved plan. result: its result differs. ground: cluster fields it depends on
+    have changed. risk: its risk is greater. loss: it loses more. blocked: a guard blocks it now. unblocked: a guard
+    blocked it then, so it was not approved. missing: it was approved, and is no longer planned.
     """
     fields: tuple[FieldDifference, ...]
     risk: str

@@ -458,9 +458,9 @@ def test_what_was_kept_and_cannot_be_used_is_told_in_a_line_and_set_aside(
     spool = LocalSpool(tmp_path, told.append)
     entry = ActionEnded(id=CREATE)
     kept = Path(spool.keep("a-run", [entry]))
-    assert spool.kept("a-run") == (entry,)
+    assert spool.read("a-run") == (entry,)
     kept.write_bytes(harm(kept.read_bytes()))
-    assert spool.kept("a-run") == ()
+    assert spool.read("a-run") == ()
     (line,) = told
     assert f"{kept} cannot be used: {why}" in line
     assert "\n" not in line

@@ -48,7 +48,7 @@ class Clock(ThreadEffects):
 def test_a_request_to_stop_reaches_everything_under_way() -> None:
     stop, ended = Stop(), list[str]()
     assert not Stop().request()
-    with stop.ends(lambda: ended.append("outer")), stop.ends(lambda: ended.append("inner")):
+    with stop.call_on_stop(lambda: ended.append("outer")), stop.call_on_stop(lambda: ended.append("inner")):
         assert stop.request()
     assert ended == ["outer", "inner"]
     assert stop.is_requested
@@ -58,7 +58,7 @@ def test_a_request_to_stop_reaches_everything_under_way() -> None:
 def test_what_begins_after_a_request_to_stop_is_ended_at_once() -> None:
     stop, ended = Stop(), list[str]()
     stop.request()
-    with stop.ends(lambda: ended.append("late")):
+    with stop.call_on_stop(lambda: ended.append("late")):
         assert ended == ["late"]
 
 

@@ -90,7 +90,7 @@ class KeptHere:
             self._kept.setdefault(run, []).extend(entries)
         return f"memory of {self._machine.name}"
 
-    def kept(self, run: str) -> Sequence[Entry]:
+    def read(self, run: str) -> Sequence[Entry]:
         return tuple(self._kept.get(run, ()))
 
     def runs(self) -> Sequence[str]:

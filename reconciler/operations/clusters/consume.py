@@ -409,7 +409,7 @@ def consume(
     site = reach.site()
     source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
-    with named, open_output(reach.invocation.cwd, options, stdout) as stream, stop.ends(lambda: None):
+    with named, open_output(reach.invocation.cwd, options, stdout) as stream, stop.call_on_stop(lambda: None):
         progress = _open_progress(reach, site, source, options, stream)
         reading = TopicReader(source, options, progress, stop, site.invocation.warn)
         records = write_output(reading.batches(), stream, form=form)

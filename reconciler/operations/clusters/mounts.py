@@ -166,7 +166,7 @@ def ask_migration(
         if stop.is_requested:
             raise InterruptedRunError("Interrupted", hint="Nothing was started")
 
-    with stop.ends(lambda: None):
+    with stop.call_on_stop(lambda: None):
         after = migrations_of(site.providers[chosen.cluster]).ask(migration, verb, may_go_on=check_stop)
     return replace(chosen, migration=after)
 
@@ -494,7 +494,7 @@ def release_topic(
     require_confirmation(confirm(release))
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
-    with stop.ends(lambda: None):  # an interrupted release must be repeated
+    with stop.call_on_stop(lambda: None):  # an interrupted release must be repeated
         released = migrations_of(site.providers[sharers[0]]).release(topic.location, request.owner)
     return Release(released, release.owner, release.owner_name, release.clusters)
 

@@ -211,7 +211,7 @@ class LocalSpool:
             ) from error
         return str(path)
 
-    def kept(self, run: str) -> Sequence[Entry]:
+    def read(self, run: str) -> Sequence[Entry]:
         """Return a run's entries; an unusable file is renamed and counts as empty."""
         path = self._path(run)
         try:

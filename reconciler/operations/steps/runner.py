@@ -66,7 +66,7 @@ def run_under_lease(
     effects = ThreadEffects(wish.options.parallelism)
     ownership = OwnerMarks(site)
     try:
-        with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.ends(effects.hurry):
+        with SparkJobs(site.providers, site.spark, site.invocation) as jobs, stop.call_on_stop(effects.hurry):
             setting = Setting(
                 state=site.state if keeps_state else _memory_state(),
                 providers=site.providers,
@@ -283,7 +283,7 @@ class Stop:
         return self._is_requested
 
     @contextmanager
-    def ends(self, end: Callable[[], None]) -> Iterator[None]:
+    def call_on_stop(self, end: Callable[[], None]) -> Iterator[None]:
         """Call `end` on a request during the block, or at once after an earlier one."""
         self._enders.append(end)
         try:
@@ -298,7 +298,7 @@ class Stop:
 def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
     """End jobs that only read on a request. Spark is stopped: an exception would print a long trace."""
     failed: Exception | None = None
-    with stop.ends(jobs.stop):
+    with stop.call_on_stop(jobs.stop):
         try:
             yield
         except Exception as error:  # noqa: BLE001 - errors of stopped jobs are ignored
