@@ -270,9 +270,7 @@ def test_a_copy_that_is_cut_while_it_is_copied_gets_nothing_more(
     copied(place.log(source), place.sink(target, limits=limits))
     produce(place, source, 20, start=10)
     ahead(place, target, by=5)
-    monkeypatch.setattr(
-        CopySink, "_check_not_truncated", lambda *_: None
-    )  # It was whole still when that was looked at.
+    monkeypatch.setattr(CopySink, "_check_not_truncated", lambda *_: None)  # It was whole when it was checked.
     with pytest.raises(SourceChangedError, match="its brokers lost records"):
         copied(place.log(source), place.sink(target, limits=limits))
     assert len(place.read(target)[0]) == 10

@@ -180,7 +180,7 @@ IMPOSED = {
 def place(pair: Pair, state: MirrorStatus) -> None:
     """Let the mirror of east be in a state, whatever it was."""
     links, link = pair.at["east"].links, f"link-{pair.prefix}"
-    changing, status = links._changing(go_on), IMPOSED.get(state, LinkStatus.ACTIVE)
+    changing, status = links._make_changes(go_on), IMPOSED.get(state, LinkStatus.ACTIVE)
     is_paused, kept_status = status is LinkStatus.PAUSED, LinkStatus.ACTIVE if status is LinkStatus.PAUSED else status
     changing.change_link(
         link,
