@@ -82,7 +82,7 @@ def access_reason(action: Update, situation: Situation) -> Reason | None:
     before = {path for path in fields_of(action.before) if path.startswith(ACLS)}
     after = {path for path in before if changes.get(path, path) is not None}
     after |= {path for path, value in changes.items() if value is not None}
-    above = _rules_above(action, situation)
+    above = _collect_rules_above(action, situation)
     if situation.capabilities(cluster_of(action.address) or "").access.is_open:
         if not (before or above):
             return Reason.FIRST_RULE
@@ -92,7 +92,7 @@ def access_reason(action: Update, situation: Situation) -> Reason | None:
     return Reason.LAST_ALLOWANCE if had and not has else None
 
 
-def _rules_above(action: Update, situation: Situation) -> set[str]:
+def _collect_rules_above(action: Update, situation: Situation) -> set[str]:
     namespace, _ = split_name(full_name_of(action.address))
     tiers = situation.nearest(cluster_of(action.address) or "", namespace)
     seen = (situation.observed[tier].resource for tier in tiers if tier in situation.observed)
@@ -109,13 +109,13 @@ class Impact:
         self._planned = {
             action.address: configs
             for action in actions
-            if isinstance(action, Update) and (configs := _retention_changes(action))
+            if isinstance(action, Update) and (configs := _find_retention_changes(action))
         }
         self._missing: dict[Address, None] = {}
         self._wished: dict[Address, None] = {}
         self._cuts: dict[Address, set[int]] = {}
         self._acting = ActingConfigs(situation)
-        self._switching = TieringImpact(situation, self.topics_below, self.measure, self._backlog_loss)
+        self._switching = TieringImpact(situation, self.topics_below, self.measure, self._find_backlog_loss)
 
     @property
     def unmeasured(self) -> Cuts:
@@ -136,13 +136,13 @@ class Impact:
                 costed = add_role_cost(
                     add_mount_estimate(action, self._situation, self.measure), self._situation, self.measure
                 )
-                return self._with_tiering_cost(self._judge_move(costed), action)
+                return self._add_tiering_cost(self._judge_move(costed), action)
             case Create() | Adopt() | Forget():
                 return action
             case _:
                 assert_never(action)
 
-    def _with_tiering_cost(self, judged: Transition, action: Transition) -> Transition:
+    def _add_tiering_cost(self, judged: Transition, action: Transition) -> Transition:
         cost = self._switching.cost(action)
         mount_source = find_planned_source(action.address, self._situation)
         if mount_source is not None and action.parameters.get("policy") == "delete":
@@ -168,11 +168,11 @@ class Impact:
         acting = {**{key: value for key, (value, _) in above.items()}, **topic.spec.configs}
         of_cluster = {key for key, (_, origin) in above.items() if origin == CLUSTER} - topic.spec.configs.keys()
         own = {key: value for key, value in acting.items() if key not in of_cluster}
-        sides = self._planned_side(old, topic), Side(acting.get, own.get)
+        sides = self._build_planned_side(old, topic), Side(acting.get, own.get)
         was, will = RetentionRule.of_sides(*sides, limits.configs, limits.defaults)
         if not will.is_stricter_than(was):
             return action
-        measured = self._measured_for(old, will)
+        measured = self._measure_for(old, will)
         lost = compute_loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
         if lost.risk is not Risk.DATA_LOSS:
             return action
@@ -186,14 +186,14 @@ class Impact:
         if any(change.path == "partitions" for change in action.changes):
             reasons.append(Reason.PARTITIONS_INCREASE)
             risk = Risk.IRREVERSIBLE  # keys change partitions
-        lost, cost = self._loss_by_update(action), self._switching.cost(action)
+        lost, cost = self._find_loss_by_update(action), self._switching.cost(action)
         if lost.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
             named = {reason_of(change) for change in action.changes if config_at(change.path) in KEYS}
             reasons += [reason for reason in Reason if reason in named and lost.expires]
             reasons += lost.reasons
         risk = Risk.DATA_LOSS if cost.is_loss else risk
-        moved = self._replication_cost(action)
+        moved = self._estimate_replication(action)
         if moved is not None:
             reasons.append(Reason.REPLICAS_MOVE)
             risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
@@ -214,7 +214,7 @@ class Impact:
             ),
         )
 
-    def _replication_cost(self, action: Update) -> tuple[int, int] | None:
+    def _estimate_replication(self, action: Update) -> tuple[int, int] | None:
         """Return bytes that brokers copy, and the partition count; `None` if no replicas move."""
         topic = action.before
         change = next((candidate for candidate in action.changes if candidate.path == "replicationFactor"), None)
@@ -226,79 +226,79 @@ class Impact:
         more = change.after - change.before if isinstance(change.after, int) and isinstance(change.before, int) else 0
         return max(0, more) * (measure.bytes if measure is not None else 0), topic.spec.partitions or 1
 
-    def _loss_by_update(self, action: Update) -> Loss:
+    def _find_loss_by_update(self, action: Update) -> Loss:
         moved = self._planned.get(action.address)
         if not moved or not isinstance(action.before, Topic | Namespace | MirrorTopic | Cluster):
             return Loss()
         total = Loss()
-        for address, topic in self._affected_topics(action.address, action.before):
-            alone = self._topic_loss(address, topic, {action.address: moved})
-            total += alone | self._added_loss(address, topic, action.address)
+        for address, topic in self._list_affected_topics(action.address, action.before):
+            alone = self._find_topic_loss(address, topic, {action.address: moved})
+            total += alone | self._find_added_loss(address, topic, action.address)
         return total
 
-    def _added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
+    def _find_added_loss(self, address: Address, topic: Topic, changed: Address) -> Loss:
         """Two changes may delete together what neither does alone: unset a topic's retention, lower its namespace's."""
-        layers = [layer for layer, _ in self._config_values(address, topic, CLEANUP) if layer in self._planned]
+        layers = [layer for layer, _ in self._list_config_values(address, topic, CLEANUP) if layer in self._planned]
         if layers == [changed]:
             return Loss()
         planned = {layer: self._planned[layer] for layer in layers}
-        whole = self._topic_loss(address, topic, planned)
-        without = self._topic_loss(
+        whole = self._find_topic_loss(address, topic, planned)
+        without = self._find_topic_loss(
             address, topic, {layer: configs for layer, configs in planned.items() if layer != changed}
         )
         return Loss() if whole == without else whole
 
-    def _topic_loss(self, address: Address, topic: Topic, planned: PlanResult) -> Loss:
+    def _find_topic_loss(self, address: Address, topic: Topic, planned: PlanResult) -> Loss:
         limits = self._situation.capabilities(topic.cluster)
 
         # The brokers' default below an unset cluster property is unknown.
         of_cluster = planned.get(cluster_address(topic.cluster), {})
         gone = {key for key, value in of_cluster.items() if value is None}
         beneath = {key: value for key, value in limits.defaults.items() if key not in gone} if gone else limits.defaults
-        sides = self._planned_side(address, topic), self._planned_side(address, topic, planned)
+        sides = self._build_planned_side(address, topic), self._build_planned_side(address, topic, planned)
         was, will = RetentionRule.of_sides(*sides, limits.configs, limits.defaults, beneath)
         if not will.is_stricter_than(was):
             return Loss()
-        measured = self._measured_for(address, will)
+        measured = self._measure_for(address, will)
         return compute_loss(was, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
-    def _measured_for(self, address: Address, will: RetentionRule) -> Measure | None:
-        place, cut = self._current_address(address), will.expired_before(self._situation.request.now_ms)
+    def _measure_for(self, address: Address, will: RetentionRule) -> Measure | None:
+        place, cut = self._find_current_address(address), will.expired_before(self._situation.request.now_ms)
         if cut is not None:
             self._cuts.setdefault(place, set()).add(cut)
         return self.measure(place)
 
-    def _current_address(self, address: Address) -> Address:
+    def _find_current_address(self, address: Address) -> Address:
         wanted = self._situation.wanted.get(address)
         old = wanted.moved_from if wanted is not None else None
         is_moved = address not in self._situation.observed and old in self._situation.observed
         return old if old is not None and is_moved else address
 
-    def _backlog_loss(self, address: Address, topic: Topic) -> Loss:
+    def _find_backlog_loss(self, address: Address, topic: Topic) -> Loss:
         limits = self._situation.capabilities(topic.cluster)
-        side = self._planned_side(address, topic, self._planned)
+        side = self._build_planned_side(address, topic, self._planned)
         _, will = RetentionRule.of_sides(side, side, limits.configs, limits.defaults)
         waits = replace(will, ms=math.inf, bytes=math.inf)
         if not will.is_stricter_than(waits):
             return Loss()
-        measured = self._measured_for(address, will)
+        measured = self._measure_for(address, will)
         if measured is not None:
             measured = measured.newest(measured.local_only_bytes)
         return compute_loss(waits, will, measured, topic.spec.partitions or 1, self._situation.request.now_ms)
 
-    def _planned_side(self, address: Address, topic: Topic, planned: PlanResult = MappingProxyType({})) -> Side:
-        seen = self._situation.observed.get(self._current_address(address))
+    def _build_planned_side(self, address: Address, topic: Topic, planned: PlanResult = MappingProxyType({})) -> Side:
+        seen = self._situation.observed.get(self._find_current_address(address))
 
-        def said(key: str, *, is_own: bool) -> str | None:
-            for layer, now in self._config_values(address, topic, key):
+        def read_value(key: str, *, is_own: bool) -> str | None:
+            for layer, now in self._list_config_values(address, topic, key):
                 value = planned.get(layer, {}).get(key, now)
                 if value is not None and not (is_own and kind_of(layer) == "cluster"):
                     return value
             return None if is_own or seen is None else seen.topic.initial.get(key)
 
-        return Side(partial(said, is_own=False), partial(said, is_own=True))
+        return Side(partial(read_value, is_own=False), partial(read_value, is_own=True))
 
-    def _config_values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
+    def _list_config_values(self, address: Address, topic: Topic, key: str) -> Iterator[tuple[Address, str | None]]:
         yield address, topic.spec.configs.get(key)
         for tier in self._situation.nearest(topic.cluster, split_name(full_name_of(address))[0]):
             seen = self._situation.observed.get(tier) or self._situation.wanted.get(tier)
@@ -308,7 +308,7 @@ class Impact:
         names = (name for name, config in CONFIG_DEFAULTS.items() if config == key and name in properties)
         yield cluster_address(topic.cluster), next((properties[name] for name in names), None)
 
-    def _affected_topics(
+    def _list_affected_topics(
         self, address: Address, before: Topic | Namespace | MirrorTopic | Cluster
     ) -> Iterator[tuple[Address, Topic]]:
         match before:
@@ -347,7 +347,7 @@ class Impact:
             action = replace(action, reasons=(*action.reasons, reason))
         if Reason.MOVED in action.reasons:
             return self._judge_copied_delete(action)
-        measure = self.measure(_as_topic(action.address))
+        measure = self.measure(_topic_address(action.address))
         if isinstance(action.before, Topic) and action.before.spec.read_replica_of is not None:
             groups = None if measure is None else measure.groups
             reasons = (*action.reasons, Reason.SOURCE_KEPT)
@@ -385,12 +385,12 @@ class Impact:
         measure = self.measure(source) if is_there else None
         if measure is None:
             return action
-        size, records = (0, 0) if self._begins_at_end(action) else (measure.bytes, measure.records)
+        size, records = (0, 0) if self._is_starting_at_end(action) else (measure.bytes, measure.records)
         engine = self._situation.request.spark.engine_for(size)
         seconds = max(1, size // BYTES_A_SECOND) + (0 if engine == IN_PROCESS else SPARK_START_S)
         return replace(action, estimate=Estimate(bytes=size, records=records, seconds=seconds, engine=engine))
 
-    def _begins_at_end(self, action: RunJob) -> bool:
+    def _is_starting_at_end(self, action: RunJob) -> bool:
         mirror = None if action.address in self._situation.observed else self._situation.entries.get(action.address)
         link = None if mirror is None else self._situation.wanted.get(address_of("link", mirror.cluster, mirror.link))
         declared = None if link is None else link.resource
@@ -407,7 +407,7 @@ class Impact:
         return measured
 
 
-def _retention_changes(action: Update) -> dict[str, str | None]:
+def _find_retention_changes(action: Update) -> dict[str, str | None]:
     touched = {config_at(change.path): change.after for change in action.changes}
     return {key: None if touched[key] is None else str(touched[key]) for key in KEYS if key in touched}
 
@@ -420,5 +420,5 @@ def _add_estimates(estimate: Estimate, more: Estimate) -> Estimate:
     return replace(estimate, bytes=estimate.bytes + more.bytes, uploads=more.uploads, unreadable=more.unreadable)
 
 
-def _as_topic(address: Address) -> Address:
+def _topic_address(address: Address) -> Address:
     return Address("topic/" + address.partition("/")[2])
