@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import DriftError
 from reconciler.operations.steps.invocation import Invocation, Select, finding_line, load_files, workspace_folder
-from reconciler.planning.plan_rows import did_of, totals
+from reconciler.planning.plan_rows import format_done_counts, totals
 from reconciler.process import invocation
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Workspace:
             raise applied.verdict
         done = applied.result.done if applied.result else ()
         actions = [action for action in applied.planned.plan.actions if action.id in done]
-        return ApplyResult(done, applied.skipped, did_of(actions) or "nothing")
+        return ApplyResult(done, applied.skipped, format_done_counts(actions) or "nothing")
 
     def drift(
         self,

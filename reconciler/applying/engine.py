@@ -27,7 +27,7 @@ from reconciler.errors import (
 from reconciler.lifecycles import BY_JOBS, BY_PLATFORM, MIRROR, MOUNT, TWO_SIDED, UNMOUNT
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
-from reconciler.planning.record import after_action, after_refusal, learn
+from reconciler.planning.record import learn, record_action, record_refusal
 from reconciler.providers.protocol import Done, Failed, Outcome, Provider
 from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Entry, Intent, Journal
 
@@ -56,7 +56,7 @@ Lane: TypeAlias = str
 
 def is_driven(action: Action) -> bool:
     """Return whether jobs execute the action: it copies between two clusters, or to or from object storage."""
-    return isinstance(action, Transition) and (is_archived(action) or is_of_mirrors(action))
+    return isinstance(action, Transition) and (is_archived(action) or is_mirror_action(action))
 
 
 def is_archived(action: Transition) -> bool:
@@ -64,9 +64,9 @@ def is_archived(action: Transition) -> bool:
     return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
 
-def lane_of(action: Action) -> Lane:
+def choose_lane(action: Action) -> Lane:
     """Return the lane of an action; all actions of one mirror share one."""
-    if is_of_mirrors(action):
+    if is_mirror_action(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
     if is_driven(action):
         return JOBS
@@ -81,7 +81,7 @@ def lane_of(action: Action) -> Lane:
             assert_never(action)
 
 
-def is_of_mirrors(action: Action) -> bool:
+def is_mirror_action(action: Action) -> bool:
     """Return whether jobs promote, reverse, restore or catch up a mirror by this action."""
     if isinstance(action, RunJob):
         return action.job == CATCH_UP
@@ -90,14 +90,14 @@ def is_of_mirrors(action: Action) -> bool:
     return action.machine == MIRROR.name and action.verb in TWO_SIDED
 
 
-def is_job(lane: Lane) -> bool:
+def is_job_lane(lane: Lane) -> bool:
     """Return whether jobs execute the actions of a lane."""
     return lane == JOBS or lane.startswith(MIRRORS)
 
 
-def is_called(lane: Lane) -> bool:
+def is_platform_lane(lane: Lane) -> bool:
     """Return whether actions of a lane call a platform; `parallelism` limits such lanes."""
-    return lane != RECORD and not is_job(lane)
+    return lane != RECORD and not is_job_lane(lane)
 
 
 class Queue:
@@ -261,10 +261,10 @@ def is_in_doubt(action: Action, outcome: Failed) -> bool:
     Jobs are never in doubt: they detect what they published, and the step of a transition over two clusters.
     """
     is_unknown = isinstance(outcome.error, RetryableError | BrokenInvariantError)
-    return is_unknown and not is_job(lane_of(action))
+    return is_unknown and not is_job_lane(choose_lane(action))
 
 
-def may_yet_happen(outcome: Failed) -> bool:
+def may_still_happen(outcome: Failed) -> bool:
     """Return whether the platform may still execute the call: it was sent, but not answered."""
     return isinstance(outcome.error, UnansweredError)
 
@@ -306,7 +306,7 @@ class Ledger:
 
     def finish(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
         """Add a complete action to the record."""
-        changes = after_action(action, outcome, self.record, self._run)
+        changes = record_action(action, outcome, self.record, self._run)
         learn(self.record, changes)
         self.is_changed |= bool(changes)
         self.done.append(action.id)
@@ -314,7 +314,7 @@ class Ledger:
         self.ran += moved.ran
         self.say(ActionDone(action.id, action.address, seconds, moved.records, moved.bytes, moved.ran))
 
-    def book_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
+    def add_failure(self, action: Action, outcome: Failed, lost: Sequence[str]) -> None:
         """Add a failure and the actions skipped because of it."""
         self.failed.append(outcome)
         if is_in_doubt(action, outcome):
@@ -324,7 +324,7 @@ class Ledger:
     def say_failure(self, action: Action, outcome: Failed) -> None:
         """Report a durable failure; record what the action made before."""
         if outcome.made is not None and not is_in_doubt(action, outcome):
-            learn(self.record, after_refusal(action, outcome.made, self.record, self._run))
+            learn(self.record, record_refusal(action, outcome.made, self.record, self._run))
             self.is_changed = True
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
 
@@ -438,21 +438,21 @@ class Engine:
         return any(not queue.is_empty for lane, queue in self._queues.items() if self._is_served(lane))
 
     def _is_served(self, lane: Lane) -> bool:
-        return not (is_job(lane) and self._leaves_jobs)
+        return not (is_job_lane(lane) and self._leaves_jobs)
 
     def _start_ready(self) -> None:
         if self._is_stopping:
             return
         for action in self._graph.take_ready():
-            self._queue(lane_of(action), action).add(action)
-        free = self._means.parallelism - sum(is_called(lane) for lane in self._running)
+            self._queue(choose_lane(action), action).add(action)
+        free = self._means.parallelism - sum(is_platform_lane(lane) for lane in self._running)
         for lane in list(self._queues):
-            if not self._may_start(lane) or (is_called(lane) and free <= 0):
+            if not self._may_start(lane) or (is_platform_lane(lane) and free <= 0):
                 continue
             if batch := self._queues[lane].take():
                 self._running[lane] = self._means.effects.spawn(self._do(lane, batch))
                 self._queues[lane] = self._queues.pop(lane)  # to the end, so that no lane starves
-                free -= is_called(lane)
+                free -= is_platform_lane(lane)
 
     def _may_start(self, lane: Lane) -> bool:
         return self._means.turn.may_start and lane not in self._running and self._is_served(lane)
@@ -466,7 +466,7 @@ class Engine:
         match lane:
             case "record":
                 return RECORD_BATCH
-            case _ if is_job(lane):
+            case _ if is_job_lane(lane):
                 return 1
             case _:
                 return self._means.providers[cast("str", action.cluster)].capabilities.batch
@@ -503,7 +503,7 @@ class Engine:
                         self._graph.finish(action.id)
                         self._ledger.finish(action, outcome, moved, self._means.effects.now())
                 case Failed():
-                    self._ledger.book_failure(action, outcome, lost[action.id])
+                    self._ledger.add_failure(action, outcome, lost[action.id])
                     if is_written:
                         self._ledger.say_failure(action, outcome)
                 case _:
@@ -513,7 +513,7 @@ class Engine:
         try:
             return await self._execute(lane, batch)
         except StoppedError as error:
-            self._ledger.unanswered += [action.id for action in batch if not is_job(lane)]
+            self._ledger.unanswered += [action.id for action in batch if not is_job_lane(lane)]
             return [(action, Failed(action.id, error), JobResult()) for action in batch]
 
     async def _execute(self, lane: Lane, batch: list[Action]) -> list[tuple[Action, Outcome, JobResult]]:
@@ -521,7 +521,7 @@ class Engine:
         match lane:
             case "record":
                 return [(action, Done(action.id), JobResult()) for action in batch]
-            case _ if is_job(lane):
+            case _ if is_job_lane(lane):
                 job = cast("DataAction", batch[0])
                 outcome, moved = await effects.call(partial(do_job, job, self._means.jobs, turn, self._ledger.say))
                 return [(job, outcome, moved)]

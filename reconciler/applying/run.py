@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_yet_happen
+from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_still_happen
 from reconciler.applying.events import PlanMade, ResultMissing, RunHandedOver, Summary, group_failures
 from reconciler.applying.ports import RunPorts, Setting
 from reconciler.applying.recovery import Recovery, SettledJournal
 from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
-from reconciler.planning.record import after_action, after_refusal, learn
+from reconciler.planning.record import learn, record_action, record_refusal
 from reconciler.planning.saved_plan import stored_action
 from reconciler.runtime.text import ended_sentence, first_few, short_run
 from reconciler.state.journal import (
@@ -99,10 +99,10 @@ class RunEnd:
         ended = [entry for entry in entries if isinstance(entry, ActionEnded)]
         record = dict(result.record)
         for entry in ended:
-            learn(record, after_action(by_id[entry.id], entry, record, self.run))
+            learn(record, record_action(by_id[entry.id], entry, record, self.run))
         half_made = [entry for entry in entries if isinstance(entry, ActionRefused) and entry.is_made]
         for refused in half_made:
-            learn(record, after_refusal(by_id[refused.id], refused, record, self.run))
+            learn(record, record_refusal(by_id[refused.id], refused, record, self.run))
         done_ids = {entry.id for entry in ended}
         return replace(
             result,
@@ -118,8 +118,8 @@ class RunEnd:
         """Write the failures of absent actions; return those that may still happen."""
         failed = {item.id: item for item in result.failed}
         absent = [action for action in result.in_doubt if verdicts[action.id] == "absent"]
-        waiting = tuple(action for action in absent if may_yet_happen(failed[action.id]))
-        refused = [failed[action.id] for action in absent if not may_yet_happen(failed[action.id])]
+        waiting = tuple(action for action in absent if may_still_happen(failed[action.id]))
+        refused = [failed[action.id] for action in absent if not may_still_happen(failed[action.id])]
         await self.journal.append(
             [ActionRefused(id=item.id, error=item.error.message, hint=item.error.hint) for item in refused]
         )
@@ -294,12 +294,12 @@ class DecisionBasis:
 Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
-def drives_nothing(_action: Transition) -> bool:
+def drive_nothing(_action: Transition) -> bool:
     """Drive no transition; `run` does."""
     return False
 
 
-def gives_up_nothing(_address: Address) -> bool:
+def give_up_nothing(_address: Address) -> bool:
     """Give up no address."""
     return False
 
@@ -340,9 +340,9 @@ class RunRequest:
 
     command: str
     options: RunOptions = field(default_factory=RunOptions)
-    drives: Callable[[Transition], bool] = drives_nothing
+    drives: Callable[[Transition], bool] = drive_nothing
     """Transitions over two clusters of an open run that are driven first."""
-    gives_up: Callable[[Address], bool] = gives_up_nothing
+    gives_up: Callable[[Address], bool] = give_up_nothing
     """Addresses without observation: their cluster was excluded by name."""
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typer._click.core import Command, Context, Parameter
 
 
-ASKED_BY: Final = "_RECONCILER_COMPLETE"
+COMPLETION_VARIABLE: Final = "_RECONCILER_COMPLETE"
 """Set by a shell's script to `complete_bash` or the like."""
 _SAFE: Final = re.compile(r"[A-Za-z0-9._/:@%+,-]+")
 """Text that no shell splits or expands; other names would have to be quoted and are not offered."""
@@ -30,12 +30,12 @@ _MOST_RUNS: Final = 50
 
 def is_completing() -> bool:
     """Return whether a shell requests completions."""
-    return os.environ.get(ASKED_BY, "").startswith("complete_")
+    return os.environ.get(COMPLETION_VARIABLE, "").startswith("complete_")
 
 
 def complete(run: Callable[[], int]) -> int:
     """Let typer answer a shell; `run` starts it. On any error only completions are written."""
-    split = _join_words_of_bash() if os.environ[ASKED_BY] == "complete_bash" else ""
+    split = _join_words_of_bash() if os.environ[COMPLETION_VARIABLE] == "complete_bash" else ""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search reads every package
     output, code = io.StringIO(), 1
     with redirect_stdout(output), redirect_stderr(io.StringIO()):

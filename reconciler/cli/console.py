@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TextIO, cast
 
 from reconciler.cli import signals
-from reconciler.cli.hint_rewrite import lines_again
+from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.lines import Line, Tone, text_of
 from reconciler.runtime.text import without_commands
 
@@ -70,7 +70,7 @@ class Screen:
 
     def show(self, lines: Iterable[Line]) -> None:
         """Write lines; a reader that has gone is no error."""
-        again = lines_again(lines)
+        again = add_typed_options_to_lines(lines)
         self.write(_colour_text(again) if self.has_colours else text_of(again))
 
     def page(self, lines: Iterable[Line]) -> None:
@@ -78,7 +78,7 @@ class Screen:
         pager = os.environ.get("RECONCILER_PAGER", "").strip() if self.is_terminal else ""
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
-            again = lines_again(held)
+            again = add_typed_options_to_lines(held)
             if _show_in_pager(pager, without_commands(_colour_text(again) if self.has_colours else text_of(again))):
                 return
         self.show(held)
@@ -210,7 +210,7 @@ def _show_in_pager(pager: str, text: str) -> bool:
     environ = {"LESS": "FRX", **os.environ}  # as git does: colours, and exit at once if the text fits
     sys.stdout.flush()
     try:
-        with signals.left_to_another():
+        with signals.leave_interrupts_to_child():
             subprocess.run(shlex.split(pager), input=text.encode(errors="backslashreplace"), env=environ, check=False)  # noqa: S603 - the user's own
     except (OSError, ValueError):
         return False
@@ -233,7 +233,7 @@ def _name_of(stream: TextIO) -> str:
     return "standard output" if stream is sys.stdout else "standard error"
 
 
-def are_one() -> bool:
+def share_one_target() -> bool:
     """Return whether both streams go to the same place, so that nothing need be printed twice."""
     try:
         ends = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]

@@ -21,7 +21,7 @@ def version_line() -> str:
 
 def warn(text: str) -> None:
     """Print a warning; with `--verbose`, as a line of the log."""
-    if speaks():
+    if is_log_enabled():
         note("warning", text=text)
         return
     err().show([line(Span("Warning: ", Tone.CHANGE), text)])
@@ -57,16 +57,16 @@ def log_to_stderr() -> None:
 
 def note(message: str, /, **facts: object) -> None:
     """Log an event for troubleshooting; cheap without `--verbose`."""
-    if speaks():
+    if is_log_enabled():
         _LOGGER.debug(message, extra={"facts": facts})
 
 
-def speaks() -> bool:
+def is_log_enabled() -> bool:
     """Return whether the log is enabled."""
     return _LOGGER.isEnabledFor(logging.DEBUG)
 
 
-def hush() -> None:
+def stop_logging() -> None:
     """Undo `log_to_stderr`, for the next command in this process."""
     logger = logging.getLogger("reconciler")
     logger.handlers.clear()

@@ -88,7 +88,7 @@ def _problem(problem: object, error: ReconcilerError) -> list[Line]:
     return [line(str(problem)), *(line(Span(source_line, Tone.QUIET)) for source_line in excerpt)]
 
 
-def misread(error: BaseException) -> tuple[str, str] | None:
+def usage_error_of(error: BaseException) -> tuple[str, str] | None:
     """Return message and hint of a command line that cannot be parsed, or `None`."""
     if not isinstance(error, TyperException) or type(error).__name__ == "NoArgsIsHelpError":
         return None
@@ -101,7 +101,7 @@ def _print_usage_error(screen: Screen, error: TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.write(f"{error.format_message()}\n")
         return USAGE
-    if (message_and_hint := misread(error)) is not None:
+    if (message_and_hint := usage_error_of(error)) is not None:
         _print_error(screen, "Error", *message_and_hint)
     return USAGE
 
@@ -413,7 +413,7 @@ CODE: Final = re.compile(r"E\d{3}", re.IGNORECASE)
 """Codes in `reconciler explain`; no address looks like them."""
 
 
-def wrapped(text: str) -> str:
+def wrap_explanation(text: str) -> str:
     """Wrap a text at 100 characters; indented lines stay."""
     return "\n".join(paragraph if paragraph.startswith(" ") else fill(paragraph, 100) for paragraph in text.split("\n"))
 

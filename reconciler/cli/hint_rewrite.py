@@ -94,7 +94,7 @@ def remember_typed(bundles: Iterable[object]) -> None:
     _TYPED.set(typed)
 
 
-def typed_again(text: str) -> str:
+def add_typed_options(text: str) -> str:
     """Return a text whose commands have the typed options."""
     typed = _TYPED.get()
     return (
@@ -102,11 +102,11 @@ def typed_again(text: str) -> str:
     )
 
 
-def lines_again(lines: Iterable[Line]) -> Iterator[Line]:
+def add_typed_options_to_lines(lines: Iterable[Line]) -> Iterator[Line]:
     """Yield lines whose commands have the typed options."""
     for spans in lines:
         if any(_has_command(span.text) for span in spans):
-            yield tuple(Span(typed_again(span.text), span.tone) for span in spans)
+            yield tuple(Span(add_typed_options(span.text), span.tone) for span in spans)
         else:
             yield spans
 

@@ -31,8 +31,8 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.console import err
-from reconciler.cli.hint_rewrite import lines_again
-from reconciler.cli.text.runs_text import Failures, bytes_rate, done_line, of_the_run, partitions_text
+from reconciler.cli.hint_rewrite import add_typed_options_to_lines
+from reconciler.cli.text.runs_text import Failures, bytes_rate, done_line, partitions_text, run_event_lines
 from reconciler.runtime.text import about, count_text, counted, rough_count, took, visible
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class LiveTable:
                 self._rows.pop(event.id, None)
                 self._print_lines(self._failures.lines(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
-                self._print_lines(of_the_run(event))
+                self._print_lines(run_event_lines(event))
             case Approval():
                 pass
             case Summary():
@@ -140,7 +140,7 @@ class LiveTable:
         return row
 
     def _print_lines(self, lines: list[Line]) -> None:
-        for spans in lines_again(lines):
+        for spans in add_typed_options_to_lines(lines):
             self._console.print(Text("".join(span.text for span in spans)), soft_wrap=True)
 
 

@@ -30,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signals.install()
     code = _code(words, is_verbose=is_verbose)
     if is_verbose:
-        from reconciler.cli.environment import hush, note
+        from reconciler.cli.environment import note, stop_logging
 
         note("ended", exit_code=code)
-        hush()
+        stop_logging()
     signals.leave_if_held_up(code)
     return code
 
@@ -44,13 +44,13 @@ def _code(words: list[str], *, is_verbose: bool) -> int:
     except SystemExit as leaving:
         return _code_of(leaving)
     except BaseException as error:  # noqa: BLE001 - nothing may get past the one place that knows exit codes
-        from reconciler.cli.errors import exit_code_of, misread
+        from reconciler.cli.errors import exit_code_of, usage_error_of
 
-        code, message_and_hint = exit_code_of(error, is_verbose=is_verbose), misread(error)
+        code, message_and_hint = exit_code_of(error, is_verbose=is_verbose), usage_error_of(error)
         if message_and_hint is not None and any(word.startswith(("--report", "--format")) for word in words):
-            from reconciler.cli.reports import tell_of_command_line
+            from reconciler.cli.reports import report_usage_error
 
-            tell_of_command_line(words, *message_and_hint)
+            report_usage_error(words, *message_and_hint)
         return code
 
 

@@ -142,7 +142,7 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen(Files):
+class SelectOptions(Files):
     """SELECT: the part of the workspace, and allowances."""
 
     target: Annotated[
@@ -264,7 +264,7 @@ class FromState:
 
 
 @dataclass(frozen=True, slots=True)
-class ByState(FromState):
+class StateOptions(FromState):
     """As `FromState`; the state also identifies the clusters."""
 
     no_state: Annotated[
@@ -281,7 +281,7 @@ class ByState(FromState):
 
 @dataclass(frozen=True, slots=True)
 class ByStateAndFilter:
-    """As `ByState`, but `--state` also filters topics by state, which is no URL."""
+    """As `StateOptions`, but `--state` also filters topics by state, which is no URL."""
 
     state: Annotated[
         list[str] | None,
@@ -309,11 +309,11 @@ class ByStateAndFilter:
         """Return the states to filter by; empty for all."""
         return tuple(text for text in self.state or () if "://" not in text)
 
-    def _by_state(self) -> ByState:
+    def _by_state(self) -> StateOptions:
         urls = [text for text in self.state or () if "://" in text]
         if len(urls) > 1:
             raise UsageError("--state has two URLs", hint="Name the one state.")
-        return ByState(state=urls[0] if urls else None, no_state=self.no_state)
+        return StateOptions(state=urls[0] if urls else None, no_state=self.no_state)
 
 
 Id = Annotated[int, Argument(metavar="ID", min=1, help="Of the migration, as `mount status` shows it.")]
@@ -326,7 +326,7 @@ Cluster = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class AtForge:
+class ForgeOptions:
     """The forge, and the time limit of requests."""
 
     forge: Annotated[
@@ -356,7 +356,7 @@ class AtForge:
         )
 
 
-def bundled(body: Callable[..., None]) -> Callable[..., None]:
+def expand_bundles(body: Callable[..., None]) -> Callable[..., None]:
     """Make a command of `body`: bundles become their options."""
     hints = get_type_hints(body, include_extras=True)
     bundles = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
@@ -462,7 +462,7 @@ class ActOptions:
         from reconciler.operations.steps.runner import Emergency, Stop
 
         stop = Stop()
-        with signals.stopping(stop, patience_s=signals.RUN_S), reporter(form) as report:
+        with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter(form) as report:
             yield Emergency(
                 invocation=place.invocation(),
                 select=files.select(),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def ordering(
+def open_emergency(
     acting: ActOptions,
     files: Files,
     place: Place,
@@ -111,7 +111,7 @@ def show_plan(plan: Plan, form: TextOrJson) -> None:
 def show_ordered(result: OrderResult, done: str, form: TextOrJson) -> None:
     """Show the plan of a dry run, or the results; then raise the verdict.
 
-    `done` is the verb's past participle: `deleted`. Call it inside `ordering`.
+    `done` is the verb's past participle: `deleted`. Call it inside `open_emergency`.
     """
     if result.is_dry_run:
         show_plan(result.plan, form)

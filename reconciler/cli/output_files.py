@@ -37,7 +37,7 @@ _STATES: Final = ".reconciler"
 _REPOSITORY: Final = ".git"
 
 
-def checked_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
+def check_output(option: str, path: Path, kind: Kind, *, is_added_to: bool = False) -> Path:
     """Return the path if writing it destroys nothing else.
 
     An existing file is replaced only if it is empty or of the same `kind`; links are followed, and pipes may be

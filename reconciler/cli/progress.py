@@ -24,9 +24,9 @@ from reconciler.applying.events import (
     Summary,
 )
 from reconciler.cli.console import err, out, pipeline
-from reconciler.cli.environment import note, speaks
+from reconciler.cli.environment import is_log_enabled, note
 from reconciler.cli.text.lines import Line, Span, Tone, line
-from reconciler.cli.text.runs_text import Failures, done_line, of_the_run, progress_text
+from reconciler.cli.text.runs_text import Failures, done_line, progress_text, run_event_lines
 from reconciler.runtime.text import bytes_text, counted, took
 
 _TERMINAL_S: Final = 0.1
@@ -47,7 +47,7 @@ def counting(word: str) -> Iterator[Callable[[int, int], None]]:
         if now - said_at < every:
             return
         said_at = now
-        if speaks():
+        if is_log_enabled():
             note(word, records=records, bytes=size)
             return
         text = f"{word}: {counted(records, 'record')}, {bytes_text(size)}"
@@ -84,7 +84,7 @@ def reporter(form: Literal["text", "json"], ending: FinishedRun | None = None) -
     ending = ending or FinishedRun()
     if form == "json":
         yield _serial(_as_json, lock, ending)
-    elif speaks():
+    elif is_log_enabled():
         # Standard error is JSON, which has the events; failures are printed at the end.
         yield _serial(_as_log_only, lock, ending)
     elif err().can_redraw:
@@ -100,7 +100,7 @@ def _serial(take: Callable[[Event], None], lock: threading.Lock, ending: Finishe
     def report(event: Event) -> None:
         with lock:
             take(event)
-            if speaks() and not isinstance(event, PlanMade):
+            if is_log_enabled() and not isinstance(event, PlanMade):
                 note(type(event).__name__, **asdict(event))
             if isinstance(event, Summary):
                 ending.summary = event
@@ -137,7 +137,7 @@ class Lines:
             case ActionFailed():
                 self._say(self._failures.lines(event))
             case LeaseLost() | RunRecovered() | RunHandedOver() | ResultMissing():
-                self._say(of_the_run(event))
+                self._say(run_event_lines(event))
             case Progress():
                 if self._is_time(event.id):
                     self._say([line(progress_text(event))])

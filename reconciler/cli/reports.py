@@ -15,7 +15,7 @@ import orjson
 
 from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.errors import unexpected
-from reconciler.cli.hint_rewrite import typed_again
+from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import Form, ListForm
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import ReconcilerError, UsageError
@@ -143,15 +143,15 @@ def remarks_of(error: BaseException, command: Command) -> Iterator[Remark]:
     yield from map(of_problem, problems)
     if not problems:
         _, message, hint = error_texts(error)
-        yield of_error(PlanFinding(None, None, message, typed_again(hint)), command)
+        yield of_error(PlanFinding(None, None, message, add_typed_options(hint)), command)
 
 
 def validated_remarks(validated: ValidationResult, tool: str, environment: str | None) -> Remarks:
     """Return errors and warnings of valid files."""
-    from reconciler.cli.text.remarks import Remarks, of_error, of_oddity
+    from reconciler.cli.text.remarks import Remarks, of_error, warning_remark
 
     rows = [of_error(finding, "validate") for finding in validated.findings]
-    rows += map(of_oddity, validated.warnings)
+    rows += map(warning_remark, validated.warnings)
     return Remarks("validate", validated.workspace, environment, tool, tuple(rows))
 
 
@@ -266,9 +266,9 @@ def _report(
     if form not in forms or not equals or not name:
         hint = did_you_mean(nearest(form, forms), otherwise=f"Forms: {', '.join(forms)}.")
         raise UsageError(f"--report {text} is not FORM=FILE", hint=f"Write it as --report json={command}.json. {hint}")
-    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.output_files import check_output
 
-    path = invocation.cwd / checked_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
+    path = invocation.cwd / check_output("--report", Path(name), "a report", is_added_to=form in _ADDED_TO)
     if any(other == path for _, other in others):
         raise UsageError(f"--report {text}: another report goes to that file", hint="Name a file for each.")
     return form, path
@@ -277,7 +277,7 @@ def _report(
 _REPORTING: Final[tuple[Command, ...]] = ("plan", "drift", "validate")
 
 
-def tell_of_command_line(typed: Sequence[str], message: str, hint: str) -> None:
+def report_usage_error(typed: Sequence[str], message: str, hint: str) -> None:
     """Print and write the reports of a command line that cannot be parsed, if their options can.
 
     Else a pipeline would keep the results of an earlier commit.
@@ -322,9 +322,9 @@ def _failed_outcome(error: Exception) -> Outcome:
 def plan_outcome(planned: PlanResult, verdict: ReconcilerError | None) -> Outcome:
     """Return a plan as values for a pipeline."""
     from reconciler.planning.actions import is_dangerous
-    from reconciler.planning.plan_rows import summary_of
+    from reconciler.planning.plan_rows import count_by_kind
 
-    plan, counts = planned.plan, summary_of(planned.plan)
+    plan, counts = planned.plan, count_by_kind(planned.plan)
     values: dict[str, str | int | bool] = {
         "digest": plan.digest,
         "empty": plan.is_empty,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, asser
 from typer import Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import Screen, are_one, err, out, pipeline, stdin_is_terminal
-from reconciler.cli.environment import speaks
+from reconciler.cli.console import Screen, err, out, pipeline, share_one_target, stdin_is_terminal
+from reconciler.cli.environment import is_log_enabled
 from reconciler.cli.options import Form, TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
 from reconciler.cli.text.lines import Line, Span, Tone, cut, line, text_of
@@ -67,11 +67,11 @@ def approved(lines: Iterable[Line], question: str, *, yes: bool, form: Literal["
     """Show the effects and ask for confirmation; with JSON on standard error."""
     (out() if form == "text" else err()).show(lines)
     if not yes:
-        require_someone_to_ask("Give --yes")
+        require_terminal("Give --yes")
     return yes or ask(question)
 
 
-def require_someone_to_ask(instead: str) -> None:
+def require_terminal(instead: str) -> None:
     """Fail early if a confirmation is needed and there is no terminal."""
     if not stdin_is_terminal():
         raise UsageError("there is no terminal to confirm on; nothing was done", hint=instead)
@@ -165,7 +165,7 @@ def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: 
         screen.page(plan_text(saved.plan, width=screen.width))
 
 
-def say_saved(file: Path) -> None:
+def print_apply_command(file: Path) -> None:
     """Print the command that applies a saved plan."""
     err().show([line(f"Saved. To do exactly this:  reconciler apply {shlex.quote(str(file))}")])
 
@@ -284,7 +284,7 @@ def carry_out(
     """
     with last_line(doing.form):
         if not is_approved:
-            require_someone_to_ask(instead)
+            require_terminal(instead)
         seconds("--lock-timeout", doing.lock_timeout)
         from reconciler.cli.progress import FinishedRun, reporter
         from reconciler.operations.apply import Hooks
@@ -293,16 +293,16 @@ def carry_out(
         stop, ending = Stop(), FinishedRun()
         try:
             with (
-                signals.stopping(stop, patience_s=signals.RUN_S),
+                signals.forward_signals(stop, patience_s=signals.RUN_S),
                 reporter(doing.form, ending) as report,
                 phases() as before,
             ):
                 talk = _PlanDialog(doing, question, before, is_approved=is_approved)
                 applied = do(Hooks(talk.confirm, before.ended_by(report), stop), before)
         except BlockedError as error:
-            raise talk.about_blocked(error) from error
+            raise talk.show_blocked(error) from error
         except StalePlanError as error:
-            raise_verdict(talk.about_stale(error))
+            raise_verdict(talk.show_stale(error))
         if doing.form == "text":
             talk.show_outcome(applied, ending.summary)
         raise_verdict(applied.verdict)
@@ -328,7 +328,7 @@ class _PlanDialog:
             self._show(planned)
         return self._is_approved or ask(self._question)
 
-    def about_blocked(self, error: BlockedError) -> BlockedError:
+    def show_blocked(self, error: BlockedError) -> BlockedError:
         """Show the blocked plan and return an error that does not repeat it."""
         planned = getattr(error, "planned", None)
         if planned is None:
@@ -341,12 +341,12 @@ class _PlanDialog:
             out().write_bytes(event_line(PlanMade(planned.plan)))
         return blocked_above(planned.plan, "nothing was done: ")
 
-    def about_stale(self, error: StalePlanError) -> StalePlanError:
+    def show_stale(self, error: StalePlanError) -> StalePlanError:
         """Show only the differences from the approved plan; with JSON they are in the last line."""
         from reconciler.cli.text.states_text import difference_lines
         from reconciler.operations.steps.approval import ChangedPlanError
 
-        if isinstance(error, ChangedPlanError) and not (self._doing.form == "json" and speaks()):
+        if isinstance(error, ChangedPlanError) and not (self._doing.form == "json" and is_log_enabled()):
             err().show(difference_lines(error.held))
         return error
 
@@ -357,7 +357,7 @@ class _PlanDialog:
         if not self._is_shown:
             self._show(applied.planned)
         # Failures were printed on standard error.
-        out().show(applied_text(applied, summary, with_failures=speaks() or not are_one()))
+        out().show(applied_text(applied, summary, with_failures=is_log_enabled() or not share_one_target()))
 
     def _show(self, planned: PlanResult) -> None:
         self._is_shown = True
@@ -365,7 +365,7 @@ class _PlanDialog:
         warn_about(planned)
         if self._doing.form == "text":
             show_as_text(planned, out())
-        elif not (self._is_approved and speaks()):
+        elif not (self._is_approved and is_log_enabled()):
             # JSON has standard output for events, `--verbose` standard error for the log.
             show_as_text(planned, err())
 
@@ -389,9 +389,9 @@ class Phases:
         # A daemon: the process can end while a cluster hangs.
         self._thread = threading.Thread(target=self._draw_on, name="phases", daemon=True)
 
-    def seen_by(self, invocation: Invocation) -> Invocation:
+    def show_progress_of(self, invocation: Invocation) -> Invocation:
         """Return the invocation with this line as its progress; warnings remove it."""
-        if speaks() or not self._screen.can_redraw:
+        if is_log_enabled() or not self._screen.can_redraw:
             return invocation
         self._thread.start()
 

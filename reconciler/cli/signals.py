@@ -65,7 +65,7 @@ def install() -> None:
 
 
 @contextmanager
-def stopping(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
+def forward_signals(stoppable: Stoppable, *, patience_s: float | None = None) -> Iterator[None]:
     """Send signals to `stoppable` during the block; it has `patience_s` to end (`None`: unlimited)."""
     _WATCH.stoppable, _WATCH.patience_s = stoppable, patience_s
     try:
@@ -95,7 +95,7 @@ def asking() -> Iterator[None]:
 
 
 @contextmanager
-def left_to_another() -> Iterator[None]:
+def leave_interrupts_to_child() -> Iterator[None]:
     """Leave Ctrl-C to another program, such as a pager."""
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)  # an ignored signal would be inherited
     try:

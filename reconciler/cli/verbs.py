@@ -28,7 +28,7 @@ def surgery(
     from reconciler.operations.steps.runner import Stop
 
     stop = Stop()
-    with signals.stopping(stop):
+    with signals.forward_signals(stop):
         yield RecordEdit(
             invocation=place.invocation(),
             select=files.select(),
@@ -59,5 +59,5 @@ def ask_migration(
         return approved(asking_text(underway, verb), f"{verb.capitalize()} the migration?", yes=yes, form=form)
 
     stop = Stop()
-    with signals.stopping(stop, patience_s=signals.RUN_S):
+    with signals.forward_signals(stop, patience_s=signals.RUN_S):
         return ask_migration(reach, which.migration, verb, which.cluster, confirm=confirm, stop=stop)

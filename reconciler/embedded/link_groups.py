@@ -60,7 +60,7 @@ def _by_topic_name(group: Group, names: Mapping[str, str]) -> dict[tuple[str, in
     }
 
 
-def bring_offsets(
+def sync_group_offsets(
     cluster: Admin, groups: Mapping[str, GroupOffsets]
 ) -> dict[str, GroupOffsetsResult | ReconcilerError]:
     """Store copied offsets; one swap per changed group."""

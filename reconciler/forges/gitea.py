@@ -15,7 +15,7 @@ from reconciler.forges.protocol import (
     Issue,
     Kind,
     PullRequest,
-    folded_away,
+    collapse_comment_text,
     marker_of,
     ms_of,
 )
@@ -62,7 +62,7 @@ class Gitea(SharedApi):
         """Collapse its text."""
         marker = marker_of(comment.body)
         if marker is not None:
-            self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit, self.size))
+            self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit, self.size))
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token's user."""

@@ -14,7 +14,7 @@ from reconciler.forges.protocol import (
     Issue,
     Kind,
     PullRequest,
-    folded_away,
+    collapse_comment_text,
     marker_of,
     ms_of,
 )
@@ -77,7 +77,7 @@ class GitLab:
         """Collapse its text."""
         marker = marker_of(comment.body)
         if marker is not None:
-            self.edit_comment(number, comment, folded_away(marker, comment.body, self.limit))
+            self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token's user."""

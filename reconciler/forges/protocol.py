@@ -74,7 +74,7 @@ def marker_of(text: str) -> Marker | None:
     )
 
 
-def owing_message(text: str) -> str:
+def mark_message_unsent(text: str) -> str:
     """Mark a text whose message is not sent yet."""
     first, end, rest = text.partition("\n")
     return f"{first.removesuffix('-->')}message=owed -->{end}{rest}"
@@ -95,7 +95,7 @@ _ROOM: Final = 200
 """Reserved for the note about omitted lines."""
 
 
-def fitted(text: str, limit: int, size: Callable[[str], int] = len) -> str:
+def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
     """Cut a text to at most `limit` by `size`, at a line, with a note; open folds and code blocks are closed."""
     if size(text) <= limit:
         return text
@@ -136,13 +136,13 @@ def _track_open_parts(line: str, open_parts: list[str]) -> None:
 _END_OF_FOLD: Final = "</details>"
 
 
-def folded_away(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
+def collapse_comment_text(marker: Marker, text: str, limit: int, size: Callable[[str], int] = len) -> str:
     """Return an older comment as a fold under an outdated marker."""
     head = f"{Marker(OUTDATED, marker.workspace, marker.environment, marker.digest).line}\n"
     start = f"{head}<details>\n<summary>An older result; there is a newer comment.</summary>\n\n"
     lines: Sequence[str] = text.splitlines(keepends=True)[1:]
     room = limit - size(start) - size(_END_OF_FOLD) - 3
-    return f"{start}{fitted(''.join(lines), room, size).rstrip()}\n\n{_END_OF_FOLD}\n"
+    return f"{start}{fit_comment(''.join(lines), room, size).rstrip()}\n\n{_END_OF_FOLD}\n"
 
 
 Kind: TypeAlias = Literal["github", "gitlab", "gitea"]

@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-class Said(NamedTuple):
+class SourceValue(NamedTuple):
     """A value and its position."""
 
     value: Any
@@ -41,7 +41,7 @@ class Said(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTopic:
+class ImportedTopic:
     """A topic, by its name on the broker."""
 
     name: str
@@ -50,12 +50,12 @@ class FoundTopic:
     """Name in the other tool; empty if it has only one cluster."""
     partitions: int | None = None
     replication_factor: int | None = None
-    configs: Mapping[str, Said] = field(default_factory=dict)
+    configs: Mapping[str, SourceValue] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRule:
+class ImportedRule:
     """A Kafka access rule in our words: `topics`, `describe-configs`, `allow`."""
 
     resource: str
@@ -75,7 +75,7 @@ class FoundRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCluster:
+class ImportedCluster:
     """A cluster and its connection, with references instead of secrets."""
 
     name: str
@@ -105,9 +105,9 @@ class NotImported:
 class Reading:
     """Result of reading all files."""
 
-    topics: list[FoundTopic] = field(default_factory=list)
-    rules: list[FoundRule] = field(default_factory=list)
-    clusters: list[FoundCluster] = field(default_factory=list)
+    topics: list[ImportedTopic] = field(default_factory=list)
+    rules: list[ImportedRule] = field(default_factory=list)
+    clusters: list[ImportedCluster] = field(default_factory=list)
     lost: list[NotImported] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -207,10 +207,10 @@ class Fields:
         self._report_wrong_type(key, value, "a list of texts")
         return ()
 
-    def said(self, key: str) -> dict[str, Said]:
+    def said(self, key: str) -> dict[str, SourceValue]:
         """Read a mapping of keys to values or lists of them, with positions."""
         inner = self.inside(key)
-        return {} if inner is None else {name: Said(inner.raw(name), inner.of(name)) for name in inner.content}
+        return {} if inner is None else {name: SourceValue(inner.raw(name), inner.of(name)) for name in inner.content}
 
     def labels(self, key: str) -> dict[str, str]:
         """Read a mapping of texts."""
@@ -266,7 +266,7 @@ class Fields:
         if not key or self._is_present(key):
             self._report(key, why, hint, is_left_out=False)
 
-    def pass_over(self, *keys: str) -> None:
+    def ignore_keys(self, *keys: str) -> None:
         """Ignore the other tool's bookkeeping keys."""
         self._taken.update(keys)
 
@@ -450,7 +450,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidRule:
+class SourceRule:
     """An access rule of another tool; each operation becomes a rule of ours."""
 
     resource: str | None
@@ -479,7 +479,7 @@ class SaidRule:
             at.lost("", f"it names no {'principal' if name else 'resource'}")
         else:
             for operation in self._known(at):
-                rule = FoundRule(
+                rule = ImportedRule(
                     resource=resource,
                     name=name,
                     is_prefix=is_prefix,
@@ -501,7 +501,7 @@ class SaidRule:
                 yield word
 
 
-def take_rule_of_resource(
+def read_resource_rule(
     entry: Fields, principal: str, *, name: str, operations: tuple[str, ...] = ("operations",), cluster: str = ""
 ) -> None:
     """Read a rule with a `resource` mapping; `name` and `operations` are its fields."""
@@ -509,7 +509,7 @@ def take_rule_of_resource(
     if resource is None:
         entry.lost("", "it names no resource")
         return
-    SaidRule(
+    SourceRule(
         resource=resource.text("type"),
         name=resource.text(name),
         pattern=resource.text("patternType"),

@@ -12,10 +12,10 @@ from reconciler.importers.base import (
     NOT_KAFKA,
     Document,
     Fields,
-    FoundTopic,
+    ImportedTopic,
     Reading,
-    Said,
-    take_rule_of_resource,
+    SourceValue,
+    read_resource_rule,
 )
 
 _GROUP: Final = "jikkou.io/"
@@ -76,12 +76,12 @@ def _report_metadata(whole: Fields) -> None:
     annotations = metadata.inside("annotations") if metadata is not None else None
     for fields, known in ((annotations, _BOOKKEEPING), (metadata, ("name",))):
         if fields is not None:
-            fields.pass_over(*known)
+            fields.ignore_keys(*known)
             fields.rest(_OF_LIST, is_left_out=False)
 
 
 def _name_and_spec(fields: Fields, kind: str) -> tuple[str, Fields]:
-    fields.pass_over("apiVersion", "kind")
+    fields.ignore_keys("apiVersion", "kind")
     fields.subject = f"{kind} {_name(fields)}".strip()
     return kind, fields
 
@@ -92,7 +92,7 @@ def _name(fields: Fields) -> str:
     return name if type(name) is str else ""
 
 
-def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None:
+def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, SourceValue]]) -> None:
     labels = _labels(fields)
     if labels is None or not fields.is_named("metadata"):
         return
@@ -100,13 +100,13 @@ def _take_topic(fields: Fields, known: Mapping[str, Mapping[str, Said]]) -> None
     if spec is None:
         fields.lost("spec", "a topic without a spec has no settings")
         return
-    configs: dict[str, Said] = {}
+    configs: dict[str, SourceValue] = {}
     for name in spec.texts("configMapRefs"):
         if name not in known:
             spec.lost("configMapRefs", f"no ConfigMap {name} is in these files")
         configs.update(known.get(name, {}))
     own = spec.said("configs")
-    topic = FoundTopic(
+    topic = ImportedTopic(
         name=_name(fields),
         place=fields.place,
         partitions=spec.number("partitions"),
@@ -126,14 +126,14 @@ def _labels(fields: Fields) -> dict[str, str] | None:
         return {}
     annotations = metadata.inside("annotations")
     if annotations is not None:
-        annotations.pass_over(*_BOOKKEEPING)
+        annotations.ignore_keys(*_BOOKKEEPING)
         for key in _IGNORED:
             if annotations.flag(key):
                 fields.unsaid("", f"it is marked {key}, so it is not to be there")
                 return None
         annotations.rest(NO_TEXT, is_left_out=False)
     labels = metadata.labels("labels")
-    metadata.pass_over("name")
+    metadata.ignore_keys("name")
     metadata.rest(NO_TEXT, is_left_out=False)
     return labels
 
@@ -146,7 +146,7 @@ def _take_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
         return
     principal = _name(fields)
     for entry in spec.each("acls"):
-        take_rule_of_resource(entry, principal, name="pattern")
+        read_resource_rule(entry, principal, name="pattern")
     for name in spec.texts("roles"):
         role = roles.get(name)
         of_role = role.inside("spec") if role is not None else None
@@ -155,6 +155,6 @@ def _take_principal(fields: Fields, roles: Mapping[str, Fields]) -> None:
             continue
         for entry in of_role.each("acls"):
             entry.subject = f"{fields.subject} by role {name}"
-            take_rule_of_resource(entry, principal, name="pattern")
+            read_resource_rule(entry, principal, name="pattern")
     spec.rest()
     fields.rest()

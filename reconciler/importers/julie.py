@@ -16,12 +16,12 @@ from reconciler.importers.base import (
     NOT_KAFKA,
     Document,
     Fields,
-    FoundCluster,
-    FoundTopic,
+    ImportedCluster,
+    ImportedTopic,
     Place,
     Reading,
-    Said,
-    SaidRule,
+    SourceRule,
+    SourceValue,
     read_text,
 )
 from reconciler.manifests.files import label_of
@@ -125,7 +125,7 @@ def _pattern(text: str) -> tuple[str, bool]:
 
 def _report_rest(at: Fields, *passed_over: str) -> None:
     at.unsaid("metadata", NO_TEXT)
-    at.pass_over(*passed_over)
+    at.ignore_keys(*passed_over)
     at.rest()
 
 
@@ -133,7 +133,7 @@ def _add(
     at: Fields, principal: str | None, resource: str, name: str, operations: Iterable[str], *, is_prefix: bool = False
 ) -> None:
     pattern = "prefixed" if is_prefix else "literal"
-    rule = SaidRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)
+    rule = SourceRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)
     rule.add_to(at)
 
 
@@ -164,7 +164,7 @@ def _plans(document: Fields) -> Iterable[tuple[str, Fields]]:
     return document.named(_PLANS) if _PLANS in document.content else ()
 
 
-def _take_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[str, Said]]) -> None:
+def _take_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[str, SourceValue]]) -> None:
     context = {"context": topology.text("context") or ""}
     for key in topology.content:
         if key not in _NOT_IN_NAMES:
@@ -182,7 +182,7 @@ def _take_topology(topology: Fields, names: Names, plans: Mapping[str, Mapping[s
 
 
 def _take_project(
-    project: Fields, context: Mapping[str, str], names: Names, plans: Mapping[str, Mapping[str, Said]]
+    project: Fields, context: Mapping[str, str], names: Names, plans: Mapping[str, Mapping[str, SourceValue]]
 ) -> None:
     roles = take_users(project)
     for topic in project.each("topics"):
@@ -196,7 +196,9 @@ def _take_project(
     project.rest()
 
 
-def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]], roles: Iterable[Role]) -> None:
+def _take_topic(
+    topic: Fields, name: str, plans: Mapping[str, Mapping[str, SourceValue]], roles: Iterable[Role]
+) -> None:
     configs = topic.said("config")
     plan = topic.text("plan")
     if plan is not None and plan not in plans:
@@ -206,7 +208,7 @@ def _take_topic(topic: Fields, name: str, plans: Mapping[str, Mapping[str, Said]
         {key: setting.value for key, setting in configs.items()}, topic.reading, lambda _: topic.of("config")
     )
     counts.subject = topic.subject
-    imported = FoundTopic(
+    imported = ImportedTopic(
         name=name,
         place=topic.place,
         partitions=counts.number(_PARTITIONS),
@@ -308,5 +310,5 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
     if SERVERS in settings:
         servers, label = settings[SERVERS]
         addresses = tuple(server.strip() for server in servers.split(",") if server.strip())
-        reading.clusters.append(FoundCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=addresses))
+        reading.clusters.append(ImportedCluster(name=_CLUSTER, place=Place(label), bootstrap_servers=addresses))
     read(documents, reading, names)

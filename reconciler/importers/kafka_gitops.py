@@ -11,10 +11,10 @@ from reconciler.importers.base import (
     OF_THE_TOOL,
     Document,
     Fields,
-    FoundTopic,
+    ImportedTopic,
     Reading,
-    Said,
-    SaidRule,
+    SourceRule,
+    SourceValue,
 )
 
 _KEYS: Final = frozenset({"settings", "topics", "services", "users", "customServiceAcls", "customUserAcls", "schemas"})
@@ -77,7 +77,7 @@ class _Defaults:
     def __init__(self) -> None:
         self.partitions: int | None = None
         self.replication: int | None = None
-        self.configs: dict[str, Said] = {}
+        self.configs: dict[str, SourceValue] = {}
         self.describes = False
 
     def take(self, state: Fields) -> None:
@@ -99,12 +99,12 @@ class _Defaults:
         self.describes = bool(acls.flag("describe-topic-enabled")) if acls is not None else False
         settings.unsaid("confluent", OF_THE_TOOL)
         settings.unsaid("ccloud", OF_THE_TOOL)
-        settings.pass_over("files")
+        settings.ignore_keys("files")
         settings.rest()
 
 
 def _take_topic(topic: Fields, name: str, defaults: _Defaults) -> None:
-    values = FoundTopic(
+    values = ImportedTopic(
         name=name,
         place=topic.place,
         partitions=topic.number("partitions") or defaults.partitions,
@@ -198,7 +198,7 @@ def _take_custom(entries: Fields, name: str, principals: Mapping[str, str]) -> N
         if entry is None:
             continue
         entry.subject = f"access rule {key} of {name}"
-        SaidRule(
+        SourceRule(
             resource=entry.text("type"),
             name=entry.text("name"),
             pattern=entry.text("pattern"),
@@ -213,5 +213,5 @@ def _take_custom(entries: Fields, name: str, principals: Mapping[str, str]) -> N
 def _add(at: Fields, principal: str, rules: Iterable[Rule]) -> None:
     for resource, name, operations, is_prefix in rules:
         pattern = "prefixed" if is_prefix else "literal"
-        rule = SaidRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)
+        rule = SourceRule(resource=resource, name=name, pattern=pattern, principal=principal, operations=operations)
         rule.add_to(at)

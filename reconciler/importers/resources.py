@@ -10,9 +10,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from reconciler.importers.base import (
-    FoundCluster,
-    FoundRule,
-    FoundTopic,
+    ImportedCluster,
+    ImportedRule,
+    ImportedTopic,
     NotImported,
     Place,
     Reading,
@@ -34,9 +34,9 @@ _GONE: Final = {
 }
 
 
-def named_topics(imported: Iterable[FoundTopic], lost: list[NotImported]) -> dict[str, FoundTopic]:
+def topics_by_name(imported: Iterable[ImportedTopic], lost: list[NotImported]) -> dict[str, ImportedTopic]:
     """Return topics by name; duplicates after the first are reported."""
-    topics: dict[str, FoundTopic] = {}
+    topics: dict[str, ImportedTopic] = {}
     for topic in imported:
         first = topics.setdefault(topic.name, topic)
         if first is not topic:
@@ -46,8 +46,8 @@ def named_topics(imported: Iterable[FoundTopic], lost: list[NotImported]) -> dic
     return topics
 
 
-def composed_topic(
-    imported: FoundTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
+def compose_topic(
+    imported: ImportedTopic, target: Target, acls: list[dict[str, Any]], lost: list[NotImported]
 ) -> Topic | None:
     """Return a topic by its flat name; `None` if it cannot be declared, with the reason in `lost`."""
     if why := _why_not(imported):
@@ -73,7 +73,7 @@ def composed_topic(
         return None
 
 
-def _why_not(imported: FoundTopic) -> tuple[str, str] | None:
+def _why_not(imported: ImportedTopic) -> tuple[str, str] | None:
     if not imported.name:
         return "it has no name", ""
     if is_internal(imported.name):
@@ -89,7 +89,7 @@ def _why_not(imported: FoundTopic) -> tuple[str, str] | None:
     return None
 
 
-def _configs(imported: FoundTopic, target: Target, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
+def _configs(imported: ImportedTopic, target: Target, lost: list[NotImported]) -> Iterator[tuple[str, str]]:
     catalog = target.catalog
     for key, setting in sorted(imported.configs.items()):
         if setting.value is None:
@@ -112,7 +112,7 @@ def _configs(imported: FoundTopic, target: Target, lost: list[NotImported]) -> I
             )
 
 
-def _unknown(key: str, imported: FoundTopic, place: Place, target: Target) -> NotImported:
+def _unknown(key: str, imported: ImportedTopic, place: Place, target: Target) -> NotImported:
     catalog = target.catalog or {}
     why = _GONE.get(key, f"{target.provider} has no such config of topics")
     otherwise = f"Known are, for example: {one_of(catalog)}"
@@ -125,12 +125,12 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _subject(imported: FoundTopic) -> str:
+def _subject(imported: ImportedTopic) -> str:
     return f"topic {imported.name}".strip()
 
 
-def _is_same(one: FoundTopic, other: FoundTopic) -> bool:
-    def plain(topic: FoundTopic) -> tuple[Any, ...]:
+def _is_same(one: ImportedTopic, other: ImportedTopic) -> bool:
+    def plain(topic: ImportedTopic) -> tuple[Any, ...]:
         configs = {key: str(setting.value) for key, setting in topic.configs.items()}
         return topic.partitions, topic.replication_factor, configs, dict(topic.labels)
 
@@ -145,7 +145,7 @@ class Permissions:
     bindings: dict[AccessBinding, Place] = field(default_factory=dict)
 
 
-def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
+def permissions_of(rules: Iterable[ImportedRule], topics: Collection[str], lost: list[NotImported]) -> Permissions:
     """Split rules into those of topics and others; rules without effect go to `lost`."""
     of_topics: dict[str, dict[tuple[str, str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
     permissions = Permissions()
@@ -162,7 +162,7 @@ def permissions_of(rules: Iterable[FoundRule], topics: Collection[str], lost: li
     return permissions
 
 
-def _why_refused(rule: FoundRule) -> str | None:
+def _why_refused(rule: ImportedRule) -> str | None:
     legal = OPERATIONS.get(rule.resource)
     if legal is not None and rule.operation not in legal:
         return f"{rule.operation} is nothing that can be done with {rule.resource}"
@@ -173,7 +173,7 @@ def _why_refused(rule: FoundRule) -> str | None:
     return None
 
 
-def _binding(rule: FoundRule) -> AccessBinding:
+def _binding(rule: ImportedRule) -> AccessBinding:
     return AccessBinding(
         resource=rule.resource,
         name=rule.name,
@@ -222,13 +222,13 @@ def compose(reading: Reading, targets: Mapping[str, Target]) -> ImportedResource
 
 def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost: list[NotImported]) -> Flat:
     topics = (topic for topic in reading.topics if targets[topic.cluster].name == target.name)
-    named = named_topics(topics, lost)
+    named = topics_by_name(topics, lost)
     rules = (rule for rule in reading.rules if targets[rule.cluster].name == target.name)
     permissions = permissions_of(rules, named, lost)
     flat = Flat(bindings=permissions.bindings)
     for name, imported in sorted(named.items()):
         acls = permissions.topics.get(name, [])
-        topic = composed_topic(imported, target, acls, lost)
+        topic = compose_topic(imported, target, acls, lost)
         if topic is not None:
             flat.topics[name], flat.places[name] = topic, imported.place
         elif acls:
@@ -237,7 +237,7 @@ def _flat(reading: Reading, targets: Mapping[str, Target], target: Target, lost:
 
 
 def _add_cluster(
-    imported: FoundCluster, target: Target, security: Mapping[str, str], composed: ImportedResources
+    imported: ImportedCluster, target: Target, security: Mapping[str, str], composed: ImportedResources
 ) -> None:
     if target.is_declared:
         return

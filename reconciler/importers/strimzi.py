@@ -14,10 +14,10 @@ from reconciler.importers.base import (
     SECURITY,
     Document,
     Fields,
-    FoundCluster,
-    FoundTopic,
+    ImportedCluster,
+    ImportedTopic,
     Reading,
-    take_rule_of_resource,
+    read_resource_rule,
 )
 from reconciler.runtime.text import one_of
 
@@ -113,7 +113,7 @@ def _take(fields: Fields, homes: Homes) -> None:
     metadata = fields.inside("metadata")
     name = metadata.text("name") if metadata is not None else None
     fields.subject = f"{kind} {name or ''}".strip()
-    fields.pass_over("apiVersion")
+    fields.ignore_keys("apiVersion")
     spec = fields.inside("spec")
     if metadata is None or not name or spec is None:
         fields.lost("", "it has no name, or no spec")
@@ -129,7 +129,7 @@ def _take(fields: Fields, homes: Homes) -> None:
         case _:
             fields.unsaid("", f"{kind}: {NOT_KAFKA}")
             return
-    fields.pass_over("status")
+    fields.ignore_keys("status")
     fields.rest()
 
 
@@ -138,9 +138,9 @@ def _take_labels(metadata: Fields, homes: Homes) -> tuple[str | None, dict[str, 
     cluster = _cluster_in(metadata, labels.pop(_CLUSTER, ""), homes)
     annotations = metadata.inside("annotations")
     if annotations is not None:
-        annotations.pass_over(_MANAGED, "kubectl.kubernetes.io/last-applied-configuration")
+        annotations.ignore_keys(_MANAGED, "kubectl.kubernetes.io/last-applied-configuration")
         annotations.rest(NO_TEXT, is_left_out=False)
-    metadata.pass_over(*_BOOKKEEPING)
+    metadata.ignore_keys(*_BOOKKEEPING)
     metadata.rest(NO_TEXT, is_left_out=False)
     return cluster, labels
 
@@ -157,7 +157,7 @@ def _take_topic(fields: Fields, metadata: Fields, spec: Fields, name: str, homes
     cluster, labels = _take_labels(metadata, homes)
     if cluster is None:
         return
-    topic = FoundTopic(
+    topic = ImportedTopic(
         name=spec.text("topicName") or name,
         place=fields.place,
         cluster=cluster,
@@ -185,9 +185,7 @@ def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     if authorization is not None:
         authorization.text("type")
         for entry in authorization.each("acls"):
-            take_rule_of_resource(
-                entry, principal, name="name", operations=("operations", "operation"), cluster=cluster
-            )
+            read_resource_rule(entry, principal, name="name", operations=("operations", "operation"), cluster=cluster)
         authorization.rest()
     spec.rest()
 
@@ -195,7 +193,7 @@ def _take_user(metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
 def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, homes: Homes) -> None:
     """Read the connection; broker settings belong to the operator."""
     cluster = _cluster_in(metadata, name, homes) or name
-    metadata.pass_over("labels", "annotations")
+    metadata.ignore_keys("labels", "annotations")
     kafka = spec.inside("kafka")
     listeners = list(kafka.each("listeners")) if kafka is not None else []
     if kafka is not None:
@@ -216,7 +214,7 @@ def _take_cluster(fields: Fields, metadata: Fields, spec: Fields, name: str, hom
         home = metadata.text("namespace")
         port = (chosen.number("port") if chosen is not None else None) or 9092
         address = f"{name}-kafka-bootstrap{f'.{home}.svc' if home else ''}:{port}"
-    imported = FoundCluster(
+    imported = ImportedCluster(
         name=cluster, place=fields.place, bootstrap_servers=tuple(address.split(",")), cluster_id=cluster_id
     )
     fields.reading.clusters.append(imported)

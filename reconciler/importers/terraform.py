@@ -16,11 +16,11 @@ from reconciler.importers.base import (
     NO_CLIENT_QUOTA,
     NO_CREDENTIALS,
     Fields,
-    FoundTopic,
+    ImportedTopic,
     NotImported,
     Place,
     Reading,
-    SaidRule,
+    SourceRule,
     files_error,
     read_text,
 )
@@ -188,7 +188,7 @@ def _cluster_of(provider: str) -> str:
 
 
 def _take_resource(kind: str, fields: Fields, cluster: str) -> None:
-    fields.pass_over("id", "timeouts")
+    fields.ignore_keys("id", "timeouts")
     match kind:
         case "kafka_topic":
             _take_topic(fields, cluster)
@@ -204,7 +204,7 @@ def _take_resource(kind: str, fields: Fields, cluster: str) -> None:
 
 
 def _take_topic(fields: Fields, cluster: str) -> None:
-    topic = FoundTopic(
+    topic = ImportedTopic(
         name=fields.text("name") or "",
         place=fields.place,
         cluster=cluster,
@@ -216,7 +216,7 @@ def _take_topic(fields: Fields, cluster: str) -> None:
 
 
 def _take_rule(fields: Fields, cluster: str) -> None:
-    SaidRule(
+    SourceRule(
         resource=fields.text("resource_type"),
         name=fields.text("resource_name"),
         pattern=fields.text("resource_pattern_type_filter"),

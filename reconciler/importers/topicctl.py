@@ -11,12 +11,12 @@ from reconciler.importers.base import (
     PLACEMENT,
     Document,
     Fields,
-    FoundCluster,
-    FoundTopic,
+    ImportedCluster,
+    ImportedTopic,
     Reading,
-    Said,
-    SaidRule,
     Sasl,
+    SourceRule,
+    SourceValue,
     Tls,
     security_of,
 )
@@ -53,7 +53,7 @@ def read(documents: tuple[Document, ...], reading: Reading) -> None:
                 _take_rules(fields)
             case _:
                 fields.unsaid("", NO_CREDENTIALS)
-                fields.pass_over("meta", "spec")
+                fields.ignore_keys("meta", "spec")
         fields.rest()
 
 
@@ -94,7 +94,7 @@ def _take_topic(fields: Fields) -> None:
     if placement is not None and placement.text("strategy") not in {None, _ANYWHERE}:
         placement.unsaid("strategy", PLACEMENT)
     spec.unsaid("migration", OF_THE_TOOL)
-    topic = FoundTopic(
+    topic = ImportedTopic(
         name=name,
         place=fields.place,
         cluster=cluster,
@@ -108,13 +108,13 @@ def _take_topic(fields: Fields) -> None:
     spec.rest()
 
 
-def _configs(spec: Fields) -> dict[str, Said]:
+def _configs(spec: Fields) -> dict[str, SourceValue]:
     """Read the settings; a retention given twice with different values is not imported."""
     configs = spec.said("settings")
     minutes = spec.number("retentionMinutes")
     if minutes is None or minutes <= 0:
         return configs
-    retention = Said(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
+    retention = SourceValue(minutes * _MS_PER_MINUTE, spec.of("retentionMinutes"))
     other = configs.setdefault(_RETENTION, retention)
     if str(other.value) != str(retention.value):
         del configs[_RETENTION]
@@ -131,7 +131,7 @@ def _take_rules(fields: Fields) -> None:
         if resource is None:
             entry.lost("", "it names no resource")
             continue
-        SaidRule(
+        SourceRule(
             resource=resource.text("type"),
             name=resource.text("name"),
             pattern=resource.text("patternType"),
@@ -155,7 +155,7 @@ def _take_cluster(fields: Fields) -> None:
     for key in ("zkAddrs", "zkPrefix", "zkLockPath", "versionMajor", "defaultThrottleMB"):
         spec.unsaid(key, OF_THE_TOOL)
     spec.unsaid("defaultRetentionDropStepDuration", OF_THE_TOOL)
-    cluster = FoundCluster(
+    cluster = ImportedCluster(
         name=name,
         place=fields.place,
         bootstrap_servers=spec.texts("bootstrapAddrs"),
@@ -180,7 +180,7 @@ def _tls(tls: Fields | None) -> Tls | None:
 def _sasl(sasl: Fields | None) -> Sasl | None:
     if sasl is None or not sasl.flag("enabled"):
         return None
-    sasl.pass_over("password")  # secret: a reference is used instead
+    sasl.ignore_keys("password")  # secret: a reference is used instead
     sasl.unsaid(
         "secretsManagerArn", "secrets are read from the environment or a file", "Set what security.password names."
     )

@@ -389,7 +389,7 @@ def _trailing_comments(text: str) -> str:
 _STEP = "  "
 
 
-def laid_out(content: Mapping[str, Any]) -> str:
+def format_document(content: Mapping[str, Any]) -> str:
     """Return a document with its spec on several lines, and everything below in brackets if it fits."""
     lines: list[str] = []
     for key, value in content.items():

@@ -105,7 +105,7 @@ def read_bounded(path: Path, label: str) -> bytes | Problem:
     return raw if len(raw) <= MAX_BYTES else _too_big(label, len(raw))
 
 
-class FoundManifests(NamedTuple):
+class ManifestSearch(NamedTuple):
     """Manifests, sorted, with problems and warnings."""
 
     files: tuple[Path, ...]
@@ -120,7 +120,7 @@ def manifest_files(
     apart: AbstractSet[Path],
     may_be_empty: bool = False,
     within: Path | None = None,
-) -> FoundManifests:
+) -> ManifestSearch:
     """Return all `*.yaml` and `*.yml` below `listed`, each once, without dot-folders and folders outside `within`.
 
     `apart` are files and folders with another meaning: workspace, values, overlays.
@@ -135,7 +135,7 @@ def manifest_files(
             files.setdefault(os.path.realpath(file), file)
         problems += walk.problems
         warnings += walk.warnings(name)
-    return FoundManifests(tuple(sorted(files.values())), tuple(problems), tuple(warnings))
+    return ManifestSearch(tuple(sorted(files.values())), tuple(problems), tuple(warnings))
 
 
 class _Walk:
@@ -286,7 +286,7 @@ class Findings:
         self.problems.append(problem)
         self.is_whole = False
 
-    def add(self, result: FoundManifests) -> None:
+    def add(self, result: ManifestSearch) -> None:
         """Add the results of a search for manifests."""
         self.problems += result.problems
         self.warnings += result.warnings

@@ -78,7 +78,7 @@ def create(store: ObjectStore, key: str, body: bytes) -> Version:
         return store.swap(key, body, expected=current.version)
 
 
-def put_back(store: ObjectStore, key: str) -> bool:
+def restore_truncated(store: ObjectStore, key: str) -> bool:
     """Restore the last whole body of a truncated object; return whether it was restored.
 
     Does nothing if the last whole version is a deletion or not a JSON object.

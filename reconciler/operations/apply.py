@@ -46,7 +46,7 @@ from reconciler.operations.steps.workspace import Work, check_allowance, open_st
 from reconciler.planning.allowances import allowances
 from reconciler.planning.checks.guards import find_lifting_allowance
 from reconciler.planning.plan import PlanOptions, Selection
-from reconciler.planning.record import outdated_owner_clusters
+from reconciler.planning.record import find_outdated_owner_clusters
 from reconciler.planning.same_or_less import SameOrLess
 from reconciler.planning.saved_plan import read_saved
 from reconciler.planning.settle import scope_of
@@ -347,7 +347,7 @@ class _ApplyRun:
 
     def _clusters_to_update(self, decided: PlanDecision) -> frozenset[str]:
         me = self._work.me(decided.snapshot.lineage if decided.snapshot else "")
-        return outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
+        return find_outdated_owner_clusters(decided.recorded, decided.seen.inventory, me)
 
     def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, PlanResult]:
         started_ms = self._work.invocation.now_ms()

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from reconciler.errors import BlockedError, RetryableError, UnansweredError, UsageError, UserError
 from reconciler.forges.environment import ForgeRequest, commit_of_run, open_forge, pull_request_of
-from reconciler.forges.protocol import OUTDATED, Approval, Comment, Forge, Issue, Marker, PullRequest, fitted, marker_of
+from reconciler.forges.protocol import (
+    OUTDATED,
+    Approval,
+    Comment,
+    Forge,
+    Issue,
+    Marker,
+    PullRequest,
+    fit_comment,
+    marker_of,
+)
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import counted, first_few
 
@@ -50,7 +60,7 @@ def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes
     number = pull_request_of(invocation.environ, options)
     forge = open_forge(invocation.environ, options, tool=invocation.tool, now_ms=invocation.now_ms)
     try:
-        body = fitted(text, forge.limit, forge.size)
+        body = fit_comment(text, forge.limit, forge.size)
         if deletes_empty and marker.items == 0:
             own_comments = forge.own_comments(number, marker.is_of)
             for old in own_comments:

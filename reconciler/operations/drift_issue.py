@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import owners_of, repository_of
-from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fitted, owing_message
+from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
 from reconciler.operations.comment import is_same, keep_newest
 from reconciler.operations.drift_patch import AcceptResult, patch_for
 
@@ -65,7 +65,7 @@ def file_issue(
             return _keep_issue(forge, marker, f"Drift of {name}", text, labels, owes_message=owes_message)
         open_issues = [] if drifted.errors else forge.own_issues(marker.is_in)
         closed = [
-            forge.edit_issue(issue, fitted(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
+            forge.edit_issue(issue, fit_comment(text_of(Remedy(None, ())), forge.limit, forge.size), closes=True)
             for issue in open_issues
         ]
         return FiledIssue("closed" if open_issues else "none", forge.title, closed[-1] if closed else None)
@@ -104,14 +104,14 @@ def message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeReques
 def _keep_issue(
     forge: Forge, marker: Marker, title: str, text: str, labels: Sequence[str], *, owes_message: bool
 ) -> FiledIssue:
-    plain_text = fitted(text, forge.limit, forge.size)
+    plain_text = fit_comment(text, forge.limit, forge.size)
 
     def own() -> list[Issue]:
         return forge.own_issues(marker.is_in)
 
     issues = own()
     owes = owes_message and not (issues and is_same(issues[-1].body, plain_text))
-    body = fitted(owing_message(text), forge.limit, forge.size) if owes else plain_text
+    body = fit_comment(mark_message_unsent(text), forge.limit, forge.size) if owes else plain_text
     did, current, older = keep_newest(
         issues,
         body,

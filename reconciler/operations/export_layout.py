@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_neve
 from pydantic import ValidationError
 
 from reconciler.errors import UserError
-from reconciler.manifests.edit import laid_out
+from reconciler.manifests.edit import format_document
 from reconciler.manifests.references import is_refused_key
 from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
@@ -74,7 +74,7 @@ def document_text(resource: Resource, inventory: Inventory) -> str:
         case _:
             assert_never(resource)
     labels = dict(resource.metadata.labels)
-    return laid_out(
+    return format_document(
         {
             "apiVersion": "reconciler/v1",
             "kind": resource.kind,

@@ -14,7 +14,7 @@ from reconciler.importers import jikkou, julie, kafka_gitops, strimzi, topicctl
 from reconciler.importers.base import (
     YAML,
     Document,
-    FoundCluster,
+    ImportedCluster,
     NotImported,
     Place,
     Reading,
@@ -502,7 +502,7 @@ def _write_files(
     return (*files, *add_ignores(out))
 
 
-def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[FoundCluster]:
+def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[ImportedCluster]:
     if not targets:
         return []
     theirs = {target.name: name for name, target in targets.items()}
@@ -512,7 +512,7 @@ def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[
     )
     place = Place("--bootstrap-server")
     more = [
-        FoundCluster(name=theirs[name], place=place, bootstrap_servers=servers)
+        ImportedCluster(name=theirs[name], place=place, bootstrap_servers=servers)
         for name, servers in servers_by_cluster.items()
         if name not in names
     ]

@@ -51,7 +51,7 @@ class Grant:
         is_taken = self.verb == ADOPT and action.owner is not None
         return (is_taken or self.verb in {action.verb, name_of(action)}) and matches(self.pattern, action.address)
 
-    def goes_back_to(self, commit: str) -> bool:
+    def is_allowing_commit(self, commit: str) -> bool:
         """Return whether files of this commit may be applied after newer ones."""
         is_short = len(self.pattern) >= SHORT_COMMIT and commit.startswith(self.pattern)
         return self.verb == OLDER and (is_short or matches(self.pattern, commit))
@@ -80,7 +80,7 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
     for allowance in allowances(request.guards, request.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
-        if applied and applied.is_newer and allowance.goes_back_to(applied.files or ""):
+        if applied and applied.is_newer and allowance.is_allowing_commit(applied.files or ""):
             continue
         if not any(allowance.covers(action) for action in review.actions):
             yield PlanFinding(
@@ -97,7 +97,7 @@ def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedComm
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
     is_allowed = any(
-        allowance.goes_back_to(applied.files) for allowance in allowances(request.guards, request.selection)
+        allowance.is_allowing_commit(applied.files) for allowance in allowances(request.guards, request.selection)
     )
     return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
 

@@ -53,7 +53,7 @@ def name_of(action: Action) -> str:
 _NAMES: Final = {kind: name for name, kind in ACTIONS.items()}
 
 
-def changes_of(action: Action) -> tuple[Change, ...]:
+def list_changes(action: Action) -> tuple[Change, ...]:
     """Return the fields that an action changes."""
     match action:
         case Update() | Adopt() | Transition():
@@ -66,10 +66,10 @@ def changes_of(action: Action) -> tuple[Change, ...]:
 
 def moves_of(action: Action) -> tuple[Change, ...]:
     """Return the fields that an action changes on the platform."""
-    return () if isinstance(action, Adopt) else changes_of(action)
+    return () if isinstance(action, Adopt) else list_changes(action)
 
 
-def summary_of(plan: Plan) -> dict[str, int]:
+def count_by_kind(plan: Plan) -> dict[str, int]:
     """Return the number of actions by kind, with all nine keys."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
@@ -92,7 +92,7 @@ def totals_of(actions: Iterable[Action]) -> str:
     return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
 
-def did_of(actions: Iterable[Action]) -> str:
+def format_done_counts(actions: Iterable[Action]) -> str:
     """Return done counts as text: `1 added, 4 changed`; empty without actions."""
     return _count_words(actions, {name: done for name, (_, done) in _WORDS.items()}, ("job done", "jobs done"))
 
@@ -118,7 +118,7 @@ _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "ado
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as `reconciler.plan/1`."""
-    base, last, counts = plan.base, plan.applied, summary_of(plan)
+    base, last, counts = plan.base, plan.applied, count_by_kind(plan)
     applied = last and _row(last, "commit", "is_newer", "allow")
     return {
         "format": FORMAT,
@@ -154,9 +154,9 @@ def action_row(action: Action) -> dict[str, Any]:
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
-        "changes": [_row(change, *_CHANGE_FIELDS) for change in changes_of(action)],
-        "after": after_of(action),
-        "parameters": parameters_of(action),
+        "changes": [_row(change, *_CHANGE_FIELDS) for change in list_changes(action)],
+        "after": read_result_json(action),
+        "parameters": collect_parameters(action),
         "source": action.declared_at if isinstance(action, RunJob) else action.source,
         "depends_on": list(action.depends_on),
         "wave": action.wave,
@@ -194,9 +194,9 @@ def digest(actions: Sequence[Action]) -> str:
     for action in actions:
         row = [
             action.id,
-            after_of(action),
+            read_result_json(action),
             action.verb,
-            parameters_of(action),
+            collect_parameters(action),
             action.risk.value,
             action.precondition,
             action.granted_by,
@@ -210,12 +210,14 @@ def digest(actions: Sequence[Action]) -> str:
 def _denials(action: Action) -> Iterator[list[list[Any]]]:
     """No `after` contains the denied principals."""
     if kind_of(action.address) == "mirror":
-        denials = [[change.path, plain(change.after)] for change in changes_of(action) if change.path.startswith(ACLS)]
+        denials = [
+            [change.path, plain(change.after)] for change in list_changes(action) if change.path.startswith(ACLS)
+        ]
         if denials:
             yield denials
 
 
-def after_of(action: Action) -> dict[str, Any] | None:
+def read_result_json(action: Action) -> dict[str, Any] | None:
     """Return the JSON of the resulting resource."""
     match action:
         case Create() | Update() | Adopt() | Transition():
@@ -226,7 +228,7 @@ def after_of(action: Action) -> dict[str, Any] | None:
             assert_never(action)
 
 
-def parameters_of(action: Action) -> dict[str, Any]:
+def collect_parameters(action: Action) -> dict[str, Any]:
     """Return everything that determines an action's effect, except `after`."""
     match action:
         case Create():

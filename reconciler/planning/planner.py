@@ -19,7 +19,7 @@ from reconciler.planning.checks.mirror_checks import check_links, check_restores
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
-from reconciler.planning.diff.decide import decide_wanted, find_unmanaged, take_back
+from reconciler.planning.diff.decide import adopt_again, decide_wanted, find_unmanaged
 from reconciler.planning.diff.drift import build_drift_filter, only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
 from reconciler.planning.diff.moves import add_implied_moves
@@ -69,7 +69,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
     decide_wanted(situation, frozenset(item.address for item in findings if item.address), decision)
     decide_removed(situation, decision)
     decide_automatic(situation, decision)
-    take_back(situation, decision)
+    adopt_again(situation, decision)
     report_transitions(situation, decision)
     if request.options.is_only_drift:
         only_drift(decision, situation)

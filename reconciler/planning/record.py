@@ -37,7 +37,7 @@ class ActionResult(Protocol):
         ...
 
 
-def after_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
+def record_action(action: Action, done: ActionResult | None, record: Record, run: str) -> RecordChanges:
     """Return the changes of the record after an action; `done` is `None` without a platform call."""
     last = record.get(action.address)
     if Reason.BY_COMMAND in action.reasons:
@@ -59,7 +59,7 @@ def after_action(action: Action, done: ActionResult | None, record: Record, run:
             assert_never(action)
 
 
-def after_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
+def record_refusal(action: Action, made: ActionResult, record: Record, run: str) -> RecordChanges:
     """Return the changes of the record if only the access rules of a new resource were rejected."""
     if not isinstance(action, Create) or not isinstance(action.after, Topic | Namespace):
         return {}
@@ -209,7 +209,7 @@ def _choose_known(now: str | None, before: str | None) -> str | None:
     return now if now is not None else before
 
 
-def owned_keys(record: Record, cluster: str) -> list[str]:
+def list_owner_keys(record: Record, cluster: str) -> list[str]:
     """Return the owner keys of recorded resources, except shared tiers that namespaces imply."""
     return [
         key
@@ -219,7 +219,7 @@ def owned_keys(record: Record, cluster: str) -> list[str]:
     ]
 
 
-def outdated_owner_clusters(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
+def find_outdated_owner_clusters(record: Record, inventory: Inventory, me: ResourceOwner) -> frozenset[str]:
     """Return the clusters whose stored owners differ from the record."""
     names: set[str] = set()
     for cluster in {cluster_of(address) for address in record} - {None}:
@@ -229,7 +229,7 @@ def outdated_owner_clusters(record: Record, inventory: Inventory, me: ResourceOw
         owners = seen.cluster.owners or NOBODY
         if owners.unknown is not None:
             continue
-        keys = set(owned_keys(record, cluster or ""))
+        keys = set(list_owner_keys(record, cluster or ""))
         mine = {lineage for lineage, owner in owners.who.items() if owner.is_same(me)}
         if keys - owners.what.keys() or any(by in mine and key not in keys for key, by in owners.what.items()):
             names.add(cluster or "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Update, is_dangerous
-from reconciler.planning.plan_rows import after_of, changes_of, name_of, parameters_of
+from reconciler.planning.plan_rows import collect_parameters, list_changes, name_of, read_result_json
 from reconciler.planning.saved_plan import AGAIN, reject_version
 from reconciler.resources.address import Address
 from reconciler.runtime.text import bytes_text, counted, plain
@@ -193,18 +193,18 @@ def _format_reason(why: Why, change: Difference) -> str:
         case Why.RISK:
             return f"its risk was {change.approved_risk} when it was approved, and is {change.risk} now"
         case Why.LOSS:
-            return loss_words(change)
+            return describe_loss(change)
         case Why.BLOCKED:
             return f"a guard refuses it now: {change.blocked.message}" if change.blocked else "a guard refuses it now"
         case Why.UNBLOCKED:
             return "it was blocked in the approved plan, and is not now"
         case Why.MISSING:
-            return missing_words(change)
+            return describe_missing_action(change)
         case _:
             assert_never(why)
 
 
-def loss_words(change: Difference) -> str:
+def describe_loss(change: Difference) -> str:
     """Return how much more would be lost than approved."""
     if change.losses is None:
         return ""
@@ -239,7 +239,7 @@ def _format_amounts(of: LossOf, count: int) -> tuple[str, str]:
             assert_never(of)
 
 
-def missing_words(change: Difference) -> str:
+def describe_missing_action(change: Difference) -> str:
     """Return what happened to an approved action that is no longer planned."""
     instead = f": instead {', '.join(change.instead_of)}" if change.instead_of else ""
     return f"it was left to do, and is no longer planned{instead}"
@@ -247,7 +247,7 @@ def missing_words(change: Difference) -> str:
 
 def _collect_moves(action: Action) -> dict[str, Move]:
     return {
-        change.path: Move(plain(change.before), plain(change.after), has_before=True) for change in changes_of(action)
+        change.path: Move(plain(change.before), plain(change.after), has_before=True) for change in list_changes(action)
     }
 
 
@@ -259,8 +259,8 @@ def _find_new_moves(now: Action) -> Iterator[FieldDifference]:
 def _collect_planned_moves(approved: Action) -> Iterator[FieldDifference]:
     for path, move in _collect_moves(approved).items():
         yield FieldDifference(path, move, None)
-    if not changes_of(approved):
-        leaves = {**_flatten_leaves((after_of(approved) or {}).get("spec", {})), **parameters_of(approved)}
+    if not list_changes(approved):
+        leaves = {**_flatten_leaves((read_result_json(approved) or {}).get("spec", {})), **collect_parameters(approved)}
         for path in sorted(path for path, value in leaves.items() if value not in (None, [], ())):
             yield FieldDifference(path, _read_result(leaves, path), None)
 
@@ -272,8 +272,8 @@ def _find_field_differences(approved: Action, now: Action) -> Iterator[FieldDiff
         if moved.get(path) != moves.get(path):
             moved_paths.append(path)
             yield FieldDifference(path, moved.get(path), moves.get(path))
-    before = {**_flatten_leaves(after_of(approved) or {}), **parameters_of(approved)}
-    after = {**_flatten_leaves(after_of(now) or {}), **parameters_of(now)}
+    before = {**_flatten_leaves(read_result_json(approved) or {}), **collect_parameters(approved)}
+    after = {**_flatten_leaves(read_result_json(now) or {}), **collect_parameters(now)}
     for path in sorted({*before, *after}):
         if before.get(path) != after.get(path) and not any(_is_within(outer, path) for outer in moved_paths):
             yield FieldDifference(path, _read_result(before, path), _read_result(after, path))
@@ -356,11 +356,11 @@ def _is_done_already(now: Action, approved: Sequence[Action]) -> bool:
     if not isinstance(now, Adopt) or now.reasons != (Reason.RECORD_ONLY,) or now.blocked or now.moved_from:
         return False
     agreed = [earlier for earlier in approved if earlier.blocked is None]
-    changes = {change.path: plain(change.after) for earlier in agreed for change in changes_of(earlier)}
+    changes = {change.path: plain(change.after) for earlier in agreed for change in list_changes(earlier)}
     learns_no_more = all(
         change.path in changes and changes[change.path] == plain(change.after) for change in now.changes
     )
-    return learns_no_more and any(after_of(earlier) == after_of(now) for earlier in agreed)
+    return learns_no_more and any(read_result_json(earlier) == read_result_json(now) for earlier in agreed)
 
 
 def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
@@ -368,7 +368,7 @@ def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
     if approved is None:
         return (Why.NOT_APPROVED, Why.BLOCKED) if now.blocked else (Why.NOT_APPROVED,)
     whys: list[Why] = []
-    is_other = _has_other_result(approved, now) or parameters_of(approved) != parameters_of(now)
+    is_other = _has_other_result(approved, now) or collect_parameters(approved) != collect_parameters(now)
     if is_other or (approved.precondition == now.precondition and _is_moving_more(approved, now)):
         whys.append(Why.RESULT)
     if approved.precondition != now.precondition and not (whys and _is_standing_as_approved(approved, now)):
@@ -387,19 +387,19 @@ def find_reasons(approved: Action | None, now: Action) -> tuple[Why, ...]:
 def _has_other_result(approved: Action, now: Action) -> bool:
     """Comparing resources is faster than comparing their JSON."""
     is_equal = getattr(approved, "after", None) == getattr(now, "after", None)
-    return not is_equal and after_of(approved) != after_of(now)
+    return not is_equal and read_result_json(approved) != read_result_json(now)
 
 
 def _is_moving_more(approved: Action, now: Action) -> bool:
     """Denied writers of a mirror are in no `after`."""
-    agreed = [(change.path, plain(change.after)) for change in changes_of(approved)]
+    agreed = [(change.path, plain(change.after)) for change in list_changes(approved)]
     return isinstance(now, Update) and any((moved.path, plain(moved.after)) not in agreed for moved in now.changes)
 
 
 def _is_standing_as_approved(approved: Action, now: Action) -> bool:
     """Return whether only the files differ: shared changes start from the same values, and new ones are no drift."""
-    was = {change.path: plain(change.before) for change in changes_of(approved)}
-    changes = changes_of(now)
+    was = {change.path: plain(change.before) for change in list_changes(approved)}
+    changes = list_changes(now)
     if was.keys() == {change.path for change in changes}:
         return False
     return all(

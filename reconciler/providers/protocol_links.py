@@ -311,7 +311,9 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
+    def sync_group_offsets(
+        self, groups: Mapping[str, GroupOffsets]
+    ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Set where groups go on reading mirrors, never beyond their ends; what a group committed here itself wins.
 
         A group that reads one of the mirrors here (it committed within 24 hours) is left alone.

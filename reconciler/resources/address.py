@@ -192,7 +192,7 @@ def identify(content: Any) -> Address | None:
     return None
 
 
-def holders_of(address: Address) -> tuple[Address, ...]:
+def list_containers(address: Address) -> tuple[Address, ...]:
     """Return the cluster and the namespaces that contain an address."""
     cluster, kind = cluster_of(address), kind_of(address)
     if cluster is None or kind == "cluster":

@@ -60,7 +60,7 @@ class ConsumerGroup:
         """Number of offsets to read in its committed partitions."""
         return sum(offset.lag or 0 for offset in self.offsets)
 
-    def topics_read(self, now_ms: int) -> frozenset[str]:
+    def list_recently_read(self, now_ms: int) -> frozenset[str]:
         """Return the topics in which it committed within 24 hours."""
         return frozenset(
             offset.topic for offset in self.offsets if offset.at_ms is not None and now_ms - offset.at_ms < READING_MS

@@ -128,7 +128,7 @@ def find_missing_offsets(copy: Positions, source: Positions, source_topic_id: st
     return tuple(lacked)
 
 
-def last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
+def list_last_fetched(copy: Positions) -> tuple[tuple[int, int], ...]:
     """Return (partition, last copied offset) pairs; -1 if nothing was copied."""
     return tuple((partition, max(at.fetched - 1, NEVER_FETCHED)) for partition, at in sorted(copy.items()))
 

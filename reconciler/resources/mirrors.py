@@ -197,7 +197,7 @@ class DivergedPartition:
 SIDE: Final = ".diverged"
 
 
-def side_topic(full_name: str) -> str:
+def side_topic_name(full_name: str) -> str:
     """Return the full name of the topic for records that a mirror never received."""
     return full_name + SIDE
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from reconciler.errors import LeaseError, LostRaceError, MendFirstError, NewerFormatError, RetryableError, UserError
 from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.objectstore.register import create, is_truncated_json
-from reconciler.planning.record import after_action, after_refusal, learn
+from reconciler.planning.record import learn, record_action, record_refusal
 from reconciler.planning.saved_plan import read_action
 from reconciler.runtime.effects import Effects, note
 from reconciler.runtime.retry import Backoff
@@ -603,11 +603,11 @@ def fold_run(
             case ActionEnded():
                 open_ids.discard(entry.id)
                 if entry.id in by_id and entry.id not in done:
-                    learn(record, after_action(by_id[entry.id], entry, record, written.run))
+                    learn(record, record_action(by_id[entry.id], entry, record, written.run))
                     done[entry.id] = None
             case ActionRefused() | ActionSkipped():
                 if isinstance(entry, ActionRefused) and entry.is_made and entry.id in by_id.keys() - done.keys():
-                    learn(record, after_refusal(by_id[entry.id], entry, record, written.run))
+                    learn(record, record_refusal(by_id[entry.id], entry, record, written.run))
                 open_ids.discard(entry.id)
                 ended.add(entry.id)
             case RunTakenOver() | RunDetached() | RunClosed():

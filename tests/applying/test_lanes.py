@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.applying.engine import MIRRORS_AT_ONCE, is_in_doubt, is_job, lane_of
+from reconciler.applying.engine import MIRRORS_AT_ONCE, choose_lane, is_in_doubt, is_job_lane
 from reconciler.errors import RetryableError
 from reconciler.lifecycles import BY_PLATFORM, TWO_SIDED
 from reconciler.planning.actions import RunJob, Transition
@@ -30,7 +30,7 @@ def asked(verb: str, of: MirrorTopic | None = None) -> Transition:
 @pytest.mark.parametrize("verb", sorted(TWO_SIDED))
 def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_itself(verb: str) -> None:
     action = asked(verb)
-    assert is_job(lane_of(action))
+    assert is_job_lane(choose_lane(action))
     assert not is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
 
 
@@ -43,7 +43,7 @@ def test_what_needs_both_clusters_is_done_by_jobs_and_finds_where_it_stands_by_i
     ids=lambda action: f"{action.verb} {action.parameters}",
 )
 def test_what_one_cluster_does_alone_is_its_own(action: Transition) -> None:
-    assert lane_of(action) == "cluster/east"
+    assert choose_lane(action) == "cluster/east"
     assert is_in_doubt(action, Failed(action.id, RetryableError("no answer", hint="Try again.")))
 
 
@@ -54,6 +54,6 @@ def test_many_mirrors_are_promoted_side_by_side_and_each_after_it_has_caught_up(
         waiting = RunJob(
             address=of.address, job="catch-up", source=f"topic/west/{of.name}", sink=f"topic/east/{of.name}"
         )
-        assert lane_of(waiting) == lane_of(asked("promote", of))
-        lanes.add(lane_of(waiting))
+        assert choose_lane(waiting) == choose_lane(asked("promote", of))
+        lanes.add(choose_lane(waiting))
     assert len(lanes) == MIRRORS_AT_ONCE

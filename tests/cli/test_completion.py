@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.completion import ASKED_BY, declared
+from reconciler.cli.completion import COMPLETION_VARIABLE, declared
 from tests.cli import terminals
 from tests.cli.conftest import COMMAND, Call, environment
 
@@ -48,7 +48,7 @@ def offered(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Comp
     )
 
     def ask(*words: str) -> list[str]:
-        monkeypatch.setenv(ASKED_BY, "complete_bash")
+        monkeypatch.setenv(COMPLETION_VARIABLE, "complete_bash")
         monkeypatch.setenv("COMP_WORDS", "\n".join(("reconciler", *words)))
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         said = call()
@@ -130,7 +130,7 @@ def test_what_is_broken_is_no_completion_and_no_output(offered: Complete, tmp_pa
 
 
 def test_without_a_workspace_there_is_nothing_to_say(tmp_path: Path) -> None:
-    asked = {ASKED_BY: "complete_bash", "COMP_WORDS": "reconciler\nexplain\n", "COMP_CWORD": "2"}
+    asked = {COMPLETION_VARIABLE: "complete_bash", "COMP_WORDS": "reconciler\nexplain\n", "COMP_CWORD": "2"}
     done = subprocess.run(COMMAND, capture_output=True, text=True, cwd=tmp_path, env=environment(**asked), check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")
 

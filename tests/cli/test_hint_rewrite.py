@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.hint_rewrite import forget_typed, remember_typed, typed_again
+from reconciler.cli.hint_rewrite import add_typed_options, forget_typed, remember_typed
 from reconciler.cli.json.runs_json import FailedCommand, event_line
-from reconciler.cli.options import ActOptions, Chosen, FromState, Place
+from reconciler.cli.options import ActOptions, FromState, Place, SelectOptions
 from tests.cli.conftest import Call
 from tests.cli.test_drift import grow
 
@@ -73,14 +73,16 @@ def test_the_last_line_of_a_run_as_json_says_it_too(call: Call) -> None:
     ],
 )
 def test_each_command_gets_what_it_takes(text: str, expected: str) -> None:
-    remember_typed([Chosen(environment="prod", var=["a=b"], target=["topic/*"]), Place(workspace=Path("my shop"))])
-    assert typed_again(text) == expected.replace("PLACE", "--workspace 'my shop'")
+    remember_typed(
+        [SelectOptions(environment="prod", var=["a=b"], target=["topic/*"]), Place(workspace=Path("my shop"))]
+    )
+    assert add_typed_options(text) == expected.replace("PLACE", "--workspace 'my shop'")
     forget_typed()
-    assert typed_again(text) == text
+    assert add_typed_options(text) == text
 
 
 def test_hints_in_json_say_it_too() -> None:
-    remember_typed([Chosen(environment="prod")])
+    remember_typed([SelectOptions(environment="prod")])
     event = json.loads(event_line(FailedCommand(1, "It is gone", "Then: reconciler plan")))
     assert event["hint"] == "Then: reconciler plan -e prod"
     forget_typed()
@@ -97,7 +99,7 @@ def test_hints_in_json_say_it_too() -> None:
 )
 def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) -> None:
     remember_typed([FromState(state="s3://ops/shop")])
-    assert typed_again(text) == expected
+    assert add_typed_options(text) == expected
     forget_typed()
 
 
@@ -114,5 +116,5 @@ def test_a_state_is_named_to_commands_that_take_one(text: str, expected: str) ->
 )
 def test_clusters_are_named_to_orders(text: str, expected: str) -> None:
     remember_typed([ActOptions(no_state=True, at=["east=s3://east"])])
-    assert typed_again(text) == expected
+    assert add_typed_options(text) == expected
     forget_typed()

@@ -48,7 +48,7 @@ class Stubborn:
         return True
 
 signals.install()
-with signals.stopping(Stubborn()):
+with signals.forward_signals(Stubborn()):
     print("under way", flush=True)
     while True:
         sys.stdin.read(1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.forges.protocol import Marker, fitted, folded_away, marker_of
+from reconciler.forges.protocol import Marker, collapse_comment_text, fit_comment, marker_of
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ PARTS = st.sampled_from(
 @given(st.lists(PARTS, min_size=1, max_size=120), st.integers(400, 900))
 def test_a_text_that_is_cut_fits_and_closes_what_it_opened(parts: list[str], limit: int) -> None:
     text = f"{Marker('plan', 'shop').line}\n{''.join(parts)}"
-    cut = fitted(text, limit)
+    cut = fit_comment(text, limit)
     assert len(cut) <= limit
     assert cut.startswith(Marker("plan", "shop").line)
     if len(text) <= limit:
@@ -88,7 +88,7 @@ def open_after(text: str) -> list[str]:
 
 
 def test_one_line_longer_than_all_leaves_the_marker_and_the_sentence() -> None:
-    cut = fitted(f"{Marker('plan', 'shop').line}\n{'x' * 5_000}", 1_000)
+    cut = fit_comment(f"{Marker('plan', 'shop').line}\n{'x' * 5_000}", 1_000)
     assert cut.splitlines()[0] == Marker("plan", "shop").line
     assert "1 more line" in cut
 
@@ -97,7 +97,7 @@ def test_an_older_result_is_folded_away_and_not_found_again() -> None:
     marker = Marker("plan", "shop", "prod", "7c41", 3)
     rows = "+ topic\n" * 200
     old = f"{marker.line}\n### Plan\n\n```diff\n{rows}```\n"
-    folded = folded_away(marker, old, 1_000)
+    folded = collapse_comment_text(marker, old, 1_000)
     assert len(folded) <= 1_000
     assert not marker.is_of(folded)
     assert "### Plan" in folded
@@ -108,4 +108,4 @@ def test_an_older_result_is_folded_away_and_not_found_again() -> None:
 def test_an_older_result_of_any_length_fits_where_it_is_folded_away() -> None:
     marker = Marker("plan", "shop")
     texts = (f"{marker.line}\n{'x' * length}" for length in range(1_000))
-    assert all(len(folded_away(marker, text, 1_000)) <= 1_000 for text in texts)
+    assert all(len(collapse_comment_text(marker, text, 1_000)) <= 1_000 for text in texts)

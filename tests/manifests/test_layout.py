@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.manifests.edit import laid_out
+from reconciler.manifests.edit import format_document
 from reconciler.manifests.format import format_text
 from reconciler.manifests.yaml_documents import parse
 
@@ -33,7 +33,7 @@ def test_what_is_laid_out_is_as_fmt_would_have_it(spec: dict[str, Any]) -> None:
         "metadata": {"name": "orders", "cluster": "west"},
         **({"spec": spec} if spec else {}),
     }
-    text = laid_out(content)
+    text = format_document(content)
     assert format_text(text) == text
     [document] = parse(text.encode(), "x.yaml").documents
     assert document.content == content

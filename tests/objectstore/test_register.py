@@ -12,7 +12,7 @@ from reconciler.errors import BrokenInvariantError, LostRaceError, RetryableErro
 from reconciler.objectstore.base import ObjectStore, StoredObject, Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
-from reconciler.objectstore.register import Register, create, is_truncated_json, put_back
+from reconciler.objectstore.register import Register, create, is_truncated_json, restore_truncated
 from tests.servers.stores import KINDS, fresh_store
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_whoever_creates_takes_the_place_of_what_was_cut_off(store: ObjectStore,
 def test_a_store_without_versions_puts_nothing_back(store: ObjectStore) -> None:
     store.put("key", WHOLE_OBJECT)
     store.put("key", b"")
-    assert not put_back(store, "key")
+    assert not restore_truncated(store, "key")
     assert _body(store) == b""
 
 
@@ -160,7 +160,7 @@ def test_the_last_whole_version_is_put_back_and_nothing_older(
             versioned.put("key", body)
     versioned.put("key-2", b"{}")
     before = versioned.get("key")
-    assert put_back(versioned, "key") == is_put_back
+    assert restore_truncated(versioned, "key") == is_put_back
     assert is_put_back or versioned.get("key") == before
     assert not is_put_back or _body(versioned) == WHOLE_OBJECT
 
@@ -174,7 +174,7 @@ def test_a_register_that_was_cut_off_is_as_it_was_and_fences_as_it_did(versioned
         register.read()
     with pytest.raises(LostRaceError):
         register.swap(held, {"a": 3})
-    assert put_back(versioned, "key")
+    assert restore_truncated(versioned, "key")
     assert register.read() == held
     with pytest.raises(LostRaceError):
         register.swap(first, {"a": 4})

@@ -14,7 +14,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, StalePlanError, UsageError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.steps.invocation import Select
-from reconciler.planning.plan_rows import changes_of
+from reconciler.planning.plan_rows import list_changes
 from tests.operations.stage import create_namespace, delete_namespace, move_topics
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_a_tiered_topic_is_not_moved_to_where_nothing_says_whether_it_is_tiered(
     assert "Give it or a namespace above it a tieringPolicy" in error.value.hint
     assert list(cluster(applied).topics()) == ["tiered:orders"]
     moved = move(applied, "tiered", "off", no_state=no_state)
-    inherited = {change.path: change.after for change in changes_of(moved.plan.actions[0])}
+    inherited = {change.path: change.after for change in list_changes(moved.plan.actions[0])}
     assert inherited == {f"configs.{key}": "false" for key in on}
 
 

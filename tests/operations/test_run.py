@@ -260,11 +260,11 @@ def test_a_pass_that_fails_does_not_end_an_interval(two: Bench) -> None:
 
 
 def test_what_was_stopped_half_way_says_so(two: Bench) -> None:
-    def stopping(event: Any) -> None:
+    def forward_signals(event: Any) -> None:
         if isinstance(event, ActionDone) and event.id == "roll:east":
             two.stop.request()
 
-    upkeep = run_once(SiteOptions(invocation=two.invocation, select=Select()), report=stopping, stop=two.stop)
+    upkeep = run_once(SiteOptions(invocation=two.invocation, select=Select()), report=forward_signals, stop=two.stop)
     assert isinstance(upkeep.verdict, IncompleteError)
     through = OF_CLUSTERS[: OF_CLUSTERS.index("roll") + 1]
     assert [outcome.name for outcome in upkeep.jobs] == [f"{name}:east" for name in through]

@@ -20,7 +20,7 @@ from reconciler.operations.drift import drift
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Change, Reason, Risk
-from reconciler.planning.plan_rows import changes_of
+from reconciler.planning.plan_rows import list_changes
 from reconciler.records.log import Isolation, OffsetRange
 from reconciler.resources.inventory import TopicShown
 from tests.embedded.samples import NOW
@@ -75,7 +75,9 @@ def alter(
     """Alter a topic, and return what changed."""
     emergency = bench.acting("topic alter", no_state=no_state, state_url=state_url)
     return tuple(
-        change for action in alter_topic(emergency, address, set_, delete).plan.actions for change in changes_of(action)
+        change
+        for action in alter_topic(emergency, address, set_, delete).plan.actions
+        for change in list_changes(action)
     )
 
 
@@ -357,7 +359,7 @@ def test_altering_asks_where_records_go_by_it_and_nowhere_else(
     done = alter_topic(applied.acting("topic alter"), ORDERS, set_, confirm=agree if loss else confirm)
     found = drifted(applied)
     found.pop("", None)  # That setting it back is blocked, where records go by that.
-    assert found.keys() == {change.path for change in changes_of(done.plan.actions[0])}
+    assert found.keys() == {change.path for change in list_changes(done.plan.actions[0])}
     (action,) = asked[0].actions
     assert (action.risk is Risk.DATA_LOSS) == (loss is not None)
     assert loss in {None, (action.estimate.bytes > 0, Reason.COMPACT_ADDED in action.reasons)}

@@ -31,7 +31,7 @@ from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
 from reconciler.planning.plan import Plan
-from reconciler.planning.plan_rows import after_of, digest
+from reconciler.planning.plan_rows import digest, read_result_json
 from reconciler.planning.saved_plan import read_saved, saved_bytes, stored_action
 from reconciler.process import base_files, changed_since, commit_of, limit_of
 from reconciler.resources.cluster import Cluster
@@ -639,7 +639,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):
         assert reference.encode() in saved
-    afters = [after for action in read_saved(saved).plan.actions if (after := after_of(action))]
+    afters = [after for action in read_saved(saved).plan.actions if (after := read_result_json(action))]
     kept = {after["spec"]["provider"] for after in afters}
     assert kept == {"kafka", "confluent", "embedded"}
     assert all(map(RESOURCE.validate_python, afters))

@@ -43,7 +43,7 @@ from reconciler.planning.orders import (
     RoleOrder,
 )
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, PlanSource, Selection
-from reconciler.planning.plan_rows import changes_of, parameters_of
+from reconciler.planning.plan_rows import collect_parameters, list_changes
 from reconciler.planning.planner import to_measure
 from reconciler.resources.acls import AccessBinding, NamespaceAcl
 from reconciler.resources.address import Address
@@ -187,8 +187,8 @@ def differences(case: Case, plan: Plan) -> list[str]:
         return [f"actions are {ids}, not {wanted}; errors: {[error.message for error in plan.errors]}"]
     for action, item in zip(plan.actions, expected, strict=True):
         said = {
-            "changes": {change.path: plain([change.before, change.after]) for change in changes_of(action)},
-            "drift": [change.path for change in changes_of(action) if change.drift],
+            "changes": {change.path: plain([change.before, change.after]) for change in list_changes(action)},
+            "drift": [change.path for change in list_changes(action) if change.drift],
             "risk": action.risk.value,
             "reasons": [reason.value for reason in action.reasons],
             "blocked": action.blocked.guard if action.blocked else None,
@@ -211,7 +211,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
             ],
             **_role_cost(action.estimate.role),
             "origins": dict(action.origins),
-            "parameters": parameters_of(action),
+            "parameters": collect_parameters(action),
             "role": getattr(getattr(action, "after", None), "state", None),
         }
         defaults = {"blocked": None} if "blocked" not in item else {}

@@ -22,7 +22,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.fields import OBJECT_STORAGE
 from reconciler.planning.plan import Plan, PlanInput
 from reconciler.planning.planner import Draft, decide, judge
-from reconciler.planning.record import after_action, learn
+from reconciler.planning.record import learn, record_action
 from reconciler.planning.resolve.mirror_sources import link_of, peer_of
 from reconciler.planning.situation import mounted_by, source_of, topic_of
 from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
@@ -126,7 +126,7 @@ class World:
                 assert_never(action)
         done = Answered(incarnation or None) if not isinstance(action, Adopt | Forget | RunJob) else None
         record = dict(self.recorded)
-        learn(record, after_action(action, done, self.recorded, "run-1"))
+        learn(record, record_action(action, done, self.recorded, "run-1"))
         return replace(self, observed=observed, recorded=record, given=given)
 
 

@@ -42,14 +42,14 @@ def test_hooks_pass_lay_out_and_refuse(tmp_path: Path, monkeypatch: pytest.Monke
     assert code == 0, said
     assert "Valid: workspace shop" in said
 
-    laid_out = manifest.read_text()
-    manifest.write_text(laid_out.replace("  partitions: 3", "      partitions:   3"))
+    format_document = manifest.read_text()
+    manifest.write_text(format_document.replace("  partitions: 3", "      partitions:   3"))
     code, said = tried("reconciler-fmt")
     assert code == 1, said
     assert "files were modified by this hook" in said
-    assert manifest.read_text() == laid_out
+    assert manifest.read_text() == format_document
 
-    manifest.write_text(laid_out.replace("partitions: 3", "partitions: none"))
+    manifest.write_text(format_document.replace("partitions: 3", "partitions: none"))
     code, said = tried("reconciler-validate")
     assert code == 1, said
     assert "manifests/example.yaml:" in said

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from typer import Argument, Option
 
-from reconciler.cli.options import AtForge, Here, TextOrJson, bundled
+from reconciler.cli.options import ForgeOptions, Here, TextOrJson, expand_bundles
 from reconciler.cli.present import present
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.errors import UsageError
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from reconciler.operations.comment import CommentResult, Did
 
 
-@bundled
+@expand_bundles
 def comment_command(
-    at: AtForge,
+    at: ForgeOptions,
     place: Here,
     file: Annotated[
         Path | None,

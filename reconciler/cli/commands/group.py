@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from reconciler.cli.options import ByState, Files, Place, TextOrJson, bundled
+from reconciler.cli.options import Files, Place, StateOptions, TextOrJson, expand_bundles
 from reconciler.cli.present import present
 from reconciler.cli.show import approved
 from reconciler.cli.text.topics_text import deletion_done_text, group_deletion_text, reset_done_text, reset_text
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from reconciler.operations.clusters.groups import GroupDeletion, GroupReset
 
 
-@bundled
+@expand_bundles
 def delete_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
@@ -41,10 +41,10 @@ def delete_command(
     present(form, lambda: deletion_done_text(done), lambda: GROUP_DELETION.row(done))
 
 
-@bundled
+@expand_bundles
 def describe_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],
@@ -59,10 +59,10 @@ def describe_command(
     present(form, lambda: group_text(described), lambda: GROUP.row(described))
 
 
-@bundled
+@expand_bundles
 def list_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     form: TextOrJson = "text",
@@ -76,10 +76,10 @@ def list_command(
     present(form, lambda: names_text(groups), lambda: GROUPS.row(groups))
 
 
-@bundled
+@expand_bundles
 def reset_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="For example west.")],
     group: Annotated[str, Argument(metavar="GROUP", help="For example shop:eu:checkout.")],

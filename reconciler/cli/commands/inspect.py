@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from reconciler.cli import signals
 from reconciler.cli.console import out
-from reconciler.cli.options import Files, FromState, Place, TextOrJson, bundled
+from reconciler.cli.options import Files, FromState, Place, TextOrJson, expand_bundles
 from reconciler.cli.present import present, raise_verdict
 from reconciler.errors import UsageError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reconciler.operations.show import Picture
 
 
-@bundled
+@expand_bundles
 def show_command(
     files: Files,
     place: Place,
@@ -53,7 +53,7 @@ def _is_file(what: str) -> bool:
     return what.startswith((".", "/")) or Path(what).is_file()
 
 
-@bundled
+@expand_bundles
 def explain_command(
     files: Files,
     place: Place,
@@ -78,17 +78,17 @@ def explain_command(
 
 
 def _explain_code(code: str, form: str) -> None:
-    from reconciler.cli.errors import EXPLANATIONS, wrapped
+    from reconciler.cli.errors import EXPLANATIONS, wrap_explanation
 
     explanation = next((candidate for candidate in EXPLANATIONS if candidate.code == code), None)
     if explanation is None:
         raise UsageError(f"there is no error {code}", hint=f"Codes: {EXPLANATIONS[0].code} to {EXPLANATIONS[-1].code}.")
     if form != "text":
         raise UsageError("errors are explained as text alone", hint="Leave --format out.")
-    out().write(f"{explanation.code}: {explanation.title}\n\n{wrapped(explanation.text)}\n")
+    out().write(f"{explanation.code}: {explanation.title}\n\n{wrap_explanation(explanation.text)}\n")
 
 
-@bundled
+@expand_bundles
 def graph_command(
     files: Files,
     place: Place,
@@ -136,7 +136,7 @@ def _picture(files: Files, place: Place, plan: Path | None, lifecycle: str | Non
     return draw_workspace(place.invocation(), files.select())
 
 
-@bundled
+@expand_bundles
 def verify_command(
     files: Files,
     from_state: FromState,
@@ -161,7 +161,7 @@ def verify_command(
     from reconciler.operations.verify import VerifyOptions, verify
 
     stop = Stop()
-    with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
+    with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify(from_state.reach(files, place), left, right, how)
     present(form, lambda: verified_text(verified), lambda: VERIFICATION.row(verified))
@@ -188,14 +188,14 @@ def _verify_link(
     if right is not None:
         raise UsageError(f"{link} has no second address", hint="Of a link, every mirror is compared with its source.")
     stop, address = Stop(), link_named(link)
-    with signals.stopping(stop, patience_s=signals.RUN_S), reporter("text") as report:
+    with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify_link(from_state.reach(files, place), address, how)
     present(form, lambda: link_verified_text(verified), lambda: LINK_VERIFICATION.row(verified))
     raise_verdict(verified.verdict)
 
 
-@bundled
+@expand_bundles
 def check_command(
     files: Files,
     from_state: FromState,

@@ -19,7 +19,7 @@ from reconciler.cli.options import (
     Place,
     Report,
     TextOrJson,
-    bundled,
+    expand_bundles,
 )
 from reconciler.cli.present import present, raise_verdict, warn_all
 from reconciler.cli.text.lines import EMPTY, line
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.operations.manifest_files import ValidationResult
 
 
-@bundled
+@expand_bundles
 def init_command(
     place: Here,
     directory: Annotated[Path, Argument(metavar="DIR", help="Folder to create.", show_default=True)] = Path(),
@@ -57,7 +57,7 @@ def init_command(
     screen.show([EMPTY, line("Next:  edit manifests/example.yaml, then  reconciler plan")])
 
 
-@bundled
+@expand_bundles
 def validate_command(files: Files, place: Place, form: ForLists = "text", report: Report = None) -> None:
     """Check manifests, life cycles and the guards that need no cluster. Reads files only."""
     from reconciler.cli.present import validated_lines
@@ -92,7 +92,7 @@ def _of(validated: ValidationResult) -> Row:
     return VALIDATE.row(validation_of(validated))
 
 
-@bundled
+@expand_bundles
 def fmt_command(
     place: Place,
     paths: Annotated[
@@ -112,7 +112,7 @@ def fmt_command(
     raise_verdict(formatted.verdict)
 
 
-@bundled
+@expand_bundles
 def schema_command(
     kind: Annotated[
         str | None, Argument(metavar="KIND", help="Which schema; by default their names.", show_default=False)
@@ -146,17 +146,17 @@ def _named(kind: str, bodies: Mapping[str, bytes]) -> str:
 
 
 def _write(folder: Path, bodies: Mapping[str, bytes]) -> None:
-    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.output_files import check_output
     from reconciler.objectstore.directory import write_atomically
 
-    paths = {name: checked_output("--out", folder / f"{name}.json", "a JSON Schema") for name in bodies}
+    paths = {name: check_output("--out", folder / f"{name}.json", "a JSON Schema") for name in bodies}
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
         write_atomically(paths[name], body)
     out().show([line(f"Wrote {counted(len(bodies), 'schema')} into {folder}")])
 
 
-@bundled
+@expand_bundles
 def export_command(
     files: Files,
     place: Place,
@@ -251,7 +251,7 @@ Tool = Literal[
 ]
 
 
-@bundled
+@expand_bundles
 def import_command(
     files: Files,
     place: Place,

@@ -10,13 +10,13 @@ from typer import Argument, Option
 
 from reconciler.cli.options import (
     ActOptions,
-    ByState,
     DryRun,
     Files,
     Place,
+    StateOptions,
     TextOrJson,
     Yes,
-    bundled,
+    expand_bundles,
     pairs,
     seconds,
     set_or_reset,
@@ -85,7 +85,7 @@ def _order(
     keeps_diverged: bool = False,
 ) -> None:
     """Apply a verb to mirrors and show the result; `yes` is `None` for a verb without a question."""
-    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
     from reconciler.operations.mirrors.mirror_orders import RoleOptions, order_roles
     from reconciler.operations.mirrors.mirror_selection import MirrorChoice
 
@@ -98,12 +98,14 @@ def _order(
     choice = MirrorChoice(tuple(typed.addresses or ()), tuple(typed.links or ()))
     confirm = None if yes is None else confirmation(word, "mirrors", yes=yes, form=typed.form)
     command = f"mirror {word}"
-    with ordering(typed.acting, typed.files, typed.place, command, typed.form, is_dry_run=typed.dry_run) as emergency:
+    with open_emergency(
+        typed.acting, typed.files, typed.place, command, typed.form, is_dry_run=typed.dry_run
+    ) as emergency:
         result = order_roles(emergency, verb, choice, confirm=confirm, options=options)
         show_ordered(result, _DONE[verb], typed.form)
 
 
-@bundled
+@expand_bundles
 def create_command(
     files: Files,
     acting: ActOptions,
@@ -127,15 +129,15 @@ def create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make mirrors over a link that is there. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.mirrors.mirror_orders import NewMirrors, create_mirrors
 
     new = NewMirrors(link=link, source=source, configs=pairs("--config", config))
-    with ordering(acting, files, place, "mirror create", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "mirror create", form, is_dry_run=dry_run) as emergency:
         show_ordered(create_mirrors(emergency, addresses, new, is_dry_run=dry_run), "created", form)
 
 
-@bundled
+@expand_bundles
 def delete_command(
     files: Files,
     acting: ActOptions,
@@ -150,10 +152,10 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete mirrors now, with their records. For emergencies: the next plan creates again what files name."""
-    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
     from reconciler.operations.mirrors.mirror_orders import delete_mirrors
 
-    with ordering(acting, files, place, "mirror delete", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "mirror delete", form, is_dry_run=dry_run) as emergency:
         result = delete_mirrors(
             emergency,
             addresses,
@@ -164,10 +166,10 @@ def delete_command(
         show_ordered(result, "deleted", form)
 
 
-@bundled
+@expand_bundles
 def describe_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     addresses: Addresses,
     form: TextOrJson = "text",
@@ -181,10 +183,10 @@ def describe_command(
     present(form, lambda: described_text(rows), lambda: MIRROR_DESCRIPTION.row(rows))
 
 
-@bundled
+@expand_bundles
 def errors_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     addresses: Annotated[
         list[str] | None,
@@ -202,7 +204,7 @@ def errors_command(
     raise_verdict(mirror_problems.verdict)
 
 
-@bundled
+@expand_bundles
 def failover_command(
     files: Files,
     acting: ActOptions,
@@ -217,10 +219,10 @@ def failover_command(
     _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "failover", yes=yes)
 
 
-@bundled
+@expand_bundles
 def list_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     clusters: Annotated[
         list[str] | None,
@@ -241,7 +243,7 @@ def list_command(
     raise_verdict(mirrors.verdict)
 
 
-@bundled
+@expand_bundles
 def pause_command(
     files: Files,
     acting: ActOptions,
@@ -255,7 +257,7 @@ def pause_command(
     _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "pause")
 
 
-@bundled
+@expand_bundles
 def promote_command(
     files: Files,
     acting: ActOptions,
@@ -271,7 +273,7 @@ def promote_command(
     _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "promote", yes=yes, timeout=timeout)
 
 
-@bundled
+@expand_bundles
 def restore_command(
     files: Files,
     acting: ActOptions,
@@ -290,7 +292,7 @@ def restore_command(
     _order(typed, "truncate-and-restore", yes=yes, keeps_diverged=keep_diverged)
 
 
-@bundled
+@expand_bundles
 def resume_command(
     files: Files,
     acting: ActOptions,
@@ -304,7 +306,7 @@ def resume_command(
     _order(_VerbOptions(files, acting, place, addresses, links, dry_run, form), "resume")
 
 
-@bundled
+@expand_bundles
 def reverse_command(
     files: Files,
     acting: ActOptions,
@@ -344,7 +346,7 @@ SetFields = Annotated[
 ]
 
 
-@bundled
+@expand_bundles
 def link_alter_command(
     files: Files,
     acting: ActOptions,
@@ -361,19 +363,19 @@ def link_alter_command(
     """Change fields of links now. For emergencies: the next drift shows what the files do not say."""
     if not set_or_reset(set_, delete):
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.mirrors.link_orders import order_links, typed_changes
     from reconciler.planning.orders import AlterLinkOrder
 
     changes = typed_changes(pairs("--set", set_), delete or ())
-    with ordering(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency, addresses or (), lambda link, _is_named: AlterLinkOrder(link, changes), is_dry_run=dry_run
         )
         show_ordered(result, "altered", form)
 
 
-@bundled
+@expand_bundles
 def link_create_command(
     files: Files,
     acting: ActOptions,
@@ -394,7 +396,7 @@ def link_create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make links now, without mirrors. For emergencies: the next drift shows what the files do not say."""
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.mirrors.link_orders import create_links, typed_fields
 
     fields = pairs("--set", set_)
@@ -402,11 +404,11 @@ def link_create_command(
         if key in fields:
             raise UsageError(f"--set {key} has its own option", hint=f"Give it with {option}.")
     spec = {"source": source, "mode": mode, "prefix": prefix, **typed_fields(fields)}
-    with ordering(acting, files, place, "link create", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "link create", form, is_dry_run=dry_run) as emergency:
         show_ordered(create_links(emergency, addresses or (), spec, is_dry_run=dry_run), "created", form)
 
 
-@bundled
+@expand_bundles
 def link_delete_command(
     files: Files,
     acting: ActOptions,
@@ -420,12 +422,12 @@ def link_delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete links; the topics of their stopped mirrors stay. Refused while mirrors follow, unless that is forced."""
-    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
     from reconciler.operations.mirrors.link_orders import order_links
     from reconciler.planning.orders import DeleteLinkOrder
 
     confirm = confirmation("delete", "links", yes=yes, form=form)
-    with ordering(acting, files, place, "link delete", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "link delete", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency,
             addresses or (),
@@ -436,10 +438,10 @@ def link_delete_command(
         show_ordered(result, "deleted", form)
 
 
-@bundled
+@expand_bundles
 def link_describe_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     addresses: LinkAddresses = None,
     form: TextOrJson = "text",
@@ -453,10 +455,10 @@ def link_describe_command(
     present(form, lambda: described_links_text(rows), lambda: LINK_DESCRIPTION.row(rows))
 
 
-@bundled
+@expand_bundles
 def link_list_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     clusters: Annotated[
         list[str] | None,
@@ -474,7 +476,7 @@ def link_list_command(
     raise_verdict(links.verdict)
 
 
-@bundled
+@expand_bundles
 def link_pause_command(
     files: Files,
     acting: ActOptions,
@@ -487,7 +489,7 @@ def link_pause_command(
     _pause_links(acting, files, place, addresses, is_paused=True, is_dry_run=dry_run, form=form)
 
 
-@bundled
+@expand_bundles
 def link_resume_command(
     files: Files,
     acting: ActOptions,
@@ -510,12 +512,12 @@ def _pause_links(
     is_dry_run: bool,
     form: TextOrJson,
 ) -> None:
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.mirrors.link_orders import order_links
     from reconciler.planning.orders import PauseLinkOrder
 
     command, done = ("link pause", "paused") if is_paused else ("link resume", "resumed")
-    with ordering(acting, files, place, command, form, is_dry_run=is_dry_run) as emergency:
+    with open_emergency(acting, files, place, command, form, is_dry_run=is_dry_run) as emergency:
         result = order_links(
             emergency,
             addresses or (),

@@ -11,18 +11,18 @@ from reconciler.cli import signals
 from reconciler.cli.console import err, out
 from reconciler.cli.options import (
     ActOptions,
-    ByState,
     ByStateAndFilter,
     Cluster,
     DryRun,
     Files,
     Id,
     Place,
+    StateOptions,
     TextOrJson,
     Yes,
-    bundled,
+    expand_bundles,
 )
-from reconciler.cli.orders import confirmation, ordering, show_ordered
+from reconciler.cli.orders import confirmation, open_emergency, show_ordered
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from reconciler.resources.mount import Phase
 
 
-@bundled
+@expand_bundles
 def cancel_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     migration: Id,
     cluster: Cluster = None,
@@ -52,10 +52,10 @@ def cancel_command(
     _ask(by_state.reach(files, place), MigrationId(migration, cluster), "cancel", cancelled_text, yes=yes, form=form)
 
 
-@bundled
+@expand_bundles
 def delete_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     migration: Id,
     cluster: Cluster = None,
@@ -84,7 +84,7 @@ def _ask(
     present(form, lambda: text_of(done), lambda: MIGRATION.row(done))
 
 
-@bundled
+@expand_bundles
 def list_command(
     files: Files,
     by_state: ByStateAndFilter,
@@ -105,10 +105,10 @@ def list_command(
     raise_verdict(mounts.verdict)
 
 
-@bundled
+@expand_bundles
 def release_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     location: Annotated[
         str, Argument(metavar="LOCATION", help="<topic>/<cluster uuid>/<revision>, as `mount list` shows it.")
@@ -135,15 +135,15 @@ def release_command(
         return approved(release_text(release), "Release the topic?", yes=yes, form=form)
 
     stop, request = Stop(), ReleaseRequest(location=location, owner=owner, cluster=cluster, allow=tuple(allow or ()))
-    with signals.stopping(stop, patience_s=signals.RUN_S):
+    with signals.forward_signals(stop, patience_s=signals.RUN_S):
         done = release_topic(by_state.reach(files, place), request, confirm=confirm, stop=stop)
     present(form, lambda: released_text(done), lambda: MOUNT_RELEASE.row(done))
 
 
-@bundled
+@expand_bundles
 def status_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     migration: Annotated[
         int | None, Argument(metavar="ID", min=1, help="By default every migration.", show_default=False)
@@ -181,7 +181,7 @@ Prepare = Annotated[bool, Option("--prepare", help="Prepare only: topics are ser
 Finish = Annotated[bool, Option("--finish", help="Finish what was prepared or interrupted.")]
 
 
-@bundled
+@expand_bundles
 def topic_mount_command(
     files: Files,
     acting: ActOptions,
@@ -205,7 +205,7 @@ def topic_mount_command(
     _migrate(acting, files, place, request, dry_run=dry_run, yes=yes, form=form)
 
 
-@bundled
+@expand_bundles
 def topic_unmount_command(
     files: Files,
     acting: ActOptions,
@@ -247,7 +247,7 @@ def _migrate(
     from reconciler.operations.clusters.mount_orders import migrate_topics
 
     is_prepared = request.phase == "prepare"
-    with ordering(acting, files, place, f"topic {request.verb}", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, f"topic {request.verb}", form, is_dry_run=dry_run) as emergency:
         confirm = confirmation(request.verb, "topics", yes=yes, form=form)
         result = migrate_topics(emergency, request, confirm=confirm, is_dry_run=dry_run)
         prepared = [address for address in result.addresses if address not in result.failed]

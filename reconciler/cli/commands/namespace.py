@@ -8,13 +8,13 @@ from typer import Argument, Option
 
 from reconciler.cli.options import (
     ActOptions,
-    ByState,
     DryRun,
     Files,
     Place,
+    StateOptions,
     TextOrJson,
     Yes,
-    bundled,
+    expand_bundles,
     pairs,
     set_or_reset,
 )
@@ -29,7 +29,7 @@ Set = Annotated[
 ]
 
 
-@bundled
+@expand_bundles
 def create_command(
     files: Files,
     acting: ActOptions,
@@ -41,16 +41,16 @@ def create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Make a namespace now. For emergencies: the next plan shows what the files do not say."""
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import CreateNamespaceOrder
 
     order = CreateNamespaceOrder(cluster.removeprefix("cluster/"), namespace, pairs("--set", set_))
-    with ordering(acting, files, place, "namespace create", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "namespace create", form, is_dry_run=dry_run) as emergency:
         show_ordered(change_namespace(emergency, order, is_dry_run=dry_run), "created", form)
 
 
-@bundled
+@expand_bundles
 def alter_command(
     files: Files,
     acting: ActOptions,
@@ -82,7 +82,7 @@ def alter_command(
     configs = set_or_reset(set_, delete)
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
-    from reconciler.cli.orders import confirmation_of_loss, ordering, show_ordered
+    from reconciler.cli.orders import confirmation_of_loss, open_emergency, show_ordered
     from reconciler.operations.clusters.namespaces import change_namespace, read_rule
     from reconciler.planning.orders import AlterNamespaceOrder
 
@@ -93,12 +93,12 @@ def alter_command(
         acls=tuple(read_rule("--acl", text) for text in acl or ()),
         removed_acls=tuple(read_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()),
     )
-    with ordering(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
         confirm = confirmation_of_loss("change", yes=yes, form=form)
         show_ordered(change_namespace(emergency, order, confirm=confirm, is_dry_run=dry_run), "altered", form)
 
 
-@bundled
+@expand_bundles
 def delete_command(
     files: Files,
     acting: ActOptions,
@@ -115,12 +115,12 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete a namespace with its topics now. What goes is shown first."""
-    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import DeleteNamespaceOrder
 
     order = DeleteNamespaceOrder(cluster.removeprefix("cluster/"), namespace, recursive)
-    with ordering(acting, files, place, "namespace delete", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "namespace delete", form, is_dry_run=dry_run) as emergency:
         result = change_namespace(
             emergency,
             order,
@@ -131,10 +131,10 @@ def delete_command(
         show_ordered(result, "deleted", form)
 
 
-@bundled
+@expand_bundles
 def list_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     cluster: Annotated[
         str | None, Argument(metavar="CLUSTER", help="By default all of the workspace.", show_default=False)
@@ -153,7 +153,7 @@ def list_command(
     present(form, lambda: namespaces_text(rows), lambda: NAMESPACES.row(rows))
 
 
-@bundled
+@expand_bundles
 def move_command(
     files: Files,
     acting: ActOptions,
@@ -173,11 +173,11 @@ def move_command(
     form: TextOrJson = "text",
 ) -> None:
     """Move topics to another namespace now, with records, offsets and ids. The next plan shows what the files say."""
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.clusters.namespaces import change_namespace
     from reconciler.planning.orders import MoveTopicsOrder
 
     order = MoveTopicsOrder(cluster.removeprefix("cluster/"), source, target, tuple(topic or ()))
-    with ordering(acting, files, place, "namespace move", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "namespace move", form, is_dry_run=dry_run) as emergency:
         result = change_namespace(emergency, order, allow=tuple(allow or ()), is_dry_run=dry_run)
         show_ordered(result, "moved", form)

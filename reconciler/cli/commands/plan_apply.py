@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.console import are_one, err, out
-from reconciler.cli.environment import speaks
-from reconciler.cli.options import AnyForm, AtForge, ByState, Chosen, Files, Place, Report, TextOrJson, bundled, seconds
+from reconciler.cli.console import err, out, share_one_target
+from reconciler.cli.environment import is_log_enabled
+from reconciler.cli.options import (
+    AnyForm,
+    Files,
+    ForgeOptions,
+    Place,
+    Report,
+    SelectOptions,
+    StateOptions,
+    TextOrJson,
+    expand_bundles,
+    seconds,
+)
 from reconciler.cli.present import blocked_above, present, raise_verdict
 from reconciler.cli.show import ApplyMode, Phases, carry_out
 from reconciler.cli.text.lines import line
@@ -26,9 +37,9 @@ if TYPE_CHECKING:
     from reconciler.operations.plan import PlanResult
 
 
-@bundled
+@expand_bundles
 def plan_command(
-    chosen: Chosen,
+    chosen: SelectOptions,
     place: Place,
     out: Annotated[
         Path | None,
@@ -51,20 +62,20 @@ def plan_command(
     report: Report = None,
 ) -> None:
     """Show what would change. Changes nothing and takes no lock."""
-    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.output_files import check_output
 
     invocation = place.invocation()
     from reconciler.cli.reports import plan_outcome, reports
-    from reconciler.cli.show import phases, say_saved, show_planned, warn_about
+    from reconciler.cli.show import phases, print_apply_command, show_planned, warn_about
     from reconciler.operations.plan import parse_failing, plan
 
     def make_plan() -> PlanResult:
         with phases() as line_of_phases:
-            return plan(line_of_phases.seen_by(invocation), chosen.select(), out=file)
+            return plan(line_of_phases.show_progress_of(invocation), chosen.select(), out=file)
 
     wanted_reports = reports(report, form, "plan", invocation, chosen.environment)
     with wanted_reports.errors():
-        file = None if out is None else checked_output("--out", out, "a saved plan")
+        file = None if out is None else check_output("--out", out, "a saved plan")
         fails = parse_failing([*(fail_on or ()), *(["changes,blocked"] if detailed_exitcode else [])])
         planned = make_plan()
     verdict = planned.verdict(fails)
@@ -74,16 +85,16 @@ def plan_command(
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
-        say_saved(file)
+        print_apply_command(file)
     raise_verdict(blocked_above(planned.plan) if isinstance(verdict, BlockedError) else verdict)
 
 
-@bundled
+@expand_bundles
 def apply_command(
-    chosen: Chosen,
+    chosen: SelectOptions,
     doing: ApplyMode,
     place: Place,
-    at: AtForge,
+    at: ForgeOptions,
     file: Annotated[
         Path | None, Argument(metavar="FILE", help="A plan saved by `plan --out`.", show_default=False)
     ] = None,
@@ -136,7 +147,7 @@ def apply_command(
             approved_digest=digest,
             approved_in=None if approved_in is None else at.asked(_pull_request(approved_in)),
         )
-        return apply(before.seen_by(place.invocation()), chosen.select(), options, hooks)
+        return apply(before.show_progress_of(place.invocation()), chosen.select(), options, hooks)
 
     carry_out(
         do,
@@ -157,9 +168,9 @@ def _pull_request(text: str) -> int | None:
     raise UsageError(message, hint="Write it as --approved-in 7, or --approved-in auto in a pipeline.")
 
 
-@bundled
+@expand_bundles
 def destroy_command(
-    chosen: Chosen,
+    chosen: SelectOptions,
     doing: ApplyMode,
     place: Place,
     recursive: Annotated[bool, Option("--recursive", help="Namespaces with all that is in them.")] = False,
@@ -173,7 +184,7 @@ def destroy_command(
         from reconciler.operations.apply import DestroyOptions, destroy
 
         options = doing.options(DestroyOptions, recursive=recursive, include_adopted=include_adopted)
-        return destroy(before.seen_by(place.invocation()), chosen.select(), options, hooks)
+        return destroy(before.show_progress_of(place.invocation()), chosen.select(), options, hooks)
 
     carry_out(
         do,
@@ -183,10 +194,10 @@ def destroy_command(
     )
 
 
-@bundled
+@expand_bundles
 def drift_command(
-    chosen: Chosen,
-    at: AtForge,
+    chosen: SelectOptions,
+    at: ForgeOptions,
     place: Place,
     form: AnyForm = "text",
     fail_on: Annotated[
@@ -239,7 +250,7 @@ def drift_command(
             raise UsageError(message, hint=hint)
         _print_patch(chosen, place, accept)
         return
-    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.output_files import check_output
     from reconciler.cli.reports import DriftReport, drift_outcome, reports
     from reconciler.cli.show import phases, show_drifted, warn_about_drift
     from reconciler.operations.drift import drift
@@ -253,9 +264,9 @@ def drift_command(
             message = "--issue lists everything that has drifted, and --known leaves some of it out"
             raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
         if known is not None:
-            checked_output("--known", known, "a file of --known")
+            check_output("--known", known, "a file of --known")
         if metrics is not None:
-            checked_output("--metrics", metrics, "metrics")
+            check_output("--metrics", metrics, "metrics")
         if not issue and webhook is None:
             return None
         made = DriftReport(invocation, at.asked(), has_issue=issue, labels=tuple(issue_label or ()), webhook=webhook)
@@ -264,7 +275,7 @@ def drift_command(
 
     def find_drift() -> DriftResult:
         with phases() as line_of_phases:
-            seen = line_of_phases.seen_by(invocation)
+            seen = line_of_phases.show_progress_of(invocation)
             return drift(seen, chosen.select(), fail_on=tuple(fail_on or ()), known=known)
 
     wanted_reports = reports(report, form, "drift", invocation, chosen.environment)
@@ -286,7 +297,7 @@ def drift_command(
     raise_verdict(drifted.verdict)
 
 
-def _print_patch(chosen: Chosen, place: Place, patterns: Sequence[str]) -> None:
+def _print_patch(chosen: SelectOptions, place: Place, patterns: Sequence[str]) -> None:
     """Print the patch on standard output, and its limits as comments on standard error."""
     from reconciler.operations.drift_patch import accept
 
@@ -306,10 +317,10 @@ _SHORTEST_S: Final = 1.0
 """A pass queries every cluster: a shorter interval would leave no time for anything else."""
 
 
-@bundled
+@expand_bundles
 def run_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     once: Annotated[bool, Option("--once", help="Bring everything up to date as of now, then leave.")] = False,
     interval: Annotated[
@@ -344,19 +355,19 @@ def run_command(
         raise UsageError("run needs --once or --interval", hint="Write: reconciler run --once, or --interval 30s")
     from reconciler.applying.events import ActionFailed
     from reconciler.cli.metrics_file import MetricsFile
-    from reconciler.cli.output_files import checked_output
+    from reconciler.cli.output_files import check_output
     from reconciler.cli.progress import reporter
     from reconciler.cli.text.runs_text import upkeep_text
     from reconciler.operations.run import run_every, run_once
     from reconciler.operations.steps.runner import Stop
 
     reach = by_state.reach(files, place)
-    metrics_file = None if metrics is None else MetricsFile(checked_output("--metrics", metrics, "metrics"), reach)
+    metrics_file = None if metrics is None else MetricsFile(check_output("--metrics", metrics, "metrics"), reach)
     stop = Stop()
     jobs = tuple(name for text in only or () for name in text.split(",") if name)
     if interval is not None:
         every = _interval_s(interval)
-        with signals.stopping(stop), reporter("text") as report:
+        with signals.forward_signals(stop), reporter("text") as report:
 
             def report_failure(event: Event) -> None:
                 if isinstance(event, ActionFailed):
@@ -371,9 +382,13 @@ def run_command(
         return
     from reconciler.cli.json.runs_json import PIPELINE
 
-    with signals.stopping(stop), reporter("text") as report:
+    with signals.forward_signals(stop), reporter("text") as report:
         upkeep = run_once(reach, only=jobs, report=report, stop=stop)
-    present(form, lambda: upkeep_text(upkeep, with_failures=speaks() or not are_one()), lambda: PIPELINE.row(upkeep))
+    present(
+        form,
+        lambda: upkeep_text(upkeep, with_failures=is_log_enabled() or not share_one_target()),
+        lambda: PIPELINE.row(upkeep),
+    )
     if metrics_file is not None:
         metrics_file.write(upkeep)
     raise_verdict(upkeep.verdict)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from reconciler.cli import signals
-from reconciler.cli.options import AnyForm, DryRun, Files, Place, TextOrJson, Yes, bundled
+from reconciler.cli.options import AnyForm, DryRun, Files, Place, TextOrJson, Yes, expand_bundles
 from reconciler.cli.present import present, raise_verdict
-from reconciler.cli.show import approved, ask, require_someone_to_ask
+from reconciler.cli.show import approved, ask, require_terminal
 from reconciler.cli.verbs import surgery
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LockTimeout = Annotated[str, Option(metavar="TIME", help="How long to wait for the lease.")]
 
 
-@bundled
+@expand_bundles
 def diff_command(
     files: Files,
     place: Place,
@@ -44,7 +44,7 @@ def diff_command(
     present(form, lambda: diff_text(diff), lambda: STATE_DIFF.row(diff))
 
 
-@bundled
+@expand_bundles
 def history_command(
     files: Files,
     place: Place,
@@ -60,7 +60,7 @@ def history_command(
     present(form, lambda: history_text(history), lambda: STATE_HISTORY.row(history))
 
 
-@bundled
+@expand_bundles
 def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     """List what this workspace owns."""
     from reconciler.cli.json.states_json import STATE_LIST
@@ -71,7 +71,7 @@ def list_command(files: Files, place: Place, form: TextOrJson = "text") -> None:
     present(form, lambda: listing_text(listing), lambda: STATE_LIST.row(listing))
 
 
-@bundled
+@expand_bundles
 def mv_command(
     files: Files,
     place: Place,
@@ -98,7 +98,7 @@ def mv_command(
         present(form, list, lambda: STATE_MOVES.row(moves))
 
 
-@bundled
+@expand_bundles
 def repair_command(
     files: Files,
     place: Place,
@@ -132,7 +132,7 @@ def repair_command(
     present(form, lambda: repaired_text(repaired), lambda: STATE_REPAIR.row(repaired))
 
 
-@bundled
+@expand_bundles
 def rm_command(
     files: Files,
     place: Place,
@@ -163,7 +163,7 @@ def rm_command(
         present(form, lambda: forgotten_text(forgotten), lambda: STATE_REMOVAL.row(forgotten))
 
 
-@bundled
+@expand_bundles
 def rollback_plan_command(
     files: Files,
     place: Place,
@@ -188,11 +188,11 @@ def rollback_plan_command(
     """Plan back to what was applied as an earlier state. Changes nothing; `apply FILE` does it."""
     from dataclasses import replace
 
-    from reconciler.cli.output_files import checked_output
-    from reconciler.cli.show import say_saved, show_planned, warn_about
+    from reconciler.cli.output_files import check_output
+    from reconciler.cli.show import print_apply_command, show_planned, warn_about
     from reconciler.operations.state_views import rollback_plan
 
-    file = None if out is None else checked_output("--out", out, "a saved plan")
+    file = None if out is None else check_output("--out", out, "a saved plan")
     select = replace(
         files.select(), targets=tuple(target or ()), excludes=tuple(exclude or ()), allow=tuple(allow or ())
     )
@@ -200,11 +200,11 @@ def rollback_plan_command(
     warn_about(planned)
     show_planned(planned, form)
     if file is not None:
-        say_saved(file)
+        print_apply_command(file)
     raise_verdict(planned.verdict())
 
 
-@bundled
+@expand_bundles
 def show_command(
     files: Files,
     place: Place,
@@ -220,7 +220,7 @@ def show_command(
     present(form, lambda: recorded_text(entry), lambda: STATE_SHOW.row(entry))
 
 
-@bundled
+@expand_bundles
 def unlock_command(
     files: Files,
     place: Place,
@@ -238,10 +238,10 @@ def unlock_command(
 
     def confirm(question: str) -> bool:
         if not yes:
-            require_someone_to_ask("Give --yes if that run is dead for certain")
+            require_terminal("Give --yes if that run is dead for certain")
         return yes or ask(f"{question} Take it away?")
 
     stop = Stop()
-    with signals.stopping(stop):
+    with signals.forward_signals(stop):
         unlocked = state_unlock(place.invocation(), files.select(), run, confirm=confirm, stop=stop)
     present(form, lambda: unlocked_text(unlocked), lambda: STATE_UNLOCK.row(unlocked))

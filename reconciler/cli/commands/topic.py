@@ -11,13 +11,13 @@ from reconciler.cli import signals
 from reconciler.cli.console import binary_stdin, binary_stdout, err, out
 from reconciler.cli.options import (
     ActOptions,
-    ByState,
     DryRun,
     Files,
     Place,
+    StateOptions,
     TextOrJson,
     Yes,
-    bundled,
+    expand_bundles,
     pairs,
     seconds,
     set_or_reset,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.cli.json.base import Row
 
 
-@bundled
+@expand_bundles
 def alter_command(
     files: Files,
     acting: ActOptions,
@@ -55,12 +55,12 @@ def alter_command(
     configs = set_or_reset(set_, delete)
     if not configs and partitions is None:
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY or --partitions N")
-    from reconciler.cli.orders import confirmation_of_loss, ordering, show_ordered
+    from reconciler.cli.orders import confirmation_of_loss, open_emergency, show_ordered
     from reconciler.operations.clusters.topic_orders import change_topic
     from reconciler.planning.orders import AlterTopicOrder
     from reconciler.resources.address import Address
 
-    with ordering(acting, files, place, "topic alter", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "topic alter", form, is_dry_run=dry_run) as emergency:
         order = AlterTopicOrder(Address(address), configs, partitions)
         result = change_topic(
             emergency, order, confirm=confirmation_of_loss("change", yes=yes, form=form), is_dry_run=dry_run
@@ -68,7 +68,7 @@ def alter_command(
         show_ordered(result, "altered", form)
 
 
-@bundled
+@expand_bundles
 def create_command(
     files: Files,
     acting: ActOptions,
@@ -86,7 +86,7 @@ def create_command(
     form: TextOrJson = "text",
 ) -> None:
     """Create a topic now. For emergencies: the next plan lists it as unmanaged until a file declares it."""
-    from reconciler.cli.orders import ordering, show_ordered
+    from reconciler.cli.orders import open_emergency, show_ordered
     from reconciler.operations.clusters.topic_orders import change_topic
     from reconciler.planning.orders import CreateTopicOrder
     from reconciler.resources.address import Address
@@ -97,11 +97,11 @@ def create_command(
         replication_factor=replication_factor,
         configs=pairs("--set", set_),
     )
-    with ordering(acting, files, place, "topic create", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "topic create", form, is_dry_run=dry_run) as emergency:
         show_ordered(change_topic(emergency, order, is_dry_run=dry_run), "created", form)
 
 
-@bundled
+@expand_bundles
 def delete_command(
     files: Files,
     acting: ActOptions,
@@ -116,10 +116,10 @@ def delete_command(
     form: TextOrJson = "text",
 ) -> None:
     """Delete topics now, with their records. For emergencies: the next plan shows what files still declare."""
-    from reconciler.cli.orders import confirmation, ordering, show_ordered
+    from reconciler.cli.orders import confirmation, open_emergency, show_ordered
     from reconciler.operations.clusters.topic_orders import delete_topics
 
-    with ordering(acting, files, place, "topic delete", form, is_dry_run=dry_run) as emergency:
+    with open_emergency(acting, files, place, "topic delete", form, is_dry_run=dry_run) as emergency:
         result = delete_topics(
             emergency,
             addresses,
@@ -130,10 +130,10 @@ def delete_command(
         show_ordered(result, "deleted", form)
 
 
-@bundled
+@expand_bundles
 def consume_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     address: Annotated[
         str, Argument(metavar="ADDRESS|CLUSTER", help="For example topic/west/shop:eu:orders; with --regex a cluster.")
@@ -180,7 +180,7 @@ def consume_command(
     ] = False,
 ) -> None:
     """Read a topic's records, or those of all topics that match, up to the end as it is at the start."""
-    from reconciler.cli.output_files import KINDS, checked_output
+    from reconciler.cli.output_files import KINDS, check_output
     from reconciler.operations.clusters.consume import ConsumeOptions, consume
     from reconciler.operations.steps.runner import Stop
 
@@ -189,7 +189,7 @@ def consume_command(
         raise UsageError("Parquet is not for terminals", hint="Name a file with --output")
     if file is not None:
         is_added_to = group is not None and output_format == "values"
-        checked_output("--output", file, KINDS[output_format], is_added_to=is_added_to)
+        check_output("--output", file, KINDS[output_format], is_added_to=is_added_to)
     options = ConsumeOptions(
         output=file,
         output_format=output_format,
@@ -203,16 +203,16 @@ def consume_command(
         skip_missing=skip_missing,
     )
     stop = Stop()
-    with signals.stopping(stop):
+    with signals.forward_signals(stop):
         read = consume(by_state.reach(files, place), address, options, stdout=binary_stdout(), stop=stop)
     if file is not None:
         err().show([line(f"Consumed {counted(read.records, 'record')} of {read.where} into {file}")])
 
 
-@bundled
+@expand_bundles
 def describe_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     is_whole: Annotated[bool, Option("--all", help="Also the configs that nobody set, with their defaults.")] = False,
@@ -227,10 +227,10 @@ def describe_command(
     present(form, lambda: topic_text(topic, is_whole=is_whole), lambda: TOPIC.row(topic))
 
 
-@bundled
+@expand_bundles
 def list_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     pattern: Annotated[
         str | None, Argument(metavar="PATTERN", help="For example 'topic/west/shop:*'.", show_default=False)
@@ -262,10 +262,10 @@ def list_command(
         err().show([line(f"Not measured: {left_out:,} of {counted(len(rows), 'topic')}. Name fewer by a pattern")])
 
 
-@bundled
+@expand_bundles
 def produce_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     source: Annotated[
@@ -307,10 +307,10 @@ def produce_command(
     out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
 
 
-@bundled
+@expand_bundles
 def profile_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
     retention: Annotated[
@@ -325,7 +325,7 @@ def profile_command(
 
     retention_ms = None if retention is None else round(seconds("--retention", retention) * 1000)
     stop = Stop()
-    with signals.stopping(stop, patience_s=signals.RUN_S):
+    with signals.forward_signals(stop, patience_s=signals.RUN_S):
         profiled = profile_topic(by_state.reach(files, place), address, retention_ms, stop=stop)
 
     def lines() -> list[Line]:
@@ -341,10 +341,10 @@ def profile_command(
     present(form, lines, document)
 
 
-@bundled
+@expand_bundles
 def storage_command(
     files: Files,
-    by_state: ByState,
+    by_state: StateOptions,
     place: Place,
     addresses: Annotated[
         list[str] | None,

@@ -9,7 +9,7 @@ from reconciler.cli.html.plan_report import error_entry, owner_by_labels
 from reconciler.cli.html.report import Cells, Entry, Fact, Report, Section, cells, named, section
 from reconciler.cli.text.action_words import mark
 from reconciler.cli.text.amounts import field_name, is_nested, leaves, moved_values
-from reconciler.cli.text.drift_text import SIGNS, what_of
+from reconciler.cli.text.drift_text import SIGNS, finding_text
 from reconciler.cli.text.lines import Tone
 from reconciler.operations.drift import CLASSES, DriftClass, DriftItem, DriftResult
 from reconciler.planning.actions import Action
@@ -77,7 +77,7 @@ def _of_finding(item: DriftItem, fails: bool, action: Action | None) -> Entry:
         tone,
         item.kind,
         address,
-        (what_of(item),),
+        (finding_text(item),),
         kind=kind_of(address) if "/" in address else "",
         cluster=cluster_of(address) or "",
         owner=owner_by_labels(action) if action is not None else "",

@@ -14,7 +14,7 @@ from reconciler.cli.text.plan_text import back_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
-from reconciler.planning.plan_rows import changes_of, name_of, totals
+from reconciler.planning.plan_rows import list_changes, name_of, totals
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.runtime.text import bytes_text, count_text, counted
 
@@ -135,9 +135,9 @@ def _size_text(action: Action) -> str:
 
 
 def _changed_fields(action: Action) -> Iterator[Cells]:
-    for change in changes_of(action):
+    for change in list_changes(action):
         yield from _change_cells(change)
-    if isinstance(action, Create) and not changes_of(action):
+    if isinstance(action, Create) and not list_changes(action):
         for path, value in fields_of(action.after).items():
             if value not in ([], None):
                 yield cells(field_name(path), (None, value_text(path, value)))

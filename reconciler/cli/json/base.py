@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 
-from reconciler.cli.hint_rewrite import typed_again
+from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.errors import ReconcilerError
 from reconciler.runtime.text import escape_json, escape_non_utf8
 
@@ -145,7 +145,7 @@ def _rounded(seconds: float) -> float:
 
 
 _WRITTEN: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "hint": typed_again,
+    "hint": add_typed_options,
     "seconds": _rounded,
     "seconds_left": _rounded,
     "skew": _rounded,

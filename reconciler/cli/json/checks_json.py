@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.cli.hint_rewrite import typed_again
+from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.json.base import Form, document
 from reconciler.embedded.check.damage import CheckFinding, RepairResult
 from reconciler.operations.clusters.cluster_check import CheckedCluster
@@ -152,7 +152,7 @@ def _observed(difference: Difference) -> Any:
 
 def _errors(drifted: DriftResult) -> tuple[str, ...]:
     """Why parts of the workspace were not compared."""
-    return tuple(f"{error.message}. {typed_again(error.hint)}" for error in drifted.errors)
+    return tuple(f"{error.message}. {add_typed_options(error.hint)}" for error in drifted.errors)
 
 
 _DIFFERENCE: Final = Form(

@@ -9,7 +9,7 @@ from reconciler.cli.json.base import Form, document
 from reconciler.cli.json.clusters_json import QUOTA, ActingAcl, acting
 from reconciler.operations.show import Arrow, ExplainedResource, Picture, ResourceView
 from reconciler.planning.actions import Change
-from reconciler.planning.plan_rows import changes_of
+from reconciler.planning.plan_rows import list_changes
 from reconciler.resources.inventory import Observed, Recorded
 
 
@@ -63,7 +63,7 @@ def _actions(explained: ExplainedResource) -> tuple[PlannedAction, ...]:
             action.id,
             action.risk.value,
             tuple(reason.value for reason in action.reasons),
-            tuple(MOVED.row(change) for change in changes_of(action)),
+            tuple(MOVED.row(change) for change in list_changes(action)),
             action.blocked.message if action.blocked else None,
         )
         for action in explained.actions

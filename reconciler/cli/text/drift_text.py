@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.cli.hint_rewrite import typed_again
+from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.present import finding_line
 from reconciler.cli.text.amounts import field_name, moved_text
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line
@@ -22,7 +22,7 @@ from reconciler.cli.text.markdown import (
     named_lines,
     row,
 )
-from reconciler.cli.text.remarks import Remark, Remarks, in_order, junit, of_error
+from reconciler.cli.text.remarks import Remark, Remarks, junit, of_error, sort_remarks
 from reconciler.forges.protocol import Marker
 from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem, DriftResult
 from reconciler.runtime.text import count_text, counted, visible
@@ -58,7 +58,7 @@ def drift_lines(drifted: DriftResult) -> list[Line]:
             named, unnamed = _split_listed(rows, drifted)
             lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
             lines += aligned(
-                [[Span(f"{sign} {finding.address}", tone), Span(what_of(finding))] for finding in named],
+                [[Span(f"{sign} {finding.address}", tone), Span(finding_text(finding))] for finding in named],
                 limits=(72,),
                 indent="  ",
             )
@@ -94,7 +94,7 @@ def _nothing_found_text(drifted: DriftResult) -> str:
     return "No drift: clusters are as they were last applied."
 
 
-def what_of(finding: DriftItem) -> str:
+def finding_text(finding: DriftItem) -> str:
     """Return a finding's text without its address."""
     match finding.kind:
         case "drift" if finding.path == FOREIGN:
@@ -159,14 +159,14 @@ def _error_lines(drifted: DriftResult) -> list[str]:
 
 
 def _finding_table(fails: Sequence[DriftItem]) -> list[str]:
-    lines = [row((finding.kind, cell(finding.address), cell(what_of(finding)))) for finding in fails]
+    lines = [row((finding.kind, cell(finding.address), cell(finding_text(finding)))) for finding in fails]
     return ["| | address | what |", "| --- | --- | --- |", *lines, ""] if lines else []
 
 
 def _fold_rest(rest: Sequence[DriftItem]) -> list[str]:
     if not rest:
         return []
-    lines = [f"{finding.kind}  {finding.address}  {what_of(finding)}" for finding in rest]
+    lines = [f"{finding.kind}  {finding.address}  {finding_text(finding)}" for finding in rest]
     title = counted(len(rest), "finding that fails nothing", "findings that fail nothing")
     return [*folded(title, block("", lines)), ""]
 
@@ -184,7 +184,7 @@ def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
     if remedy.owners:
         parts += ["", f"Owners: {' '.join(remedy.owners)}"]
     if drifted.failing:
-        parts += ["", *(f"- {code(typed_again(way))}" for way in drifted.next_steps)]
+        parts += ["", *(f"- {code(add_typed_options(way))}" for way in drifted.next_steps)]
     accepted = remedy.accepted
     if accepted is not None and accepted.patch:
         parts += ["", "This patch takes it into the files:"]
@@ -193,7 +193,7 @@ def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
         if is_short and all(visible(text) == text for text in lines):
             parts += ["", *folded("The patch, for git apply", block("diff", lines))]
         else:
-            command = code(typed_again("reconciler drift --accept '*' > accept.patch"))
+            command = code(add_typed_options("reconciler drift --accept '*' > accept.patch"))
             why = "has characters that cannot be shown here" if is_short else "is too long for here"
             parts[-1] = f"The patch that takes it into the files {why}: {command}"
     if accepted is not None and accepted.notes:
@@ -207,7 +207,7 @@ def drift_message(drifted: DriftResult, link: str) -> str:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     fails = drifted.failing
     lines = [f"Drift of {name}: {counted(len(fails), 'finding')}"]
-    lines += [f"• {finding.address}: {what_of(finding)}" for finding in fails[:_MOST_NAMED]]
+    lines += [f"• {finding.address}: {finding_text(finding)}" for finding in fails[:_MOST_NAMED]]
     if len(fails) > _MOST_NAMED:
         lines.append(f"… and {count_text(len(fails) - _MOST_NAMED)} more")
     text = "\n".join(visible(part) for part in [*lines, *([link] if link else [])])
@@ -225,7 +225,7 @@ def drift_remarks(drifted: DriftResult) -> Remarks:
     sources = {action.address: action.source for action in plan.actions if action.source}
     failing = drifted.failing_marks
     rows = [*map(of_error, drifted.errors), *(_remark_of(item, sources, failing) for item in drifted.findings)]
-    return Remarks("drift", plan.workspace, plan.environment, plan.tool, in_order(rows))
+    return Remarks("drift", plan.workspace, plan.environment, plan.tool, sort_remarks(rows))
 
 
 def _remark_of(finding: DriftItem, sources: Mapping[Address, str], failing: AbstractSet[str]) -> Remark:
@@ -235,7 +235,7 @@ def _remark_of(finding: DriftItem, sources: Mapping[Address, str], failing: Abst
         level="error" if finding.fingerprint in failing else "note",
         name=f"{kind}:{finding.address} {finding.path}".rstrip(),
         about=finding.address,
-        message=f"{finding.address}: {what_of(finding)}",
+        message=f"{finding.address}: {finding_text(finding)}",
         source=sources.get(finding.address),
         fingerprint=finding.fingerprint,
         is_skipped=finding.ignored is not None,

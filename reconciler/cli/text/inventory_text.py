@@ -247,13 +247,13 @@ def _node_lines(picture: Picture, name: str) -> Iterator[Line]:
 
 def _arrow_cells(picture: Picture, arrow: Arrow) -> tuple[Span, ...]:
     condition = f"where {arrow.condition}" if arrow.condition else ""
-    verb = said_of(arrow)
+    verb = arrow_label(arrow)
     if picture.of == "plan":
         return Span("then", Tone.QUIET), Span("→", Tone.MOVE), Span(arrow.end)
     return Span(verb), Span("→", Tone.MOVE), Span(arrow.end), Span(condition, Tone.QUIET)
 
 
-def said_of(arrow: Arrow) -> str:
+def arrow_label(arrow: Arrow) -> str:
     """Return an arrow's label: its verb, or that it happens by itself."""
     if not arrow.by_itself:
         return arrow.label
@@ -319,7 +319,7 @@ def _merge_arrows(picture: Picture) -> dict[tuple[str, str, bool], str]:
 
 
 def _full_label(arrow: Arrow) -> str:
-    return f"{said_of(arrow)} where {arrow.condition}" if arrow.condition else said_of(arrow)
+    return f"{arrow_label(arrow)} where {arrow.condition}" if arrow.condition else arrow_label(arrow)
 
 
 def _node_ids(picture: Picture) -> dict[str, str]:

@@ -17,7 +17,7 @@ from reconciler.operations.mirrors.mirror_views import (
     MirrorRow,
     PartitionLag,
 )
-from reconciler.planning.diff.mirror_orders import legal_words
+from reconciler.planning.diff.mirror_orders import describe_legal_verbs
 from reconciler.runtime.text import count_text, counted
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _list_facts(row: MirrorRow) -> Iterator[tuple[str, str]]:
         yield "in progress", f"{seen.operation.verb}; {GOES_ON} continues it"
     if seen.trouble is not None:
         yield "error", f"{seen.trouble.code}: {seen.trouble.message}"
-    yield "commands", legal_words(row.seen.status, row.legal) or "nothing"
+    yield "commands", describe_legal_verbs(row.seen.status, row.legal) or "nothing"
 
 
 def _partition_cells(row: MirrorRow, lag: PartitionLag) -> tuple[str, ...]:

@@ -61,10 +61,10 @@ def plan_remarks(plan: Plan) -> Remarks:
     """Return a plan's remarks: errors and blocked actions as errors, danger and drift as warnings, others as notes."""
     rows = [*map(of_error, plan.errors), *map(_of_action, plan.actions), *map(_of_warning, plan.warnings)]
     rows += [*map(_of_drift, plan.drift), *map(_of_waiting, plan.waiting)]
-    return Remarks("plan", plan.workspace, plan.environment, plan.tool, in_order(rows))
+    return Remarks("plan", plan.workspace, plan.environment, plan.tool, sort_remarks(rows))
 
 
-def in_order(rows: Sequence[Remark]) -> tuple[Remark, ...]:
+def sort_remarks(rows: Sequence[Remark]) -> tuple[Remark, ...]:
     """Sort remarks by level."""
     return tuple(sorted(rows, key=lambda row: LEVELS.index(row.level)))
 
@@ -91,7 +91,7 @@ def of_problem(problem: Problem) -> Remark:
     )
 
 
-def of_oddity(warning: str) -> Remark:
+def warning_remark(warning: str) -> Remark:
     """Return a warning about valid files."""
     name = f"manifest-warning:{warning}"
     return Remark("manifest-warning", "warning", name, "workspace", warning, fingerprint=fingerprint_of(name))

@@ -24,7 +24,7 @@ from reconciler.applying.events import (
 from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.planning.actions import RunJob
-from reconciler.planning.plan_rows import did_of
+from reconciler.planning.plan_rows import format_done_counts
 from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, short_run, took
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _SETTLED: Final[Mapping[str, str]] = {
 }
 
 
-def of_the_run(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
+def run_event_lines(event: LeaseLost | RunRecovered | RunHandedOver | ResultMissing) -> list[Line]:
     """Return the text of a run's event."""
     match event:
         case LeaseLost():
@@ -230,7 +230,7 @@ def _not_needed_lines(skipped: Sequence[str]) -> Iterator[Line]:
 
 def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | None) -> Iterator[str]:
     done = set(result.done)
-    yield did_of(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
+    yield format_done_counts(action for action in applied.planned.plan.actions if action.id in done) or "nothing"
     named = {
         "failed": len(result.failed) - len(result.in_doubt),
         "in doubt": len(result.in_doubt) + len(result.unanswered),

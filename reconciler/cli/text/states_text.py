@@ -16,8 +16,8 @@ from reconciler.planning.same_or_less import (
     Move,
     SameOrLess,
     Why,
-    loss_words,
-    missing_words,
+    describe_loss,
+    describe_missing_action,
 )
 from reconciler.runtime.text import bytes_text, count_text, counted, short_run
 
@@ -80,13 +80,13 @@ def _reason_text(why: Why, difference: Difference) -> str:
             before = (difference.approved_risk or "").replace("-", " ")
             return f"risk approved: {before}; now: {difference.risk.replace('-', ' ')}"
         case Why.LOSS:
-            return loss_words(difference)
+            return describe_loss(difference)
         case Why.BLOCKED:
             return _block_text(difference)
         case Why.UNBLOCKED:
             return "was blocked when it was approved, and is not now"
         case Why.MISSING:
-            return missing_words(difference)
+            return describe_missing_action(difference)
         case _:
             assert_never(why)
 

@@ -18,7 +18,7 @@ from reconciler.embedded.keys import group_of_key, partition_of_head, transactio
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.groups import Group, change_group
 from reconciler.errors import UserError
-from reconciler.objectstore.register import put_back
+from reconciler.objectstore.register import restore_truncated
 from reconciler.runtime.text import counted
 from reconciler.runtime.threads import map_in_parallel
 
@@ -91,7 +91,7 @@ def restore_truncated_registers(
     for finding in checked.findings:
         lies_in = store if finding.kind in _REGISTERS else storage if finding.kind in _REMOTE_REGISTERS else None
         key = finding.place.key
-        if lies_in is not None and key not in done.get(finding.kind, []) and put_back(lies_in, key):
+        if lies_in is not None and key not in done.get(finding.kind, []) and restore_truncated(lies_in, key):
             done.setdefault(finding.kind, []).append(key)
     return [
         RepairResult(kind, f"put back the last whole version of {', '.join(keys)}, where a write was cut off")

@@ -107,7 +107,8 @@ def reset_group(
         if not change.force and any(move.before is not None for move in moves):
             consumer_group = groups.describe(change.group)
             _refuse_reading(
-                consumer_group, consumer_group.topics_read(reach.invocation.now_ms()) & {move.topic for move in moves}
+                consumer_group,
+                consumer_group.list_recently_read(reach.invocation.now_ms()) & {move.topic for move in moves},
             )
         require_confirmation(confirm(done))
         groups.move(change.group, moves, force=change.force)
@@ -125,7 +126,7 @@ def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[
     if not change.force and (topic is None and consumer_group.is_reading):
         _refuse_reading(consumer_group, {offset.topic for offset in consumer_group.offsets})
     if not change.force and topic is not None:
-        _refuse_reading(consumer_group, consumer_group.topics_read(reach.invocation.now_ms()) & {topic})
+        _refuse_reading(consumer_group, consumer_group.list_recently_read(reach.invocation.now_ms()) & {topic})
     require_confirmation(confirm(deletion))
     groups.delete(change.group, topic, force=change.force)
     return deletion

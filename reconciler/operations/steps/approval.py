@@ -17,7 +17,7 @@ from reconciler.operations.steps.observe import burst
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.checks.guards import count_required_approvals
 from reconciler.planning.plan_rows import digest
-from reconciler.planning.record import after_action
+from reconciler.planning.record import record_action
 from reconciler.planning.same_or_less import (
     Difference,
     Here,
@@ -231,7 +231,7 @@ def _check_unused(
 
 
 def _find_later_change(action: Action, record: Record, ours: AbstractSet[str]) -> Address | None:
-    for address, left in after_action(action, None, record, "").items():
+    for address, left in record_action(action, None, record, "").items():
         last = record.get(address)
         if (last is None) is not (left is None) or (last is not None and last.run not in ours):
             return address

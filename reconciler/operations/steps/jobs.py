@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, assert_never
 
-from reconciler.applying.engine import is_job, lane_of
+from reconciler.applying.engine import choose_lane, is_job_lane
 from reconciler.applying.events import Execution, Progress
 from reconciler.applying.ports import DataAction, JobResult
 from reconciler.errors import BrokenInvariantError, IncompleteError, MissingRecordsError, UserError
@@ -98,7 +98,7 @@ class SparkJobs:
     def check(self, actions: Iterable[Action]) -> None:
         """Reject actions whose jobs lack Spark, Java or libraries, before anything begins."""
         actions = tuple(actions)
-        if any(is_job(lane_of(action)) for action in actions):
+        if any(is_job_lane(choose_lane(action)) for action in actions):
             try:
                 self.engine()
             except ImportError as error:

@@ -104,7 +104,7 @@ def write_offsets(
     names = {mirror.source: mirror.name for mirror in mirrors}
     of_mirrors = {name: _rename_topics(group_offsets, names) for name, group_offsets in offsets.items()}
     wanted = {_destination_group(spec, name): renamed for name, renamed in of_mirrors.items() if renamed}
-    outcomes = below.bring_offsets(wanted) if wanted else {}
+    outcomes = below.sync_group_offsets(wanted) if wanted else {}
     errors = {f"group {name}": error for name, error in refused.items()}
     in_use: dict[str, ReconcilerError] = {}
     count = 0

@@ -32,7 +32,7 @@ from reconciler.planning import planner
 from reconciler.planning.actions import Delete, Risk, Transition, Update, addresses_of
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.checks.mirror_checks import find_truncated_topics
-from reconciler.planning.diff.mirror_orders import needed_clusters, scope_of_mirror
+from reconciler.planning.diff.mirror_orders import list_mirror_scope, list_needed_clusters
 from reconciler.planning.orders import (
     AlterLinkOrder,
     AlterNamespaceOrder,
@@ -562,7 +562,7 @@ def _is_failover(order: Order) -> bool:
 
 def _required_clusters(order: Order, observed: Inventory) -> Iterator[str]:
     if isinstance(order, RoleOrder | CreateMirrorOrder | DeleteMirrorOrder):
-        yield from needed_clusters(order, observed)
+        yield from list_needed_clusters(order, observed)
     elif isinstance(order, DeleteLinkOrder):
         yield cluster_of(order.link) or ""
     else:
@@ -601,7 +601,7 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
         case AlterLinkOrder() | PauseLinkOrder() | DeleteLinkOrder():
             yield from _scope_of_link(order, observed)
         case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
-            yield from scope_of_mirror(order, observed, clusters)
+            yield from list_mirror_scope(order, observed, clusters)
         case _:
             message = f"{order} names no resource of its own to observe"
             raise TypeError(message)

@@ -31,7 +31,7 @@ from reconciler.operations.steps.recorded import LocalSpool, read_state, require
 from reconciler.operations.steps.workspace import Site, open_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
-from reconciler.planning.record import owned_keys
+from reconciler.planning.record import list_owner_keys
 from reconciler.planning.situation import IMPLIED
 from reconciler.resources.address import Address, cluster_address, cluster_of, kind_of
 from reconciler.resources.owners import OwnerChange, ResourceOwner, owner_key_of
@@ -182,7 +182,7 @@ class OwnerMarks:
 
 
 def _owned_keys(record: Record, cluster: str) -> frozenset[str]:
-    return frozenset(owned_keys(record, cluster))
+    return frozenset(list_owner_keys(record, cluster))
 
 
 def _keys_to_take(todo: RunWork) -> dict[str, dict[str, ResourceOwner | None]]:

@@ -21,7 +21,7 @@ from reconciler.planning.resolve.mirror_sources import (
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.measures import cut_ranges, find_agreed_ends, find_missing_offsets, last_fetched
+from reconciler.resources.measures import cut_ranges, find_agreed_ends, find_missing_offsets, list_last_fetched
 from reconciler.resources.mirror_link import (
     MirrorLink,
     MirrorTopic,
@@ -42,7 +42,7 @@ from reconciler.resources.mirrors import (
     Stretch,
     WithDiverged,
     length_of,
-    side_topic,
+    side_topic_name,
 )
 from reconciler.runtime.text import did_you_mean, first_few, nearest
 
@@ -98,7 +98,7 @@ def _estimate_failback(
     return RoleCost(
         lost=() if keeps else beyond,
         kept=beyond if keeps else (),
-        kept_in=side_topic(name) if keeps and beyond else None,
+        kept_in=side_topic_name(name) if keeps and beyond else None,
         records=sum(stretch.records for stretch in diverged),
         since_ms=min((stretch.since_ms for stretch in diverged if stretch.since_ms is not None), default=None),
         copied_afresh=tuple(sorted(starts)),
@@ -113,7 +113,7 @@ def keeps_diverged(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def _make_unknown_cost(mirror: Positions, why: str) -> RoleCost:
-    return RoleCost(unknown=why, fetched=last_fetched(mirror))
+    return RoleCost(unknown=why, fetched=list_last_fetched(mirror))
 
 
 def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:

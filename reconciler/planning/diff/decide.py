@@ -17,7 +17,7 @@ from reconciler.planning.diff.mirror_changes import (
     describe_released_topic,
     find_remaining_mirrors,
     is_mirror,
-    keep_copies,
+    refuse_empty_topic,
 )
 from reconciler.planning.diff.mount_changes import (
     create_recovered,
@@ -25,8 +25,8 @@ from reconciler.planning.diff.mount_changes import (
     decide_mounted,
     decide_mounting,
     decide_moved_mounting,
-    hold_detached,
-    hold_elsewhere,
+    hold_detached_topic,
+    hold_remounted_topic,
     is_held,
     is_recovery,
     is_replaced,
@@ -37,7 +37,7 @@ from reconciler.planning.diff.mount_changes import (
 from reconciler.planning.diff.moves import (
     decide_moved,
     find_readdressed,
-    hold_moved,
+    hold_moved_topic,
     is_namespace_refused,
     move_record,
 )
@@ -175,7 +175,7 @@ def _decide_topic(
     before = sides.before or (situation.observed.get(old) if old else None)
     topic, mounting = sides.wanted.resource, situation.mountings.get(sides.address)
     if sides.address in situation.moved_away:
-        hold_moved(sides, situation, decision)
+        hold_moved_topic(sides, situation, decision)
     elif before is None and mounting is not None:
         decide_mounted(sides, mounting, situation, decision)
     elif old is not None and before is not None:
@@ -192,11 +192,11 @@ def _decide_topic(
     ):
         decide_freed(sides, stopped, situation, decision)
     elif sides.address in situation.request.stored.detached:
-        hold_detached(sides, situation, decision)
+        hold_detached_topic(sides, situation, decision)
     elif sides.address in situation.request.stored.mounted_elsewhere:
-        hold_elsewhere(sides, situation, decision)
+        hold_remounted_topic(sides, situation, decision)
     elif mirrors := find_remaining_mirrors(sides.address, situation):
-        keep_copies(sides, mirrors, decision)
+        refuse_empty_topic(sides, mirrors, decision)
     else:
         converge(sides, situation, decision)
 
@@ -262,7 +262,7 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
     return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
-def take_back(situation: Situation, decision: Decision) -> None:
+def adopt_again(situation: Situation, decision: Decision) -> None:
     """Adopt again resources that another workspace took, if allowed and otherwise unchanged."""
     allowed = [
         allowance

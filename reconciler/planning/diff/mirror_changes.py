@@ -413,7 +413,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
     return making is not None and making.enabled and is_auto_created(making.filters, mirror.source)
 
 
-def leave_to_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
+def forget_for_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
     """Forget a mirror that its link keeps: deleting it requires other filters first."""
     mirror = seen.resource
     link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
@@ -453,7 +453,13 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
         seen, link = situation.observed[address], link_of(mirror)
         is_named = address in situation.wanted or address in situation.recorded or address in decision.settled
         is_ours = seen.mirror.is_automatic and link in situation.wanted and link in situation.recorded
-        if is_named or not is_ours or not is_live(seen) or is_on_its_way(seen) or not situation.is_decidable(address):
+        if (
+            is_named
+            or not is_ours
+            or not is_live(seen)
+            or is_in_transition(seen)
+            or not situation.is_decidable(address)
+        ):
             continue
         if address not in ordered:
             if seen.state not in _ENDED_STATES and not is_kept_by_link(seen, situation):
@@ -468,13 +474,13 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
         decision.warn(at, situation.wanted[at].source, message, hint)
 
 
-def is_on_its_way(seen: Observed) -> bool:
+def is_in_transition(seen: Observed) -> bool:
     """Return whether a mirror is in a transition in which it cannot be deleted."""
     status = find_mirror_status(seen) if isinstance(seen.resource, MirrorTopic) else None
     return status is not None and "delete" not in MIRROR.legal(status)
 
 
-def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
+def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -> None:
     """Reject the deletion of a mirror in a transition."""
     decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
     decision.refuse(
@@ -485,7 +491,7 @@ def wait_for_end(address: Address, seen: Observed, decision: Decision) -> None:
     )
 
 
-def mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
+def find_mirror_to_destroy(topic: Address, last: Recorded, situation: Situation) -> Observed | None:
     """Return the mirror that a recorded topic has become, to be destroyed as that topic."""
     seen = situation.observed.get(mirror_at(topic))
     is_it = seen is not None and last.incarnation is not None and seen.incarnation == last.incarnation
@@ -504,9 +510,9 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
     for address, mirror in sorted(situation.mirrors.items()):
         seen = situation.observed[address]
         is_ours = link_of(mirror) in situation.wanted and situation.is_decidable(address)
-        if not is_ours or not is_on_its_way(seen):
+        if not is_ours or not is_in_transition(seen):
             continue
-        if is_broken_off(address, situation):
+        if is_reversal_stuck(address, situation):
             peer = peer_of(mirror).address
             decision.warn(
                 address,
@@ -518,7 +524,7 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
             decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
 
 
-def is_broken_off(address: Address, situation: Situation) -> bool:
+def is_reversal_stuck(address: Address, situation: Situation) -> bool:
     """Return whether a mirror waits for a reversal that cannot finish."""
     seen = situation.observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
@@ -603,7 +609,7 @@ def find_remaining_mirrors(topic: Address, situation: Situation) -> tuple[Addres
     return tuple(mirror for mirror, entry in entries if entry is None or entry.state in COPYING)
 
 
-def keep_copies(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
+def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision: Decision) -> None:
     """Reject an empty topic whose records only its mirrors have."""
     if sides.last is not None:
         decision.drift.append(report_drift(sides.address, "", plain(sides.last.resource.to_json()), None))
@@ -650,7 +656,7 @@ def _warn_mirrored(
 
 def _suggest_swap_back(entry: MirrorTopic, situation: Situation) -> str:
     at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
-    if is_broken_off(back, situation):
+    if is_reversal_stuck(back, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {back}"
     declared_then = declared_in_mark(at.origins.get(STATE, ""))
     if declared_then is not None:
@@ -676,9 +682,9 @@ def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation
 def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> str:
     address, peer = mirror.address, peer_of(mirror)
     peer_seen = situation.observed.get(peer.address)
-    if is_broken_off(address, situation):
+    if is_reversal_stuck(address, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {address}"
-    if is_on_its_way(seen):
+    if is_in_transition(seen):
         return f"It is {seen.state}: reconciler run finishes that."
     if mirror.source_cluster not in situation.trusted:
         lost = f"What only cluster {mirror.source_cluster} has is lost then."

@@ -92,7 +92,7 @@ _IN_PROGRESS: Final = "What is in progress continues with: reconciler run --once
 _MAX_NAMES: Final = 5
 
 
-def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
+def list_mirror_scope(order: MirrorOrder, observed: Inventory, clusters: Collection[str]) -> Iterator[Address]:
     """Yield the addresses to observe for an order, given those in `observed`.
 
     `clusters`: all declared ones; a restore searches them for stopped mirrors.
@@ -127,7 +127,7 @@ def scope_of_mirror(order: MirrorOrder, observed: Inventory, clusters: Collectio
             assert_never(order)
 
 
-def needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[str]:
+def list_needed_clusters(order: MirrorOrder, observed: Inventory) -> Iterator[str]:
     """Yield the clusters that an order needs."""
     cluster = cluster_of(order.mirror) or ""
     yield cluster
@@ -324,7 +324,7 @@ def _check_step(
     except UserError as error:
         cluster = cluster_of(address) or ""
         roles = situation.capabilities(cluster).mirrors.roles
-        legal = legal_words(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
+        legal = describe_legal_verbs(status, find_legal_verbs(status, roles, _read_link_spec(link, cluster, situation)))
         hint = f"Possible in this state: {legal}." if legal else error.hint
         hint = f"{hint} {_IN_PROGRESS}" if status.startswith("PENDING_") else hint
         if status is _M.LINK_PAUSED:
@@ -340,7 +340,7 @@ def find_legal_verbs(status: MirrorStatus, roles: Iterable[str], link: MirrorLin
     return tuple(verb for verb in MIRROR.legal(status) if verb not in lacking)
 
 
-def legal_words(status: MirrorStatus, verbs: Iterable[str]) -> str:
+def describe_legal_verbs(status: MirrorStatus, verbs: Iterable[str]) -> str:
     """Return verbs with their commands; empty without verbs."""
     typed = {**_COMMAND_BY_VERB, "delete": "topic delete"} if status is _M.STOPPED else _COMMAND_BY_VERB
     return ", ".join(f"{verb} ({typed[verb]})" if verb in typed else verb for verb in verbs)

@@ -71,7 +71,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
     decision.warnings += after_mount.warnings
 
 
-def hold_detached(sides: AddressView, situation: Situation, decision: Decision) -> None:
+def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command unmounted: no empty topic may take its name."""
     location = situation.request.stored.detached[sides.address]
     other, new = other_topic_texts(sides)
@@ -93,7 +93,7 @@ def other_topic_texts(sides: AddressView) -> tuple[str, str]:
     return "another topic has its name: ", "To keep the topic that has its name now"
 
 
-def hold_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> None:
+def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command mounted under another name or on another cluster."""
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
     back = mount_back_commands(sides.address, new_place)

@@ -383,7 +383,7 @@ def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
 MOVED_TO: Final = "moved to "
 
 
-def hold_moved(sides: AddressView, situation: Situation, decision: Decision) -> None:
+def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command moved: no empty topic may take its old name."""
     new_address = situation.moved_away[sides.address]
     decision.hold(

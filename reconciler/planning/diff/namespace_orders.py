@@ -27,9 +27,9 @@ from reconciler.resources.address import (
     check_full_name,
     cluster_of,
     full_name_of,
-    holders_of,
     join_name,
     kind_of,
+    list_containers,
     rank,
     split_name,
     tiers_of,
@@ -116,9 +116,9 @@ def _report_unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
 def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
     """Delete a namespace and its content, content first."""
     itself = _namespace_address(order.cluster, order.name)
-    inside = {at for at in situation.observed if itself in holders_of(at)}
+    inside = {at for at in situation.observed if itself in list_containers(at)}
     hidden = [
-        error for at, error in sorted(situation.request.hidden.items()) if at == itself or itself in holders_of(at)
+        error for at, error in sorted(situation.request.hidden.items()) if at == itself or itself in list_containers(at)
     ]
     if hidden or itself not in situation.observed:
         why = (hidden[0].message, hidden[0].hint) if hidden else _report_unknown_namespace(order.name, order.cluster)

@@ -36,8 +36,8 @@ from reconciler.resources.address import (
     Address,
     cluster_of,
     full_name_of,
-    holders_of,
     kind_of,
+    list_containers,
     matches,
     rank,
     split_name,
@@ -138,7 +138,7 @@ def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], 
         message = f"{order.pattern} is not recorded"
         decision.refuse(Address(order.pattern), None, message, hint_for_unknown(order.pattern, record))
         return
-    below = (address for address in record if order.is_recursive and not named.isdisjoint(holders_of(address)))
+    below = (address for address in record if order.is_recursive and not named.isdisjoint(list_containers(address)))
     forgotten |= dict.fromkeys((*named, *below))
 
 
@@ -173,7 +173,7 @@ def explain_forbidden_move(old: Address, new: Address) -> tuple[str, str] | None
     if cluster_of(old) != cluster_of(new):
         message = f"{old} lives on cluster {cluster_of(old)}, and {new} on {cluster_of(new)}"
         return message, "What is recorded lives where it lives: name an address on the same cluster."
-    if old == new or old in holders_of(new):
+    if old == new or old in list_containers(new):
         return f"{new} is {old} itself, or in it", "Name another address."
     return None
 
@@ -182,7 +182,7 @@ def _plan_address_changes(record: Record, old: Address, new: Address) -> Iterato
     yield old, new
     length = len(full_name_of(old))
     for address in sorted(record, key=rank):
-        if old in holders_of(address):
+        if old in list_containers(address):
             name = f"{full_name_of(new)}{full_name_of(address)[length:]}"
             yield address, Address(f"{kind_of(address)}/{cluster_of(old)}/{name}")
 

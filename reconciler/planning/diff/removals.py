@@ -21,11 +21,11 @@ from reconciler.planning.diff.converge import (
 )
 from reconciler.planning.diff.mirror_changes import (
     belongs_to_entry,
+    find_mirror_to_destroy,
+    forget_for_link,
+    is_in_transition,
     is_kept_by_link,
-    is_on_its_way,
-    leave_to_link,
-    mirror_to_destroy,
-    wait_for_end,
+    refuse_until_settled,
     warn_if_mirror_now,
 )
 from reconciler.planning.diff.moves import moved_from, unmounted_by
@@ -141,7 +141,7 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
     if kind_of(address) == "topic" and before is None:
         if warn_if_mirror_now(address, situation, decision):
             return
-        before = mirror_to_destroy(address, last, situation)
+        before = find_mirror_to_destroy(address, last, situation)
     reason = Reason.DESTROYED if situation.request.options.is_destroy else Reason.NO_LONGER_DECLARED
     estimate = Estimate(location=situation.unmounted.get(address))
     if before is not None and isinstance(before.resource, Mounting) and is_under_way(before.state):
@@ -156,9 +156,9 @@ def _remove(address: Address, last: Recorded, situation: Situation, decision: De
         # another process recreated it: not ours to delete
         decision.actions.append(Forget(address=address, reasons=(Reason.RECREATED,), estimate=estimate))
     elif kind_of(address) == "mirror" and is_kept_by_link(before, situation):
-        leave_to_link(address, before, situation, decision)
-    elif is_on_its_way(before):
-        wait_for_end(address, before, decision)
+        forget_for_link(address, before, situation, decision)
+    elif is_in_transition(before):
+        refuse_until_settled(address, before, decision)
     elif before.state == GOING:
         decision.waiting.append(UnfinishedTransition(address, GOING))
     elif before.state == MIGRATING:

@@ -35,19 +35,19 @@ def is_flat(cluster: Cluster) -> bool:
     return cluster.spec.connection.separator() is not None
 
 
-def separator_of(cluster: Cluster) -> str:
+def read_separator(cluster: Cluster) -> str:
     """Return the separator between tiers in a cluster's flat names."""
     return cluster.spec.connection.separator() or FLAT_SEPARATOR
 
 
 def physical_name(cluster: Cluster, full_name: str) -> str:
     """Return the platform's name of a topic."""
-    return full_name.replace(":", separator_of(cluster)) if is_flat(cluster) else full_name
+    return full_name.replace(":", read_separator(cluster)) if is_flat(cluster) else full_name
 
 
 def prefix_of(cluster: Cluster, namespace: str) -> str:
     """Return the prefix of a namespace's flat names, with separator: `team` does not match `team2.x`."""
-    return physical_name(cluster, namespace) + separator_of(cluster)
+    return physical_name(cluster, namespace) + read_separator(cluster)
 
 
 def folded(name: str) -> str:
@@ -160,7 +160,7 @@ class _FlatNames:
     def _check_namespace(self, address: Address, name: str) -> Iterator[PlanFinding]:
         """Namespaces that share a prefix share rules and topics (F-K-030)."""
         prefix = prefix_of(self._cluster_spec, name)
-        for start in _list_prefixes(folded(prefix), folded(separator_of(self._cluster_spec))):
+        for start in _list_prefixes(folded(prefix), folded(read_separator(self._cluster_spec))):
             for other in self._prefixes.get(start, ()):
                 is_told_there = len(start) == len(prefix) and other > name
                 if other == name or name in tiers_of(other) or other in tiers_of(name) or is_told_there:
@@ -193,7 +193,7 @@ class _FlatNames:
     def _check_home(self, address: Address, name: str, topic: Topic) -> Iterator[PlanFinding]:
         """A topic's flat name may belong to a deeper namespace (F-K-030)."""
         own = prefix_of(self._cluster_spec, topic.metadata.namespace) if topic.metadata.namespace else ""
-        for start in reversed(list(_list_prefixes(name, separator_of(self._cluster_spec)))):
+        for start in reversed(list(_list_prefixes(name, read_separator(self._cluster_spec)))):
             home = self._homes.get(start)
             if home is not None and len(start) > len(own):
                 full_name = f"{home}:{name[len(start) :]}"

@@ -11,7 +11,7 @@ from reconciler.embedded.catalog.mirror_moves import link_of, mirror_named
 from reconciler.embedded.catalog.mirror_tables import source_topic
 from reconciler.embedded.catalog.tables import is_closed
 from reconciler.embedded.keys import partition_of_head
-from reconciler.embedded.link_groups import bring_offsets, group_offsets, group_versions
+from reconciler.embedded.link_groups import group_offsets, group_versions, sync_group_offsets
 from reconciler.embedded.link_side import (
     ClusterLinks,
     bring_rules,
@@ -307,10 +307,12 @@ class EmbeddedSyncs:
             lambda draft: make_mirrors(draft, link, sources, new_id=new_id, now_ms=now_ms),
         )
 
-    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
+    def sync_group_offsets(
+        self, groups: Mapping[str, GroupOffsets]
+    ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Set the offsets that links synced."""
         self.cluster.permissions.check_super_user("change groups for a link")
-        return bring_offsets(self.cluster, groups)
+        return sync_group_offsets(self.cluster, groups)
 
     def bring_rules(self, link: str, rules: AccessRules) -> int:
         """Copy a source's access rules to mirrors and namespaces."""

@@ -622,9 +622,9 @@ class KafkaProvider:
     def _hidden_mirrors(self, entries: Entries, names: Sequence[str]) -> Mapping[str, MirrorTopic]:
         if not entries or not names:
             return {}
-        from reconciler.providers.kafka.links.link_states import kept_mirrors
+        from reconciler.providers.kafka.links.link_states import find_recorded_mirrors
 
-        return kept_mirrors(entries, self._client.name, names)
+        return find_recorded_mirrors(entries, self._client.name, names)
 
     def _owners_in(self, entries: Entries) -> Owners:
         """Find namespaces by prefix."""
@@ -668,9 +668,9 @@ class KafkaProvider:
         """Omit the denials that links set on mirrors."""
         if not entries:
             return bindings
-        from reconciler.providers.kafka.links.link_states import denials_in
+        from reconciler.providers.kafka.links.link_states import read_denials
 
-        ours = denials_in(entries)
+        ours = read_denials(entries)
         return [binding for binding in bindings if binding not in ours] if ours else bindings
 
     def _read_topic(self, topic: Address) -> TopicSeen:
@@ -695,9 +695,9 @@ def overview_of(
     topics = {name: seen for name, seen in every.items() if not is_internal(seen)}
     mirrors: Mapping[str, TopicShown] = {}
     if entries is not None:
-        from reconciler.providers.kafka.links.link_states import shown_mirrors
+        from reconciler.providers.kafka.links.link_states import list_shown_mirrors
 
-        mirrors = shown_mirrors(entries, topics, cluster)
+        mirrors = list_shown_mirrors(entries, topics, cluster)
     namespaces = {tier for name in topics for tier in tiers_of(naming.split(name)[0])}
     shown = [
         mirrors.get(name)

@@ -47,11 +47,11 @@ def later_uploads(it: Tiered) -> Callable[[], None]:
     it.fill(4)
     it.upload()
 
-    def put_back() -> None:
+    def restore_truncated() -> None:
         manifest_gone(it)
         it.storage.put(it.remote().key, older.body)
 
-    return put_back
+    return restore_truncated
 
 
 def failure(done: MaintenanceResult) -> str:
@@ -92,11 +92,11 @@ def test_where_something_was_uploaded_no_manifest_is_made_anew_and_all_is_back_w
 
 def test_on_an_older_manifest_nothing_is_uploaded_merged_expired_evicted_or_swept() -> None:
     it = evicting()
-    put_back = later_uploads(it)
+    restore_truncated = later_uploads(it)
     objects, newest, before = it.objects(), it.storage.get(it.remote().key), head_of(it.cluster)
     assert newest is not None
     assert (before.uploaded_to, before.end) == (16, 18)
-    put_back()
+    restore_truncated()
     it.fill(4)
     assert f"{it.remote().key} ends at offset 8: it is an older copy, and everything below offset 16" in failure(
         it.upload()
@@ -118,9 +118,9 @@ def test_on_an_older_manifest_nothing_is_uploaded_merged_expired_evicted_or_swep
 
 def test_what_an_older_manifest_lacks_and_only_it_could_name_is_told_by_readers_scrub_and_check() -> None:
     it = evicting()
-    put_back = later_uploads(it)
+    restore_truncated = later_uploads(it)
     set_head(it, local_start=16, entries=head_of(it.cluster).entries[-1:])  # type: ignore[arg-type]  # by name
-    put_back()
+    restore_truncated()
     with pytest.raises(MissingObjectError, match="offsets 8 to 15"):
         held(it.opened())
     assert "offsets 8 to 15 cannot be read" in failure(scrub(it.cluster.upkeep(), is_named=True))
@@ -130,8 +130,8 @@ def test_what_an_older_manifest_lacks_and_only_it_could_name_is_told_by_readers_
 
 def test_a_manifest_that_lacks_only_what_lies_here_too_is_told_by_scrub() -> None:
     it = evicting()
-    put_back = later_uploads(it)
-    put_back()
+    restore_truncated = later_uploads(it)
+    restore_truncated()
     assert "offsets 8 to 15 are in the local tier alone" in failure(scrub(it.cluster.upkeep(), is_named=True))
     manifest_gone(it)
     assert "offsets 0 to 7 cannot be read" in failure(scrub(it.cluster.upkeep(), is_named=True))

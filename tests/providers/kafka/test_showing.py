@@ -15,7 +15,7 @@ from reconciler.planning.actions import Change
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.admin_requests import PendingChange
 from reconciler.providers.kafka.client import _topic
-from reconciler.providers.kafka.links.link_states import KeptMirror, link_changes, mirror_changes, overlay_links
+from reconciler.providers.kafka.links.link_states import RecordedMirror, link_changes, mirror_changes, overlay_links
 from reconciler.providers.kafka.provider import ClusterObserver
 from reconciler.providers.kafka.translate import OWN, ClusterNaming, ConfigSeen, TopicSeen
 from reconciler.providers.models import check_unchanged
@@ -109,7 +109,7 @@ def test_a_topic_that_may_not_be_described_is_not_taken_for_another_one() -> Non
 
 def test_a_mirror_has_the_mark_of_its_topic_that_may_not_be_described() -> None:
     link, entry = LinkEntry("id", "west", {"source": "west"}), MirrorEntry("id", "orders")
-    entries = link_changes("dr", link) | mirror_changes("orders", KeptMirror("orders", "dr", "1", entry))
+    entries = link_changes("dr", link) | mirror_changes("orders", RecordedMirror("orders", "dr", "1", entry))
     topics = {"orders": TopicSeen("orders", "1", is_internal=False, replicas=((1,),), error=29)}
     look = ClusterObserver(cast("KafkaClient", None), "east", ClusterNaming(".", {}), Scope(), frozenset(), None)
     before = dict(look.observed(topics, {}, []))

@@ -25,7 +25,7 @@ from reconciler.providers.kafka.ledger import (
     writer_of,
 )
 from reconciler.providers.kafka.links.link_groups import protect
-from reconciler.providers.kafka.links.link_states import KeptMirror, mirror_changes, states_of
+from reconciler.providers.kafka.links.link_states import RecordedMirror, mirror_changes, states_of
 from reconciler.providers.kafka.offsets import bounds_of, delete_below, is_only_compacted
 from reconciler.providers.kafka.translate import own_values
 from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces
@@ -40,7 +40,7 @@ from reconciler.resources.mirrors import (
     TruncatedPartition,
     join_peer,
     require_operation,
-    side_topic,
+    side_topic_name,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Failback:
             status = MirrorStatus.REGULAR if mirror is None else states.status(mirror)
             peer = Peer(of.link, of.name, of.topic_id)
             after = join_peer(full_name, entry, status, (peer, link), (begun, self.site.now_ms()))
-            return {} if after is entry else mirror_changes(topic, KeptMirror(full_name, of.link, seen.id, after))
+            return {} if after is entry else mirror_changes(topic, RecordedMirror(full_name, of.link, seen.id, after))
 
         self.may_go_on()
         self.site.ledger.change(writer_of(of.link), decide)
@@ -251,7 +251,7 @@ class Failback:
 
         if self.log is None:
             raise UserError(f"the records of {full_name} cannot be read", hint="Restore it without keeping them.")
-        topic, topic_id = self._side(side_topic(full_name), partitions)
+        topic, topic_id = self._side(side_topic_name(full_name), partitions)
         log = self.log(full_name)
         bounds = log.bounds()
         for diverged in ranges:

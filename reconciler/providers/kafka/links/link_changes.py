@@ -30,7 +30,7 @@ from reconciler.providers.kafka.ledger import (
 from reconciler.providers.kafka.links.link_states import (
     CREATING,
     PINNED,
-    KeptMirror,
+    RecordedMirror,
     States,
     link_changes,
     mirror_changes,
@@ -134,7 +134,7 @@ class LinkChanges:
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms(), operation)
 
-        def decide(name: str, mirror: KeptMirror, states: States) -> KeptMirror:
+        def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
             if verb == FAILOVER and mirror.opening is not None:
                 return mirror
             return self._apply_entry(
@@ -148,7 +148,7 @@ class LinkChanges:
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
 
-        def decide(name: str, mirror: KeptMirror, states: States) -> KeptMirror:
+        def decide(name: str, mirror: RecordedMirror, states: States) -> RecordedMirror:
             if is_done(mirror.entry, verb):
                 return mirror
             return self._apply_entry(
@@ -165,7 +165,7 @@ class LinkChanges:
         """
         operation = request.operation
 
-        def decide(name: str, mirror: KeptMirror, _states: States) -> KeptMirror:
+        def decide(name: str, mirror: RecordedMirror, _states: States) -> RecordedMirror:
             if mirror.opening is not None and mirror.opening.id == operation:
                 return mirror
             return self._apply_entry(mirror, advance_mirror(name, mirror.entry, to, request), "", operation)
@@ -200,7 +200,7 @@ class LinkChanges:
         self.may_go_on()
         return states_of(self.site.ledger.change(writer_of(name), decide)).links[name]
 
-    def _apply_entry(self, mirror: KeptMirror, entry: MirrorEntry, verb: str, operation: str) -> KeptMirror:
+    def _apply_entry(self, mirror: RecordedMirror, entry: MirrorEntry, verb: str, operation: str) -> RecordedMirror:
         if not entry.is_stopped or mirror.entry.is_stopped:
             return replace(mirror, entry=entry)
         by_hand = Operation("", FAILOVER)  # No process drives it; the user repeats the request after a crash.
@@ -214,7 +214,7 @@ class LinkChanges:
         self,
         full_names: Mapping[str, str],
         topics: Mapping[str, TopicSeen],
-        decide: Callable[[str, KeptMirror, States], KeptMirror],
+        decide: Callable[[str, RecordedMirror, States], RecordedMirror],
     ) -> dict[str, str | ReconcilerError]:
         """Decide for mirrors, link by link, then fence copiers and open stopped mirrors.
 
@@ -231,7 +231,7 @@ class LinkChanges:
                 results |= {name: error for name in names if not isinstance(results.get(name), ReconcilerError)}
         return results
 
-    def _fence_and_open(self, link: str, shut: Mapping[str, KeptMirror], before: Mapping[str, TopicSeen]) -> None:
+    def _fence_and_open(self, link: str, shut: Mapping[str, RecordedMirror], before: Mapping[str, TopicSeen]) -> None:
         self.may_go_on()
         # Read partitions after the ledger was written: a copier of a newer one may have read the ledger before. The
         # broker may lag behind the earlier answer, so both count.
@@ -251,10 +251,10 @@ class LinkChanges:
         link: str,
         names: Iterable[str],
         topics: Mapping[str, TopicSeen],
-        decide: Callable[[str, KeptMirror, States], KeptMirror],
+        decide: Callable[[str, RecordedMirror, States], RecordedMirror],
         results: dict[str, str | ReconcilerError],
-    ) -> dict[str, KeptMirror]:
-        shut: dict[str, KeptMirror] = {}
+    ) -> dict[str, RecordedMirror]:
+        shut: dict[str, RecordedMirror] = {}
 
         def changes(entries: Entries) -> Changes:
             states = states_of(entries)
@@ -486,7 +486,7 @@ class MirrorCreation:
             return None  # Created, but the answer was lost.
         raise already_exists(name)
 
-    def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> KeptMirror:
+    def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> RecordedMirror:
         entry = MirrorEntry(
             states.link(link).id,
             new.source,
@@ -495,7 +495,7 @@ class MirrorCreation:
             since_ms=self.site.now_ms(),
             is_automatic=new.is_automatic,
         )
-        return KeptMirror(name, link, None, entry)
+        return RecordedMirror(name, link, None, entry)
 
     def _record_ids(self, link: str, ids: Mapping[str, str]) -> None:
         topics = {self.site.naming.physical(name): topic_id for name, topic_id in ids.items()}
@@ -534,7 +534,7 @@ class MirrorCreation:
         return {**new.configs, **{key: value for key, value in taken.items() if value is not None}}
 
 
-def _remove_denials(site: Site, is_meant: Callable[[str, KeptMirror], bool]) -> None:
+def _remove_denials(site: Site, is_meant: Callable[[str, RecordedMirror], bool]) -> None:
     denied = {
         topic: mirror for topic, mirror in site.states().mirrors.items() if mirror.denied and is_meant(topic, mirror)
     }

@@ -18,11 +18,11 @@ from reconciler.providers.kafka.faults import error_of_code
 from reconciler.providers.kafka.groups import committed_offsets_of, group_states, readable_offsets_of
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
 from reconciler.providers.kafka.links.link_states import (
-    KeptMirror,
+    RecordedMirror,
     States,
-    denials_in,
     link_changes,
     mirror_changes,
+    read_denials,
     states_of,
 )
 from reconciler.providers.kafka.records.copy_progress import map_of
@@ -78,7 +78,9 @@ def group_offsets(site: Site, groups: Collection[str]) -> dict[str, GroupOffsets
     }
 
 
-def bring_offsets(site: Site, groups: Mapping[str, GroupOffsets]) -> dict[str, GroupOffsetsResult | ReconcilerError]:
+def sync_group_offsets(
+    site: Site, groups: Mapping[str, GroupOffsets]
+) -> dict[str, GroupOffsetsResult | ReconcilerError]:
     """Record synced offsets in the ledger, then commit them for groups in mirrors."""
     return _OffsetSync(site, groups).run() if groups else {}
 
@@ -285,7 +287,7 @@ def rules(site: Site) -> AccessRules:
 
 
 def _read_rules(site: Site, topics: Mapping[str, TopicSeen]) -> AccessRules:
-    bindings, ours = _read_bindings(site), denials_in(site.ledger.read())
+    bindings, ours = _read_bindings(site), read_denials(site.ledger.read())
     by_carrier = assign_bindings([binding for binding in bindings if binding not in ours], site.naming, topics.keys())
     return AccessRules(
         {name: to_rule_fields(acls) for name, acls in by_carrier.topics.items()},
@@ -429,7 +431,7 @@ def protect(site: Site, link: str) -> int:
     return changed
 
 
-def _uncertain_mirrors(site: Site, mirrors: Mapping[str, KeptMirror], topics: Mapping[str, TopicSeen]) -> set[str]:
+def _uncertain_mirrors(site: Site, mirrors: Mapping[str, RecordedMirror], topics: Mapping[str, TopicSeen]) -> set[str]:
     """Return protected mirrors that may exist although brokers do not show them."""
     errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.follows and mirror.denied}
     absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]
@@ -476,13 +478,13 @@ def deny(
     return len(due)
 
 
-def lift(site: Site, mirrors: Mapping[str, KeptMirror]) -> None:
+def lift(site: Site, mirrors: Mapping[str, RecordedMirror]) -> None:
     """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
     gone = sorted(binding for topic, mirror in mirrors.items() for binding in _removed_denials(topic, mirror, ()))
     _raise_errors(delete_bindings(site.client, gone) if gone else [], site)
 
 
-def _removed_denials(topic: str, mirror: KeptMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
+def _removed_denials(topic: str, mirror: RecordedMirror, wanted: tuple[str, ...]) -> Iterator[AccessBinding]:
     """Yield the denials to remove, except those synced from the mirror's source."""
     for who in mirror.denied:
         if who not in wanted and "write" not in mirror.entry.rules.get(denial_path(who), ()):

@@ -40,7 +40,7 @@ CREATING: Final = "CREATING"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptMirror:
+class RecordedMirror:
     """A mirror's entry with fields that only the ledger stores.
 
     `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences
@@ -75,10 +75,10 @@ class KeptMirror:
         return document if self.opening is None else {**document, "opening": self.opening.to_json()}
 
 
-def parse_mirror(document: Mapping[str, Any]) -> KeptMirror:
+def parse_mirror(document: Mapping[str, Any]) -> RecordedMirror:
     """Parse the ledger's document of a mirror."""
     opening = document.get("opening")
-    return KeptMirror(
+    return RecordedMirror(
         document["name"],
         document["link"],
         document["topic_id"],
@@ -93,14 +93,14 @@ class States:
     """All links and mirrors of a cluster; mirrors by flat name."""
 
     links: Mapping[str, LinkEntry]
-    mirrors: Mapping[str, KeptMirror]
+    mirrors: Mapping[str, RecordedMirror]
 
-    def link_of(self, mirror: KeptMirror) -> NamedObjects | None:
+    def link_of(self, mirror: RecordedMirror) -> NamedObjects | None:
         """Return the name and entry of a mirror's link, or `None` if it was deleted."""
         link = self.links.get(mirror.link)
         return (mirror.link, link) if link is not None and link.id == mirror.entry.link_id else None
 
-    def status(self, mirror: KeptMirror) -> MirrorStatus:
+    def status(self, mirror: RecordedMirror) -> MirrorStatus:
         """Return the status to show for a mirror."""
         if mirror.opening is not None:
             return MirrorStatus.PENDING_STOPPED
@@ -117,7 +117,7 @@ class States:
             raise NotFoundError(f"link {name} does not exist", hint="Create it first.")
         return self.links[name]
 
-    def mirror(self, topic: str, full_name: str, topic_id: str | None) -> KeptMirror:
+    def mirror(self, topic: str, full_name: str, topic_id: str | None) -> RecordedMirror:
         """Return a mirror, also a stopped one; `topic_id` is that of the current topic.
 
         Raises:
@@ -130,7 +130,7 @@ class States:
             )
         return mirror
 
-    def of(self, link: str) -> Iterator[tuple[str, KeptMirror]]:
+    def of(self, link: str) -> Iterator[tuple[str, RecordedMirror]]:
         """Yield the mirrors of a link by flat name, in order."""
         current = self.links.get(link)
         for topic, mirror in sorted(self.mirrors.items()):
@@ -160,7 +160,7 @@ def states_of(entries: Entries) -> States:
         UserError: An entry was written by another program.
     """
     links: dict[str, LinkEntry] = {}
-    mirrors: dict[str, KeptMirror] = {}
+    mirrors: dict[str, RecordedMirror] = {}
     for key, value in entries.items():
         try:
             if key[0] == LINK_ENTRY:
@@ -177,7 +177,7 @@ def link_changes(name: str, link: LinkEntry | None) -> Changes:
     return {link_key(name): None if link is None else link.to_json()}
 
 
-def mirror_changes(topic: str, mirror: KeptMirror | None) -> Changes:
+def mirror_changes(topic: str, mirror: RecordedMirror | None) -> Changes:
     """Return the change that writes a mirror to the ledger; `None` removes it."""
     return {mirror_key(topic): None if mirror is None else mirror.document()}
 
@@ -258,7 +258,7 @@ def overlay_links(
     }
 
 
-def shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: str) -> dict[str, TopicShown]:
+def list_shown_mirrors(entries: Entries, topics: Mapping[str, TopicSeen], cluster: str) -> dict[str, TopicShown]:
     """Return listed topics that are mirrors, by flat name."""
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     shown = {}
@@ -287,7 +287,7 @@ def topics_being_created(entries: Entries) -> frozenset[str]:
     )
 
 
-def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
+def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[str, MirrorTopic]:
     """Return recorded mirrors among topics, by flat name.
 
     Brokers report no id of topics that may not be described, so only the ledger is read.
@@ -302,7 +302,7 @@ def kept_mirrors(entries: Entries, cluster: str, names: Iterable[str]) -> dict[s
     return mirrors
 
 
-def denials_in(entries: Entries) -> frozenset[AccessBinding]:
+def read_denials(entries: Entries) -> frozenset[AccessBinding]:
     """Return the access rules that protect mirrors; some may not exist yet or any longer."""
     mirrors = states_of(entries).mirrors
     return frozenset(build_denial(topic, principal) for topic, mirror in mirrors.items() for principal in mirror.denied)

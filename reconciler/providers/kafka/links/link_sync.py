@@ -153,9 +153,11 @@ class KafkaSyncs:
         results = MirrorCreation(self.site).make(link, free)
         return {name: result if isinstance(result, ReconcilerError) else None for name, result in results.items()}
 
-    def bring_offsets(self, groups: Mapping[str, GroupOffsets]) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
+    def sync_group_offsets(
+        self, groups: Mapping[str, GroupOffsets]
+    ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
         """Commit offsets of groups in mirrors, translated by the offset maps."""
-        return link_groups.bring_offsets(self.site, groups)
+        return link_groups.sync_group_offsets(self.site, groups)
 
     def bring_rules(self, link: str, rules: AccessRules) -> int:
         """Sync access rules of a source; return the number of changed mirrors and namespaces."""

@@ -29,7 +29,7 @@ from reconciler.providers.kafka.links import link_groups
 from reconciler.providers.kafka.links.link_changes import LinkChanges, MirrorCreation, NewMirror
 from reconciler.providers.kafka.links.link_site import Site, make_ledger, marks
 from reconciler.providers.kafka.links.link_states import (
-    KeptMirror,
+    RecordedMirror,
     States,
     link_changes,
     mirror_changes,
@@ -334,13 +334,13 @@ _COPIED_STATUSES: Final = frozenset({MirrorStatus.ACTIVE, MirrorStatus.SOURCE_UN
 _NO_PROGRESS: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk": 0, "commits": 0}
 
 
-def _describe_mirror(site: Site, states: States, mirror: KeptMirror, topic: TopicSeen) -> ObservedMirror:
+def _describe_mirror(site: Site, states: States, mirror: RecordedMirror, topic: TopicSeen) -> ObservedMirror:
     of = states.link_of(mirror) or (mirror.link, None)
     seen = mirror_seen(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
     return seen if mirror.opening is None else replace(seen, status=states.status(mirror), operation=mirror.operation)
 
 
-def _parse_position(mirror: KeptMirror, progress: Mapping[str, object] | None, number: int) -> Position:
+def _parse_position(mirror: RecordedMirror, progress: Mapping[str, object] | None, number: int) -> Position:
     begins = (mirror.entry.begins or {}).get(number, 0)
     if progress is None or progress.get("copy_id") not in {None, mirror.topic_id}:
         return Position(begins, begins)

@@ -161,7 +161,7 @@ def test_a_group_that_may_not_be_described_is_left_out_of_metrics_and_of_what_li
     with pytest.raises(NotAuthorizedError, match=names[1]):
         syncs.group_offsets(names)
     at = {(linked.mirror, 0): GroupPosition(1)}
-    brought = syncs.bring_offsets(dict.fromkeys(names, at))
+    brought = syncs.sync_group_offsets(dict.fromkeys(names, at))
     assert isinstance(brought[names[0]], GroupOffsetsResult)
     assert isinstance(brought[names[1]], NotAuthorizedError)
 

@@ -55,7 +55,7 @@ def _bring(linked: Linked, group: str) -> GroupOffsetsResult:
     named: GroupOffsets = {
         (linked.mirror, number): at for (name, number), at in offsets.items() if name == linked.topic
     }
-    found = linked.links.syncs.bring_offsets({group: named})[group]
+    found = linked.links.syncs.sync_group_offsets({group: named})[group]
     assert not isinstance(found, ReconcilerError)
     return found
 
