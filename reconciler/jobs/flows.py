@@ -179,7 +179,6 @@ class Flow:
     source: TopicLog
     sink: StagedSink | TransactionalSink
     only: Collection[int] | None = None
-    """Partitions to copy; `None` for all."""
     until: Mapping[int, int] | None = None
     """Limits by partition, others skipped; `None` copies to the source's ends."""
     is_wanted: Callable[[], bool] = always
@@ -197,7 +196,6 @@ class PartitionGain:
     end: int = 0
     lag: int = 0
     source_start: int = 0
-    """First offset of its source, as last read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ class JobProgress:
     bytes_total: int
     seconds: float
     ends: Mapping[int, int] = field(default_factory=dict)
-    """Current end of each partition that last gained records."""
     partitions_done: int = 0
     partitions: int = 0
 

@@ -82,7 +82,6 @@ class ApplyOptions(RunOptions):
     only_drift: bool = False
     """Without `file`: only reset drifted fields."""
     approved_in: ForgeRequest | None = None
-    """Pull request with the approval."""
     approved_ms: int | None = None
     approvers: int = 0
     """Number of approvers that the plan required."""

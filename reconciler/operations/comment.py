@@ -44,7 +44,6 @@ class CommentResult:
     number: int
     comment: Comment | None
     collapsed: int
-    """Number of hidden older comments."""
     is_cut: bool
 
 

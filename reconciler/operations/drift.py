@@ -399,7 +399,6 @@ class DriftResult:
     findings: tuple[DriftItem, ...]
     """Items to show, without known ones."""
     failing: tuple[DriftItem, ...]
-    """Items that cause exit code 3."""
     verdict: ReconcilerError | None
     known: KnownFile | None = None
     unreadable: PlanFinding | None = None

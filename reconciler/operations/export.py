@@ -178,7 +178,6 @@ class ExportOptions:
     bare: Cluster | None = None
     """An undeclared cluster, declared by the exported workspace."""
     at_least: int = AT_LEAST
-    """Topics that make a prefix of flat names a namespace; 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,6 @@ class ExportResult:
     left_out: tuple[OmittedResource, ...] = ()
     is_archived: bool = False
     unsaid: tuple[OmittedResource, ...] = ()
-    """Resources that manifests cannot express."""
     now_ms: int = 0
 
     @property

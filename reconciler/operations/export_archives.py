@@ -62,7 +62,6 @@ class Archives:
     """Locations of earlier topics of the same name and cluster."""
     left_out: tuple[OmittedResource, ...] = ()
     unsaid: tuple[OmittedResource, ...] = ()
-    """Resources and settings that are not declared."""
     metadata: ClusterMetadata | None = None
     empty: tuple[Address, ...] = ()
     groups: tuple[GroupReturn, ...] = ()

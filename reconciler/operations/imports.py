@@ -416,7 +416,6 @@ class ClusterNote:
 
     name: str
     is_declared: bool
-    """Whether the workspace or a written manifest declares it."""
     manifest: str | None
     """Its Cluster manifest, as complete as the files allow."""
 

@@ -65,7 +65,6 @@ class ResourceView:
     unmounted: UnmountedTopic | None = None
     """Mounting that unmounted a topic, which is missing or replaced by another."""
     owner: ResourceOwner | None = None
-    """Owner according to its cluster; null: none."""
     is_ours: bool = False
     is_rule: bool = False
     """For a namespace on a platform without namespaces: its topics have its configs."""
@@ -199,7 +198,6 @@ class ExplainedResource:
     """Current tiering of a topic; empty if never set."""
     tiering_planned: tuple[TieringRow, ...]
     acls: tuple[AclRow, ...]
-    """Effective ACLs, with those of namespaces."""
     actions: tuple[Action, ...]
     drift: tuple[DriftFinding, ...]
     held: tuple[Held, ...]

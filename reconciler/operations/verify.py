@@ -42,7 +42,6 @@ class TopicComparison:
     comparison: Comparison
     verdict: ReconcilerError | None
     foreign: tuple[ForeignRecords, ...] = ()
-    """Records of other producers in the mirror, which its source lacks."""
 
     @property
     def is_equal(self) -> bool:

@@ -422,7 +422,6 @@ class RunFile:
     epoch: int
     options: Mapping[str, Any] | None = None
     resumes: str | None = None
-    """The run that this run finishes."""
     git_commit: str | None = None
     tool: str = ""
     who: str | None = None
@@ -579,7 +578,6 @@ class RunProgress:
 
     record: Record
     done: tuple[str, ...]
-    """Ids in the order in which they ended."""
     in_doubt: tuple[Action, ...]
     """Begun, not known to have ended; in plan order."""
     left: tuple[Action, ...]

@@ -394,11 +394,9 @@ class Repair:
     body: bytes | None
     """A new snapshot: an older state under a new serial, or one rebuilt from a journal."""
     rebuilt_from: str | None
-    """The run whose journal rebuilds a lost snapshot."""
     forgotten: tuple[ForgottenRun, ...]
     """Runs whose work stays on the clusters but not in the record."""
     given_up: str | None
-    """The run that is closed without being resumed."""
     stored: StoredObject | None
     lineage_was: str | None = None
     """The lockfile's lineage, if all snapshots have another."""

@@ -477,7 +477,6 @@ class ConsumeOptions:
     group: str | None = None
     """Start at this group's offsets and commit what was written."""
     regex: str | None = None
-    """Read all matching topics of a cluster instead of one topic."""
     skip_missing: bool = False
     """Report lost offsets and continue; otherwise fail."""
 

@@ -37,7 +37,6 @@ class LinkRow:
     seen: ObservedLink
     mirrors: Mapping[MirrorStatus, int]
     names: tuple[str, ...] = ()
-    """Full names of its mirrors that are not stopped."""
 
     @property
     def address(self) -> Address:

@@ -218,7 +218,6 @@ class JobOutcome:
     seconds: float
     upkept: Upkept = field(default_factory=Upkept)
     error: ReconcilerError | None = None
-    """Set if nothing could be done."""
 
     @property
     def errors(self) -> tuple[ReconcilerError, ...]:

@@ -102,7 +102,6 @@ class MirrorRow:
     seen: ObservedMirror
     partitions: tuple[PartitionLag, ...] = ()
     legal: tuple[str, ...] = ()
-    """Legal verbs in its state; empty if not looked up."""
 
     @property
     def address(self) -> Address:

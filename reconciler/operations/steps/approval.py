@@ -83,7 +83,6 @@ class ApprovalUse:
 
     since_ms: int | None = None
     since_serial: int | None = None
-    """Serial of the state from which the saved plan was made."""
     pull_request: str | None = None
 
     def is_by(self, run: RunFile) -> bool:

@@ -81,7 +81,6 @@ class Invocation:
     ci_url: str | None = None
     git_commit: Callable[[Path], str | None] = no_commit
     fork_point: Callable[[Path, str], str] = no_fork
-    """Returns the commit at which a folder's branch left a revision."""
     is_ancestor: Callable[[Path, str, str], bool | None] = no_history
     """Whether a commit is an ancestor of another; `None`: git cannot tell."""
     changed_files: Callable[[Path, Sequence[Path], str], tuple[str, ...]] = no_changes

@@ -236,7 +236,6 @@ class OrderResult:
     """Final states of mirrors and links, or locations of topics, if known."""
     is_dry_run: bool = False
     is_shown: bool = False
-    """Whether the plan was shown first."""
 
     @property
     def verdict(self) -> ReconcilerError | None:
@@ -279,7 +278,6 @@ class OrderRun:
     emergency: Emergency
     site: Site
     noun: str
-    """Plural noun of the resources."""
     orders: Mapping[Address, Order]
     refused: Mapping[Address, ReconcilerError] = field(default_factory=dict)
     allow: Sequence[str] = ()
@@ -484,7 +482,6 @@ class ReadClusters:
     optional: frozenset[str]
     """No order requires these; short time-out."""
     detached: Mapping[Address, str] = field(default_factory=dict)
-    """Locations of unmounted topics whose names are ordered."""
 
 
 def observe_orders(

@@ -134,7 +134,6 @@ class RecordedState:
     snapshot: Snapshot | None = None
     unfinished: UnfinishedRun | None = None
     in_doubt: tuple[Action, ...] = field(default=())
-    """Actions begun without a recorded result."""
     unreadable: UserError | None = None
 
     @property

@@ -68,7 +68,6 @@ class StoppedMirrors:
     mirrors: tuple[ObservedMirror, ...]
     unanswered: tuple[ReconcilerError, ...] = ()
     links: tuple[str, ...] = ()
-    """Links named by the caller; empty: any."""
 
     def only(self) -> ObservedMirror:
         """Return the only such mirror.
@@ -337,9 +336,7 @@ class Driver:
 
     providers: Mapping[str, Provider]
     copy: Callable[[ObservedMirror, Mapping[int, int] | None], object]
-    """Copies a mirror up to these ends, or its source's."""
     sync: Callable[[ObservedMirror], object]
-    """Syncs configs and groups of a mirror for the last time."""
     new_id: Callable[[], str]
     may_go_on: Callable[[], None] = field(default=go_on)
     """Called before each step; raises to stop."""

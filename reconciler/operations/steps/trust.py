@@ -59,7 +59,6 @@ class Trust:
     variables: Variables
     loaded: LoadedWorkspace
     recorded: Callable[[], Mapping[str, Cluster]]
-    """Recorded clusters by name; empty if unknown."""
 
     def check(self, cluster: Cluster) -> None:
         """Reject a cluster that would receive a secret it must not. Contacts nothing.
