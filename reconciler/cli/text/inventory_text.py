@@ -71,7 +71,7 @@ def shown_lines(shown: ResourceView, origins: Mapping[str, str] | None = None) -
 def explain_text(explained: ExplainedResource, *, is_whole: bool = False) -> list[Line]:
     """Return each value's source, effective configs, and planned actions with reasons.
 
-    `is_whole`: with the configs that nobody set.
+    `is_whole`: with configs at their defaults.
     """
     lines = shown_lines(explained.shown, explained.origins)
     if explained.effective:

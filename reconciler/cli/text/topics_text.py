@@ -413,13 +413,13 @@ def acls_lines(rows: Sequence[AclRow]) -> list[Line]:
 
 
 UNSET: Final = frozenset({BROKERS, DEFAULT})
-"""Origins of configs that nobody set."""
+"""Origins of configs at their defaults."""
 
 
 def topic_text(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]:
     """Return a topic: partitions with offsets and brokers, groups with lag, configs with sources.
 
-    `is_whole`: with the configs that nobody set.
+    `is_whole`: with configs at their defaults.
     """
     size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
