@@ -14,6 +14,7 @@ from reconciler.planning.actions import (
     ACTIONS,
     Action,
     Adopt,
+    Block,
     Change,
     Create,
     Delete,
@@ -23,6 +24,7 @@ from reconciler.planning.actions import (
     Transition,
     Update,
 )
+from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, PlanFinding, UnfinishedTransition
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import kind_of
 from reconciler.runtime.text import count_text, counted, escape_json, plain
@@ -119,23 +121,23 @@ _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "ado
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as `reconciler.plan/1`."""
     base, last, counts = plan.base, plan.applied, count_by_kind(plan)
-    applied = last and _row(last, "commit", "is_newer", "allow")
+    applied = last and _row(last)
     return {
         "format": FORMAT,
         "workspace": plan.workspace,
         "environment": plan.environment,
         "tool": plan.tool,
         "git": {"commit": plan.git_commit, "applied": applied} if plan.git_commit else None,
-        "base": base and _row(base, "lineage", "serial", "sha256"),
+        "base": base and _row(base),
         "back_to": plan.back_to,
         "digest": plan.digest,
         "summary": {name: counts[name] for name in _SUMMARY_ORDER},
         "actions": [action_row(action) for action in plan.actions],
-        "drift": [_row(finding, *_DRIFT_FIELDS) for finding in plan.drift],
-        "waiting": [_row(waiting, "address", "state", "after") for waiting in plan.waiting],
+        "drift": list(map(_row, plan.drift)),
+        "waiting": list(map(_row, plan.waiting)),
         "unmanaged": list(plan.unmanaged),
-        "errors": [_row(finding, *_FINDING_FIELDS) for finding in plan.errors],
-        "warnings": [_row(finding, *_FINDING_FIELDS) for finding in plan.warnings],
+        "errors": list(map(_row, plan.errors)),
+        "warnings": list(map(_row, plan.warnings)),
     }
 
 
@@ -154,7 +156,7 @@ def action_row(action: Action) -> dict[str, Any]:
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
-        "changes": [_row(change, *_CHANGE_FIELDS) for change in list_changes(action)],
+        "changes": list(map(_row, list_changes(action))),
         "after": read_result_json(action),
         "parameters": collect_parameters(action),
         "source": action.declared_at if isinstance(action, RunJob) else action.source,
@@ -162,19 +164,26 @@ def action_row(action: Action) -> dict[str, Any]:
         "wave": action.wave,
         "precondition": action.precondition,
         "estimate": _estimate_row(action.estimate),
-        "blocked": action.blocked and _row(action.blocked, "guard", "allow", "message", "instead"),
+        "blocked": action.blocked and _row(action.blocked),
         "grant": action.granted_by,
         "owner": None if action.owner is None else action.owner.to_json(),
     }
 
 
-_CHANGE_FIELDS: Final = ("path", "before", "after", "drift", "origin")
-_DRIFT_FIELDS: Final = ("address", "path", "recorded", "observed", "fingerprint", "ignored", "origin")
-_FINDING_FIELDS: Final = ("address", "source", "message", "hint")
+PRINTED_FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
+    AppliedCommit: ("commit", "is_newer", "allow"),
+    Base: ("lineage", "serial", "sha256"),
+    Block: ("guard", "message", "allow", "instead"),
+    Change: ("path", "before", "after", "drift", "origin"),
+    DriftFinding: ("address", "path", "recorded", "observed", "fingerprint", "ignored", "origin"),
+    PlanFinding: ("address", "source", "message", "hint"),
+    UnfinishedTransition: ("address", "state", "after"),
+}
+"""Fields of records that the JSON has; the others are not printed."""
 
 
-def _row(record: object, *names: str) -> dict[str, Any]:
-    return {name: plain(getattr(record, name)) for name in names}
+def _row(record: object) -> dict[str, Any]:
+    return {name: plain(getattr(record, name)) for name in PRINTED_FIELDS[type(record)]}
 
 
 _ESTIMATE_FIELDS: Final = tuple(part.name for part in fields(Estimate))

@@ -32,6 +32,7 @@ from reconciler.planning.plan import (
 )
 from reconciler.planning.plan_rows import (
     FORMAT,
+    PRINTED_FIELDS,
     canonical,
     digest,
     name_of,
@@ -128,14 +129,16 @@ class PlanDocument(BaseModel):
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the JSON schema without fields that are not printed."""
         schema = super().model_json_schema(*args, **kwargs)
-        for name, part in schema["$defs"].items():
+        parts = {record: schema["$defs"][record.__name__] for record in PLAN_RECORDS}
+        for record, names in PRINTED_FIELDS.items():
+            parts[record]["properties"] = {name: parts[record]["properties"][name] for name in names}
+        for record, names in _ALWAYS_PRINTED.items():
+            parts[record]["required"] = [*parts[record].get("required", ()), *names]
+        for part in schema["$defs"].values():
             part["additionalProperties"] = False
-            for field in _HIDDEN_FIELDS.get(name, ()):
-                del part["properties"][field]
-            required = {*part.get("required", ()), *_ALWAYS_PRINTED.get(name, ())} & part["properties"].keys()
-            for field, row in part["properties"].items():
-                if field in required:
-                    row.pop("default", None)
+            required = set(part.get("required", ())) & part["properties"].keys()
+            for field in required:
+                part["properties"][field].pop("default", None)
             if required:
                 part["required"] = [field for field in part["properties"] if field in required]
         for name, values in {"Change": ("before", "after"), "DriftFinding": ("recorded", "observed")}.items():
@@ -146,30 +149,10 @@ class PlanDocument(BaseModel):
         return schema
 
 
-PLAN_RECORDS: Final = (
-    AppliedCommit,
-    Block,
-    Change,
-    DriftFinding,
-    Estimate,
-    ResourceOwner,
-    RoleCost,
-    UnfinishedTransition,
-)
+PLAN_RECORDS: Final = (*PRINTED_FIELDS, Estimate, ResourceOwner, RoleCost)
 """Dataclasses whose field docstrings become descriptions in the schema."""
-_HIDDEN_FIELDS: Final = {
-    "AppliedCommit": ("files",),
-    "DriftFinding": ("stays",),
-    "Finding": ("marks", "is_of_approval", "excluded_by", "is_of_drift"),
-}
-_ALWAYS_PRINTED: Final = {
-    "AppliedCommit": ("allow",),
-    "Change": ("drift",),
-    "Estimate": ("bytes", "records", "seconds"),
-}
+_ALWAYS_PRINTED: Final = {AppliedCommit: ("allow",), Change: ("drift",), Estimate: ("bytes", "records", "seconds")}
 """Fields with defaults that the JSON always has."""
-
-
 _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
