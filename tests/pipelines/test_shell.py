@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,12 +62,50 @@ def test_the_workspaces_of_a_repository_are_found(tmp_path: Path, files: list[st
 
 
 @pytest.mark.thorough
-def test_the_commit_of_an_action_is_installed_and_found_by_the_steps_that_follow(tmp_path: Path) -> None:
+def test_the_commit_of_an_action_is_installed_with_the_versions_of_the_lock_and_then_comes_from_a_cache(
+    tmp_path: Path,
+) -> None:
     runner = Runner(tmp_path / "machine", tmp_path, "push", {}, finds_installed=False)
     ended = runner.run("setup", extras="")
     assert ended.code == 0, ended.log
     assert ended.outputs["version"] == __version__
-    assert (tmp_path / "machine" / "temp" / "reconciler" / "bin" / "reconciler").exists()
+    home = tmp_path / "machine" / "temp" / "reconciler"
+    locked = set(
+        re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==([^ ;\\]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    )
+    listed = subprocess.run(
+        [Path(sys.executable).with_name("uv"), "pip", "list", "--format", "json", "--python", home / "bin" / "python"],
+        capture_output=True,
+        check=True,
+    )
+    installed = {(row["name"], row["version"]) for row in json.loads(listed.stdout)}
+    assert installed - locked == {("stream-reconciler", __version__)}
+    (cache,) = [options for name, options in ended.used if name.startswith("actions/cache@")]
+    assert cache["path"] == str(home)
+
+    # The next job finds the same key, and what the cache has restored; it reaches no index.
+    kept = home.rename(tmp_path / "kept")
+    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9", "UV_OFFLINE": "1"}
+    again = Runner(tmp_path / "machine", tmp_path, "push", {}, offline, finds_installed=False)
+    assert again.run("setup", extras="").code == 1
+    shutil.rmtree(home, ignore_errors=True)
+    kept.rename(home)
+    warm = again.run("setup", extras="")
+    assert (warm.code, warm.outputs["version"]) == (0, __version__), warm.log
+
+
+@pytest.mark.parametrize(
+    ("package", "extras", "keys"), [("", "kafka", 3), ("x==1.2", "", 3), ("x", "", 0), ("x>=1", "", 0)]
+)
+def test_only_what_has_a_version_comes_from_a_cache(tmp_path: Path, package: str, extras: str, keys: int) -> None:
+    listed: list[str] = []
+    for number, wanted in enumerate((extras, extras, "other")):
+        output = tmp_path / f"output-{number}"
+        environ = {**os.environ, "RUNNER_TEMP": str(tmp_path / "temp"), "GITHUB_OUTPUT": str(output)}
+        environ |= {"PACKAGE": package, "EXTRAS": wanted}
+        subprocess.run(["bash", ACTIONS / "setup" / "place.sh"], env=environ, check=True)
+        listed += re.findall(r"^key=(.+)$", output.read_text(), re.MULTILINE)
+    assert (len(listed), len(set(listed))) == (keys, min(keys, 2))
 
 
 SLOW = """\
