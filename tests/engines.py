@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def no_spark() -> Any:
-    """Fail: nothing may ask for Spark."""
     raise AssertionError("Spark was asked for")
 
 

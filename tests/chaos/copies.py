@@ -60,12 +60,10 @@ def write_topics(folder: Path, at: str, *, topics: int, mirrors: int) -> None:
 
 
 def name_of(number: int) -> str:
-    """Return the name of a round's topic."""
     return f"numbers-{number}"
 
 
 def fill(folder: Path, number: int) -> None:
-    """Write the records of a round's topic."""
     rows = b"".join(b'{"round": %d, "n": %d}\n' % (number, each) for each in range(RECORDS))
     options = ProduceOptions(input_format="jsonl")
     address = f"topic/west/{name_of(number)}"

@@ -593,7 +593,6 @@ def orders() -> TopicStorage:
 
 
 def local() -> TopicStorage:
-    """Return a topic that was never tiered."""
     return TopicStorage(
         Address("topic/west/plain"), None, (PartitionStorage(0, 0, 0, 12, TierUsage(2_048, 1), None, 2_048, 12, None),)
     )
@@ -607,7 +606,6 @@ def hidden() -> TopicStorage:
 
 
 def paused() -> TopicStorage:
-    """Return a tiered topic whose uploads pause."""
     partition = PartitionStorage(0, 0, 0, 800, TierUsage(_MIB, 3), None, _MIB, 800, _MIB)
     return TopicStorage(Address("topic/west/paused"), tiering(is_paused=True), (partition,))
 

@@ -236,7 +236,6 @@ class Shop:
         return location
 
     def mounted(self, location: str, name: str = MOUNTED_ORDERS) -> None:
-        """Mount it on `east`, to the end."""
         mounts = self.cluster("east").mounts
         assert mounts.drive(mounts.mount(Mount(location, name))) is None
 

@@ -64,7 +64,6 @@ def workspace(typed: Call, folder: Path) -> None:
 
 
 def applied(typed: Call, folder: Path) -> None:
-    """Make a tiered and a plain topic."""
     assert typed("init").code == 0
     for path in (folder / "manifests").iterdir():
         path.unlink()

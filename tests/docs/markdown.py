@@ -25,7 +25,6 @@ class Block:
 
 
 def files() -> list[Path]:
-    """Return every Markdown file that people read."""
     found = [*ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md")]
     for folder in ("docs", "examples"):
         found.extend(path for path in (ROOT / folder).rglob("*.md") if not _is_hidden(path))
@@ -33,7 +32,6 @@ def files() -> list[Path]:
 
 
 def blocks(*languages: str) -> Iterator[Block]:
-    """Yield the fenced blocks in these languages."""
     for file in files():
         text = file.read_text(encoding="utf-8")
         for match in _FENCE.finditer(text):

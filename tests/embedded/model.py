@@ -62,7 +62,6 @@ class Partition:
 
     @property
     def stable(self) -> int:
-        """Where `read_committed` stops."""
         return min([self.end, *self.open.values()])
 
     def append(self, rows: Sequence[Row], owner: str | None) -> None:
@@ -76,7 +75,6 @@ class Partition:
             self.end += 1
 
     def decide(self, owner: str, *, commits: bool) -> None:
-        """End a transaction."""
         self.open.pop(owner, None)
         for offset in [offset for offset, who in self.owners.items() if who == owner]:
             del self.owners[offset]
@@ -119,19 +117,16 @@ class Model:
     topics_made: int = 0
 
     def copy(self) -> Self:
-        """Return one that changes by itself."""
         return copy.deepcopy(self)
 
     # -- names
 
     def create_namespace(self, name: str) -> None:
-        """Make a namespace with its tiers."""
         tiers = name.split(":")
         for count in range(1, len(tiers) + 1):
             self.namespaces.setdefault(":".join(tiers[:count]), ())
 
     def create_topic(self, name: str, kind: str, partitions: int) -> None:
-        """Make an empty topic."""
         self.topics_made += 1
         self.topics[name] = Topic(self.topics_made, kind, [Partition() for _ in range(partitions)])
 
@@ -143,7 +138,6 @@ class Model:
                 del offsets[place]
 
     def delete_namespace(self, name: str) -> None:
-        """Forget a namespace and all below it."""
         for topic in self.topics_below(name):
             self.delete_topic(topic)
         self.namespaces = {
@@ -151,7 +145,6 @@ class Model:
         }
 
     def move_topic(self, name: str, to: str) -> None:
-        """Rename a topic."""
         self.topics[to] = self.topics.pop(name)
 
     def topics_below(self, namespace: str) -> list[str]:
@@ -161,7 +154,6 @@ class Model:
     # -- transactions
 
     def decide(self, owner: str, *, commits: bool) -> None:
-        """End an open transaction everywhere."""
         self.began_ms.pop(owner, None)
         for topic in self.topics.values():
             for partition in topic.partitions:
@@ -201,7 +193,6 @@ class Model:
 
     @property
     def seen(self) -> Seen:
-        """Return all that anybody can observe."""
         names = {topic.id: name for name, topic in self.topics.items()}
         return {
             "namespaces": sorted(self.namespaces),
@@ -266,7 +257,6 @@ GROUPS = ("readers", "shop:readers")
 
 
 def observe(cluster: EmbeddedCluster) -> Seen:
-    """Read everything a cluster has."""
     topics = cluster.topics()
     groups = {
         group: {place: each.offset for place, each in cluster.groups.fetch(group).items()} for group in sorted(GROUPS)
@@ -279,7 +269,6 @@ def observe(cluster: EmbeddedCluster) -> Seen:
 
 
 def observe_topic(cluster: EmbeddedCluster, name: str) -> list[tuple[int, int, int, list[Row], list[Row]]]:
-    """Read one topic, committed and uncommitted."""
     bounds = cluster.log(name).bounds()
     return [
         (

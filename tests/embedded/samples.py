@@ -85,13 +85,11 @@ BODIES = (b"", b"{", b"[]", b"null", b"\xff\xfe", b"{}", b'{"format": 3}')
 
 
 def contents_of(store: ObjectStore) -> dict[str, bytes]:
-    """Return every object of a store."""
     found = ((listed.key, store.get(listed.key)) for listed in store.list(""))
     return {key: stored.body for key, stored in found if stored is not None}
 
 
 def stored(objects: dict[str, bytes]) -> ObjectStore:
-    """Return a store of these objects."""
     store = MemoryStore()
     for key, body in objects.items():
         store.put(key, body)

@@ -254,7 +254,6 @@ ApplyMode = Callable[[EmbeddedCluster], Any]
 
 
 def rules(*texts: str) -> tuple[AclEntry, ...]:
-    """Return `allow User:a: read, write` as rules."""
     pairs = (text.rpartition(": ") for text in texts)
     return entries_of(rule_at(ACLS + path, operations.split(", ")) for path, _, operations in pairs)
 

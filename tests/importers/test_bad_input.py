@@ -282,7 +282,6 @@ def test_whatever_stands_where_nobody_expects_it_nothing_breaks(tool: str, tmp_p
 
 
 def composed_of(folder: Path, tool: str) -> None:
-    """Do all but the writing."""
     reading = read_files(tool, folder / "files", folder)
     targets = targets_of(reading, Surroundings(), (), None)
     composed = compose(reading, targets)

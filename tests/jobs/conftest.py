@@ -39,7 +39,6 @@ class OneSpark:
         return self._running
 
     def end(self) -> None:
-        """Make room for another one."""
         self._running = None
         self._kept.close()
 

@@ -99,7 +99,6 @@ class Interrupted(Wrapped):
         return super().publish(staged)
 
     def __reduce__(self) -> tuple[type[Wrapped], tuple[StagedSink]]:
-        """Only the driver publishes."""
         return Wrapped, (self.sink,)
 
 
@@ -179,7 +178,6 @@ class Mishap:
 
     @property
     def is_over(self) -> Path:
-        """There once whoever waits may go on."""
         return self.folder / "over"
 
     @property
@@ -196,7 +194,6 @@ class Mishap:
             self.befall()
 
     def befall(self) -> None:
-        """Do it, in an executor."""
         raise NotImplementedError
 
     def _is_first(self, says: str) -> bool:
@@ -266,11 +263,9 @@ class WithMishap:
     mishap: Mishap
 
     def __reduce__(self) -> tuple[type[WithMishap], tuple[Any, Mishap]]:
-        """Travel with what it is of."""
         return type(self), (self.inner, self.mishap)
 
     def __getattr__(self, name: str) -> Any:
-        """Be the same for the rest."""
         return getattr(self.inner, name)
 
 
@@ -333,11 +328,9 @@ class Metered:
     said: Path
 
     def __reduce__(self) -> tuple[type[Metered], tuple[Any, Path]]:
-        """Travel with what it is of."""
         return Metered, (self.inner, self.said)
 
     def __getattr__(self, name: str) -> Any:
-        """Be the same for the rest."""
         return getattr(self.inner, name)
 
     def get(self, key: str) -> Any:
@@ -349,7 +342,6 @@ class Metered:
         return self._counted(found, len(found))
 
     def taken(self) -> int:
-        """Return the bytes since the last call."""
         found = sum(map(int, self.said.read_text().split())) if self.said.exists() else 0
         self.said.write_text("")
         return found

@@ -76,7 +76,6 @@ def compacted_here(cluster: EmbeddedCluster) -> int:
 
 
 def compacted_in_spark(cluster: EmbeddedCluster, spark: SparkSession) -> None:
-    """Compact in one pass."""
     engine = on(spark)
     done = cluster.upkeep().compact(partial(spread, engine))
     assert (done.partitions, done.failed) == (1, 0)

@@ -103,7 +103,6 @@ class Bench:
         )
 
     def with_(self, **changes: object) -> Bench:
-        """Return the same folder under other circumstances."""
         return replace(self, invocation=replace(self.invocation, **changes))  # type: ignore[arg-type]  # fields by name
 
 

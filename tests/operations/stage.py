@@ -111,7 +111,6 @@ def values(bench: Bench, cluster: str, partition: int = 0) -> list[str]:
 
 
 def want(bench: Bench, role: str, mode: str = "bidirectional") -> None:
-    """Declare the role of the mirror."""
     bench.write("manifests/link.yaml", LINK.replace("ROLE", role).replace("MODE", mode))
 
 
@@ -138,7 +137,6 @@ def planned(bench: Bench) -> list[str]:
 
 
 def waiting(bench: Bench) -> list[tuple[str, str]]:
-    """Return what a plan waits for."""
     return [(each.address, each.state) for each in bench.plan().plan.waiting]
 
 
@@ -182,7 +180,6 @@ def link_half(bench: Bench, name: str, here: str, role: str, **given: str) -> No
 
 
 def roles(bench: Bench, east: str, north: str) -> None:
-    """Declare the roles of both mirrors."""
     link_half(bench, "a", "east", east)
     link_half(bench, "b", "north", north)
 
@@ -209,7 +206,6 @@ def ask(
 
 
 def refusals(result: OrderResult) -> list[str]:
-    """Return why mirrors were refused or failed."""
     return [f"{error.message}. {error.hint}" for error in result.failed.values()]
 
 
@@ -291,7 +287,6 @@ class MountShop:
                 self.bench.write(f"manifests/{name}.yaml", text)
 
     def apply(self, **files: str | None) -> None:
-        """Apply, and find nothing to do afterwards."""
         self.say(**files)
         applied = self.bench.apply()
         failed = [str(event.error) for event in self.bench.events if isinstance(event, ActionFailed)]
@@ -388,7 +383,6 @@ class Runner:
         return Driver(providers, self.linked.copy, FinalSync(providers), self.linked.new_id)
 
     def provider(self, name: str) -> EmbeddedProvider:
-        """Open a cluster as commands do."""
         return replace(self.linked, stores={**self.linked.stores, **self.over}).provider(name)
 
     def link(self, cluster: str = "east", name: str = LINK_NAME) -> ObservedLink:
@@ -434,7 +428,6 @@ class Counting:
     calls: Counter[str] = field(default_factory=Counter)
 
     def __getattr__(self, name: str) -> Any:
-        """Be the same for the rest."""
         found = getattr(self.inner, name)
         if name not in {"get", "get_range", "put", "swap", "copy_in", "delete"}:
             return found
@@ -452,7 +445,6 @@ class Counting:
 
 
 def counting(stores: dict[str, ObjectStore]) -> Mapping[str, Counter[str]]:
-    """Let stores count from now on."""
     for name, store in stores.items():
         stores[name] = Counting(store.inner if isinstance(store, Counting) else store)
     return {name: store.calls for name, store in stores.items() if isinstance(store, Counting)}
@@ -462,7 +454,6 @@ def counting(stores: dict[str, ObjectStore]) -> Mapping[str, Counter[str]]:
 
 
 def copier(linked: Linked, **options: Any) -> Copier:
-    """Return what copies between clusters opened anew."""
     return Copier({name: linked.provider(name) for name in linked.stores}, here(**options))
 
 

@@ -53,7 +53,6 @@ def alter(bench: Bench, days: int) -> None:
 
 
 def saved(bench: Bench, text: str = "{retention.ms: 3d}") -> None:
-    """Save a plan that changes the retention."""
     retention(bench, text)
     bench.plan(out=Path("p.json"))
 

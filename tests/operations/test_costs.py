@@ -73,7 +73,6 @@ class _Counting(logging.Handler):
 
 @contextmanager
 def counted() -> Iterator[Requests]:
-    """Count what is asked of a folder."""
     requests = Requests()
     handler, level = _Counting(requests), LOGGER.level
     LOGGER.addHandler(handler)

@@ -96,7 +96,6 @@ class Two:
         return judge(decide(self.loaded.desired, self.recorded, self.observed, request=self.given), {})
 
     def see(self, item: dict[str, Any]) -> None:
-        """Let a cluster say something else."""
         address, seen = observed(item)
         self.observed[address] = seen
 

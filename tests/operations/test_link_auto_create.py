@@ -100,7 +100,6 @@ INSTEAD = "Exclude shop:orders by autoCreate.filters, move what is there, or mak
 
 
 def said(run: Runner, cluster: str = "east") -> list[tuple[str, str]]:
-    """Return what a pass says is wrong."""
     run.later(5 * MINUTE)
     return [(each.message, each.hint) for each in run(cluster).errors.values()]
 

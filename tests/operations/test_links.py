@@ -66,7 +66,6 @@ def declare(bench: Bench, spec: str, *, name: str = "from-west", cluster: str = 
 
 
 def refusal(bench: Bench) -> str:
-    """Return what a plan says is wrong."""
     try:
         planned = bench.plan()
     except ReconcilerError as error:

@@ -211,7 +211,6 @@ def test_a_mirror_takes_over_configs_and_takes_no_records_but_its_source_s(linke
 
 
 def with_spark(bench: Bench, spark: str) -> Bench:
-    """Say in the workspace where jobs run."""
     bench.write("reconciler.yaml", f"{(bench.folder / 'reconciler.yaml').read_text()}spec: {{spark: {spark}}}\n")
     return bench
 

@@ -340,7 +340,6 @@ def test_a_topic_that_mirrors_another_cluster_is_not_restored(shop: Bench) -> No
 
 
 def errors(shop: Bench) -> list[str]:
-    """Return the errors of a plan."""
     return [f"{each.address}: {each.message}. {each.hint}" for each in shop.plan().plan.errors]
 
 
@@ -350,5 +349,4 @@ def errors_of_run(done: Upkeep) -> list[str]:
 
 
 def stops(*_given: object) -> ObservedMirror:
-    """Be a process that is stopped."""
     raise IncompleteError("stopped before it had ended", hint="Go on.")

@@ -84,7 +84,6 @@ class Shop:
         self.bench.write(f"manifests/mounting-{name}.yaml", text)
 
     def apply(self) -> None:
-        """Apply, and find nothing to do afterwards."""
         assert self.bench.apply().verdict is None
         assert self.bench.plan().plan.is_empty
 

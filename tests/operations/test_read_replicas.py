@@ -77,7 +77,6 @@ def followed(bench: Bench) -> Upkeep:
 
 
 def kept(bench: Bench) -> dict[str, bytes]:
-    """Return every object of the object storage."""
     topics = bench.folder / "bucket" / "topics"
     return {str(path): path.read_bytes() for path in sorted(topics.rglob("*")) if path.is_file()}
 

@@ -72,7 +72,6 @@ def alter(
     address: str = ORDERS,
     state_url: str | None = None,
 ) -> tuple[Change, ...]:
-    """Alter a topic, and return what changed."""
     emergency = bench.acting("topic alter", no_state=no_state, state_url=state_url)
     return tuple(
         change

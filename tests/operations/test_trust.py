@@ -72,7 +72,6 @@ class Listener:
                 self.heard.append(connection.recv(1 << 16))
 
     def close(self) -> None:
-        """Hear out who has come, and go."""
         with suppress(OSError):  # Gone already.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -253,7 +253,6 @@ def _typed(spec: Mapping[str, str], given: Any) -> Any:
 
 
 def filled(text: str, contexts: Mapping[str, Any]) -> str:
-    """Fill in the expressions of a text."""
     return _EXPRESSION.sub(lambda match: _text(value_of(match[1], contexts)), text)
 
 
@@ -284,7 +283,6 @@ _TOKENS: Final = re.compile(r"\s*('(?:[^']|'')*'|&&|\|\||==|!=|[!(),]|[A-Za-z_][
 
 
 def value_of(expression: str, contexts: Mapping[str, Any]) -> Any:
-    """Return the value of an expression; https://docs.github.com/actions/reference/evaluate-expressions-in-workflows-and-actions."""
     tokens = [match[1] for match in _TOKENS.finditer(expression)]
     assert "".join(tokens) == re.sub(r"\s+(?=(?:[^']*'[^']*')*[^']*$)", "", expression), expression
     value = _either(tokens, contexts)

@@ -54,7 +54,6 @@ class Repository:
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=True).stdout.strip()
 
     def write(self, **files: str) -> str:
-        """Commit files, and return the commit."""
         for name, text in files.items():
             (self.folder / "manifests" / f"{name}.yaml").write_text(text)
         self.git("add", "--all")

@@ -165,7 +165,6 @@ def _draw_pair(draw: st.DrawFn, name: str, rows: dict[str, list[dict[str, Any]]]
 
 
 def strangers(world: World) -> World:
-    """Add things nobody declared or recorded."""
     extra = dict(
         observed(item)
         for item in (

@@ -62,7 +62,6 @@ def moved(old: str, new: str) -> Transition:
 
 
 def needs(*actions: Action, mounts: Mounts | None = None) -> dict[str, set[str]]:
-    """Return what each action waits for."""
     world = Case("empty", {"why": "", "plan": [], "clusters": ["west", "east"]}).world
     given = replace(world.given, stored=StoredTopics(mounts=mounts or {}))
     situation = Situation({}, {}, {}, given, {}, frozenset({"west", "east"}), lambda _: True, lambda *_: None)

@@ -58,13 +58,11 @@ class World:
         return outcomes
 
     def done(self, name: str, action: ControlAction, may_go_on: Callable[[], None] = go_on) -> Done:
-        """Carry out one action, to its end."""
         (outcome,) = self.apply(name, action, may_go_on=may_go_on)
         assert isinstance(outcome, Done), outcome
         return outcome
 
     def refused(self, name: str, action: ControlAction, may_go_on: Callable[[], None] = go_on) -> ReconcilerError:
-        """Carry out one action that fails."""
         (outcome,) = self.apply(name, action, may_go_on=may_go_on)
         assert isinstance(outcome, Failed), outcome
         return outcome.error

@@ -52,7 +52,6 @@ def by_itself(world: World, number: int, mounting: str | None = None) -> None:
 
 
 def released(world: World, full_name: str = CLICKS) -> None:
-    """Take a topic from `east`, which lives."""
     (location,) = [str(each.location) for each in world.bucket.east.mounts.mountable() if each.name == full_name]
     release(world.bucket.storage, TopicLocation.parse(location), world.bucket.east.cluster_id, now_ms=1)
 

@@ -278,7 +278,6 @@ def test_text_of_a_parquet_file_that_is_not_utf8_is_written_as_bytes() -> None:
 
 
 def not_utf8() -> pa.Array:
-    """What other programs write as text."""
     column = pa.array([b"fine", b"\xff", None])
     return pa.Array.from_buffers(pa.string(), 3, column.buffers())
 

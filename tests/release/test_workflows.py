@@ -36,7 +36,6 @@ def loaded(path: Path) -> Any:
 
 
 def uses(node: Any) -> Iterator[str]:
-    """Yield what a workflow or action uses."""
     match node:
         case dict():
             yield from (value for key, value in node.items() if key == "uses" and isinstance(value, str))

@@ -42,7 +42,6 @@ class Broken:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Run it instead of the real one."""
         with patch.object(self.where, self.name, self.by):
             yield
 

@@ -50,7 +50,6 @@ def epochs_grow(world: World) -> Iterator[str]:
 
 
 def serials_grow(world: World) -> Iterator[str]:
-    """Serials only grow, one at a time."""
     for written in world.history.lockfiles:
         if written.before is not None and written.after is not None:
             step = written.after.serial - written.before.serial

@@ -115,13 +115,11 @@ class Machine(Simulation):
         return None
 
     def wrote(self, what: str) -> None:
-        """Take the step after something was written."""
         fault = self._step("written", what)
         if fault is not None:
             self._suffer(fault)
 
     def die(self) -> None:
-        """End everything of it where it is."""
         self.is_dead = True
         for task in self._tasks:
             task.cancel()
@@ -216,7 +214,6 @@ class _Stepping:
             raise KilledError
 
     def abandon(self) -> None:
-        """End it where it is held."""
         if not self._is_over:
             self._is_abandoned = True
             self.go_on()

@@ -22,7 +22,6 @@ class Scenario:
 
     @property
     def replayed_by(self) -> str:
-        """The command that plays it again."""
         return f"python -m tests.simulation.replay {self.seed} {' '.join(map(typed, self.visits))}"
 
     def __str__(self) -> str:
@@ -31,7 +30,6 @@ class Scenario:
 
 @cache
 def base() -> World:
-    """Return the world every scenario begins with."""
     return prepared()
 
 

@@ -16,7 +16,6 @@ _LONGEST_S: Final = 4 * LEASE_S
 
 
 def scenario(seed: int) -> Scenario:
-    """Return the history of a seed."""
     choose = Random(seed)  # noqa: S311 - repeatable, no secret
     names = "abcd"[: choose.choice((2, 2, 3, 4))]
     return Scenario(tuple(_visit(choose, names, place) for place in range(len(names))), seed)

@@ -13,7 +13,6 @@ _FAULT: Final = re.compile(r"([a-z]+)@(\d+)(?:\+([\d.]+)s?)?")
 
 
 def typed(visit: Visit) -> str:
-    """Return a visit as one word."""
     said = [visit.machine]
     for part in fields(Visit):
         value = getattr(visit, part.name)
@@ -24,7 +23,6 @@ def typed(visit: Visit) -> str:
 
 
 def read(word: str) -> Visit:
-    """Return the visit of a word."""
     machine, *parts = word.split(",")
     given: dict[str, Any] = {}
     faults = []

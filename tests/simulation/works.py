@@ -93,6 +93,5 @@ def ranges_of(found: StoredObject | None) -> list[list[int]]:
 
 
 def end_of(found: StoredObject | None) -> int:
-    """Return where the next range must start."""
     ranges = ranges_of(found)
     return ranges[-1][1] if ranges else 0

@@ -155,7 +155,6 @@ class World:
         return self._planned[self._plays, files]
 
     def snapshot(self) -> Snapshot:
-        """Return the state as it is."""
         return read_snapshot(self.state) or Snapshot("none", 0)
 
     def actions_of(self, run: str) -> list[Action]:

@@ -104,7 +104,6 @@ def body(store: ObjectStore, key: str) -> bytes:
 
 
 def edit(store: ObjectStore, **fields: object) -> None:
-    """Write other values into the lockfile."""
     store.put(KEY, orjson.dumps({**orjson.loads(body(store, KEY)), **fields}))
 
 
@@ -114,7 +113,6 @@ def newest(store: ObjectStore, back: int = 0) -> str:
 
 
 def flip(store: ObjectStore, key: str) -> None:
-    """Change one byte of an object."""
     content = body(store, key)
     store.put(key, content[:-1] + bytes([content[-1] ^ 1]))
 

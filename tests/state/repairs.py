@@ -46,5 +46,4 @@ def lose(store: MemoryStore) -> None:
 
 
 def cut(store: MemoryStore) -> None:
-    """Leave the beginning of the lockfile."""
     store.put(KEY, body(store, KEY)[:-20])

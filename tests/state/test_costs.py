@@ -60,8 +60,6 @@ class Books:
         return simulate(run())
 
     def write(self, *batches: Sequence[Entry]) -> None:
-        """Append batches at the same moment."""
-
         async def run() -> None:
             effects = Simulation(self.seed, call_s=self.call_s)
             async with await acquire(self.store, effects, claim("one")) as lease:

@@ -57,24 +57,20 @@ class House:
 
     @cached_property
     def trees(self) -> Mapping[str, ast.Module]:
-        """The same, parsed."""
         return {name: ast.parse(text) for name, text in self.sources.items()}
 
     # How much there is.
 
     @property
     def lines(self) -> int:
-        """Lines of the package."""
         return sum(text.count("\n") for text in self.sources.values())
 
     @property
     def test_lines(self) -> int:
-        """Lines of the tests."""
         return sum(path.read_text().count("\n") for path in (self.root / "tests").rglob("*.py"))
 
     @property
     def schemas(self) -> int:
-        """JSON schemas."""
         return len(list((self.root / "schemas").glob("*.json")))
 
     def classes_in(self, folder: str) -> int:
@@ -151,7 +147,6 @@ class House:
 
     @cached_property
     def protocols(self) -> Sequence[ast.ClassDef]:
-        """Every `Protocol` below `providers/`."""
         return [
             node
             for name, tree in self.trees.items()
@@ -184,7 +179,6 @@ class House:
 
     @cached_property
     def prose(self) -> Sequence[str]:
-        """Strings of several words, and comments."""
         return [
             *(
                 node.value
@@ -198,7 +192,6 @@ class House:
 
     @property
     def words(self) -> int:
-        """Words of prose."""
         return sum(len(text.split()) for text in self.prose)
 
     @property
@@ -208,14 +201,12 @@ class House:
 
     @property
     def vague_locals(self) -> int:
-        """Assignments to names that fit everything."""
         return sum(
             isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE for node in self.nodes
         )
 
     @property
     def vague_parameters(self) -> int:
-        """Parameters with such names."""
         return sum(isinstance(node, ast.arg) and node.arg in VAGUE for node in self.nodes)
 
     @property
@@ -226,12 +217,10 @@ class House:
 
     @property
     def sectioned_modules(self) -> int:
-        """Modules with three or more section comments."""
         return sum(_sections(source) >= _SECTIONS for source in self.sources.values())
 
     @cached_property
     def nodes(self) -> Sequence[ast.AST]:
-        """Every node of every module."""
         return [node for tree in self.trees.values() for node in ast.walk(tree)]
 
 
@@ -273,7 +262,6 @@ def failover_by_file() -> Failover:
 
 
 def failover_by_command(*options: str) -> Failover:
-    """Fail a mirror over by its command."""
     return _traced("mirroring", ("mirror", "failover", _MIRROR, "--yes", *options))
 
 
@@ -375,7 +363,6 @@ def figures(house: House) -> dict[str, float]:
 
 
 def traced() -> dict[str, float]:
-    """Return what takes a run to count."""
     by_file, by_command, stateless = failover_by_file(), failover_by_command(), failover_by_command("--no-state")
     return {
         "functions that hand actions to a platform": len(by_file.callers | by_command.callers | stateless.callers),

@@ -105,7 +105,6 @@ def _enter(name: str, imports: Imports, index: dict[str, int], low: dict[str, in
 
 
 def median_lines(files: Iterable[Path]) -> float:
-    """Return the median of the line counts."""
     return statistics.median(len(file.read_bytes().splitlines()) for file in files)
 
 

@@ -48,7 +48,6 @@ class Counted:
     prefix: str
 
     def fail_over(self, names: tuple[str, ...]) -> Said:
-        """Fail mirrors over, and count from here."""
         for proxy in self.proxies.values():
             proxy.forget()
         done = self.typed("mirror", "failover", *(f"mirror/east/{self.prefix}:{name}" for name in names), "--yes")

@@ -34,20 +34,17 @@ def broken_files(bench: Bench) -> Command:
 
 
 def no_workspace(bench: Bench) -> Command:
-    """Remove the workspace; the state is named."""
     (bench.folder / "reconciler.yaml").unlink()
     shutil.rmtree(bench.folder / "manifests")
     return ("--state", f"file://{bench.folder}/.state")
 
 
 def no_state(bench: Bench) -> Command:
-    """Lose the state; the files are there."""
     (bench.folder / ".state").rename(bench.folder / ".lost-state")
     return ("--no-state",)
 
 
 def damaged_state(bench: Bench) -> Command:
-    """Damage the lockfile; the files are there."""
     lockfile = next(path for path in (bench.folder / ".state").iterdir() if path.is_file())
     lockfile.write_text("{")
     return ("--no-state",)

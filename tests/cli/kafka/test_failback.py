@@ -135,14 +135,12 @@ class Sides:
         return dict(sorted(Place(kafka, self.prefix).read(self.topic(name)).items()))
 
     def commit(self, kafka: Kafka, group: str, offsets: dict[int, int]) -> None:
-        """Let a group go on reading there."""
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": f"{self.prefix}.{group}"})
         places = [TopicPartition(self.topic(), number, offset) for number, offset in offsets.items()]
         consumer.commit(offsets=places, asynchronous=False)
         consumer.close()
 
     def committed(self, kafka: Kafka, group: str) -> dict[int, int]:
-        """Return where a group goes on reading."""
         consumer = Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": f"{self.prefix}.{group}"})
         found = consumer.committed([TopicPartition(self.topic(), number) for number in range(2)], 30)
         consumer.close()

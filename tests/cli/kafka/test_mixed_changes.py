@@ -29,7 +29,6 @@ def desk(at_desk: Callable[[Kafka], Desk], kafka_of_two: Kafka) -> Desk:
 
 
 def replicas(desk: Desk) -> list[int]:
-    """Return how many replicas each partition has."""
     (topic,) = desk.admin.describe_topics([f"{desk.prefix}.orders"])
     return [len(each["replica_nodes"]) for each in topic["partitions"]]
 

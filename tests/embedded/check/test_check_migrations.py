@@ -92,7 +92,6 @@ def stop_after(bucket: Bucket, migration: int, writes: int, cluster: str) -> boo
 
 @pytest.mark.fact("F-R-119")
 def test_wherever_a_migration_is_stopped_a_check_says_that_it_is_under_way_and_finds_no_damage(bucket: Bucket) -> None:
-    """Both ways, stopped before each write of it."""
     location = bucket.filled(partitions=2)
     number = bucket.west.mounts.unmount(CLICKS)
     for cluster in ("west", "east"):

@@ -353,7 +353,6 @@ def test_an_aborted_end_is_passed_and_what_is_undecided_is_waited_for(orders: Em
 
 
 def offsets(consumer: Consumer, most: int = 1_000) -> list[int]:
-    """Return the offsets of what is polled."""
     return [record.offset for fetched in consumer.poll(most) for record in fetched]
 
 

@@ -100,7 +100,6 @@ def test_a_zombie_asleep_before_its_swap_is_fenced_by_the_head(
 
 
 def test_a_zombie_asleep_for_days_is_fenced_by_the_register(orders: EmbeddedCluster) -> None:
-    """The head has forgotten its producer by then."""
     clock = [NOW]
     finishers = [lambda: at(orders, NOW + 60_001).finish_transactions()]
 

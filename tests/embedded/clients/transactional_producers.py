@@ -42,7 +42,6 @@ def fill(producer: TransactionalProducer, value: str, partition: int = 0) -> Non
 
 
 def at(cluster: EmbeddedCluster, now_ms: int) -> EmbeddedCluster:
-    """Return the same cluster at another time."""
     return EmbeddedCluster.open(cluster.store, now_ms=lambda: now_ms, new_id=ids())
 
 

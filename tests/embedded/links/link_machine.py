@@ -286,7 +286,6 @@ class LinkModel:
         return {(one.partition, (one.value or b"").decode()): one.offset for one in found}
 
     def value(self) -> str:
-        """Return a value that was never written."""
         self.serial += 1
         return f"v{self.serial}"
 
@@ -462,7 +461,6 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 2)
     @rule(name=names, partition=partitions)
     def begin(self, name: str, partition: int) -> None:
-        """Leave a transaction open."""
         if self.status(name) not in {"REGULAR", "STOPPED"}:
             return
         topic = self.linked.cluster(name).topic(ORDERS)
@@ -528,14 +526,12 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
 
     @rule(name=names)
     def grow(self, name: str) -> None:
-        """Add a partition, at most three."""
         topic = self.linked.cluster(name).topics().get(ORDERS)
         if topic is not None and topic.partitions < PARTITIONS:
             self.does(lambda it: it.cluster(name).alter_topic(ORDERS, {}, partitions=topic.partitions + 1), None)
 
     @rule(name=names)
     def reconfigure(self, name: str) -> None:
-        """Change a config that mirrors follow."""
         self.does(
             lambda it: it.cluster(name).alter_topic(ORDERS, {"max.message.bytes": str(10**6 + self.serial)}), None
         )
@@ -570,7 +566,6 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 99), fault=troubles)
     def go_on(self, which: int, fault: Trouble) -> None:
-        """Do one of what is possible now."""
         possible = [(name, verb) for name in sorted(self.kept) for verb in self._possible(name)]
         if possible:
             self.do(*possible[which % len(possible)], fault)
@@ -598,7 +593,6 @@ class LinkMachine(LinkModel, RuleBasedStateMachine):
 
     @rule(name=names, verb=st.sampled_from(VERBS), fault=troubles)
     def ask_anything(self, name: str, verb: str, fault: Trouble) -> None:
-        """Ask for what may not be legal."""
         self.do(name, verb, fault)
 
     def _possible(self, name: str) -> list[str]:

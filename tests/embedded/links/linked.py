@@ -71,12 +71,10 @@ class Linked:
 
     @property
     def west(self) -> EmbeddedCluster:
-        """Where topics are made first."""
         return self.cluster("west")
 
     @property
     def east(self) -> EmbeddedCluster:
-        """Where they are mirrored to."""
         return self.cluster("east")
 
     def cluster(self, name: str) -> EmbeddedCluster:
@@ -89,7 +87,6 @@ class Linked:
         return opened
 
     def provider(self, name: str) -> EmbeddedProvider:
-        """Open a cluster as commands do."""
         if name not in self.stores:
             self.cluster(name)
         spec = {"embedded": {"root": f"memory://{name}"}}
@@ -104,7 +101,6 @@ class Linked:
                 return
 
     def half(self, here: str, there: str, name: str = LINK, **spec: Any) -> None:
-        """Make a link on one cluster."""
         asked = {"source": there, "mode": "bidirectional", **spec}
         declared = MirrorLink.model_validate({"metadata": {"name": name, "cluster": here}, "spec": asked})
         self.cluster(here).create_link(name, link_entry(declared, self.new_id()))
@@ -145,15 +141,12 @@ class Linked:
         return self.provider(cluster).links.mirror(full_name)
 
     def status(self, cluster: str, full_name: str = ORDERS) -> str:
-        """Return the state shown of a mirror."""
         return self.seen(cluster, full_name).status.value
 
     def positions(self, cluster: str, full_name: str = ORDERS) -> Mapping[int, Position]:
-        """Return where its partitions stand."""
         return self.provider(cluster).links.positions(full_name)
 
     def produce(self, cluster: str, *values: str, full_name: str = ORDERS, partition: int = 0) -> None:
-        """Append records."""
         with self.cluster(cluster).producer() as producer:
             for value in values:
                 producer.send(full_name, value, partition=partition)
@@ -165,7 +158,6 @@ class Linked:
 
 
 def topic_at(cluster: str, full_name: str = ORDERS) -> str:
-    """Return the address of a topic."""
     return address_of("topic", cluster, full_name)
 
 
@@ -199,17 +191,14 @@ class Placed:
 
     @property
     def links(self) -> Links:
-        """Its cluster's side, opened anew."""
         return self.linked.provider(self.cluster).links
 
     @property
     def status(self) -> str:
-        """What it is now."""
         return self.linked.status(self.cluster)
 
 
 def east_of(linked: Linked) -> Links:
-    """Return the side of the mirror."""
     return linked.provider("east").links
 
 
@@ -322,7 +311,6 @@ def joined(it: Tiered, operation: str = CUT_ID) -> None:
 def truncate(
     cluster: EmbeddedCluster, cuts: Mapping[int, int], operation: str = CUT_ID
 ) -> Mapping[int, TruncatedPartition]:
-    """Cut partitions of the topic."""
     return truncate_topic(cluster, TOPIC, cuts, operation)
 
 
@@ -332,7 +320,6 @@ def cut(it: Tiered, at: int, *, partition: int = 0, operation: str = CUT_ID) -> 
 
 
 def mirror_more(it: Tiered, count: int, *, partition: int = 0) -> None:
-    """Append records as the link does."""
     sink = it.opened().sink(TOPIC)
     at = OffsetRange(end := sink.ends()[partition], end + count)
     assert sink.publish([sink.stage(partition, [numbered(end, count, partition=partition)], at=at)]) == {partition: at}

@@ -52,7 +52,6 @@ def lagging() -> Linked:
 
 
 def with_open_transaction(linked: Linked) -> Linked:
-    """Leave a transaction open at the source."""
     producer = linked.west.producer("checkout", transaction_timeout_ms=900_000)
     producer.init_transactions()
     producer.begin()
@@ -614,7 +613,6 @@ def test_a_partition_of_the_mirror_that_its_cluster_does_not_show_yet_counts_as_
 
 
 def suspended_at(linked: Linked, at: int) -> None:
-    """Reverse until the driver dies."""
     with pytest.raises(DiedError):
         process(linked, fault=Fault(at, "dies before")).driver().reverse("east", ORDERS)
 

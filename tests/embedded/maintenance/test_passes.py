@@ -55,7 +55,6 @@ def written(partitions: int) -> tuple[Tiered, WatchedStore, WatchedStore]:
 
 
 def all_jobs(tier: Tiered) -> None:
-    """Do a whole pass, as `run` does."""
     means = MaintenancePorts(lambda work, do: iter([do(work)]), lambda _address: True, lambda: False, is_asked=False)
     for do in jobs_of("west", tier.opened(), means).values():
         assert do().failed == 0

@@ -57,14 +57,12 @@ def compacted_topic() -> Tiered:
 
 
 def write(it: Tiered, *records: tuple[str, str | None]) -> None:
-    """Append records and close their segment."""
     append(it.cluster, *records)
     append(it.cluster, ("z", "1"))
     append(it.cluster, ("z", "2"))
 
 
 def archived(it: Tiered, *records: tuple[str, str | None]) -> None:
-    """Have records in object storage alone."""
     write(it, *records)
     it.upload()
     evict(it)

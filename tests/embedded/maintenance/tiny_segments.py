@@ -47,14 +47,12 @@ def with_topic(cluster: EmbeddedCluster, *, partitions: int = 1, **configs: str)
 def append(
     cluster: EmbeddedCluster, *records: tuple[str | None, str | None], partition: int = 0, at_ms: int | None = None
 ) -> None:
-    """Append (key, value) pairs as one part."""
     with cluster.producer() as producer:
         for key, value in records:
             producer.send(TOPIC, value, key=key, partition=partition, timestamp_ms=at_ms)
 
 
 def append_parts(cluster: EmbeddedCluster, count: int, *, partition: int = 0, at_ms: int | None = None) -> None:
-    """Append parts of two records each."""
     for number in range(count):
         append(cluster, (f"a{number}", f"x{number}"), (f"b{number}", "y"), partition=partition, at_ms=at_ms)
 
@@ -109,7 +107,6 @@ def swept_later(store: ObjectStore, clock: Clock, *, later_ms: int = DAY + 60_00
 
 
 def copied(store: ObjectStore) -> MemoryStore:
-    """Return a store with the same objects."""
     copy = MemoryStore()
     for listed in store.list(""):
         stored = store.get(listed.key)

@@ -49,7 +49,6 @@ class Inline(Executor):
         """Take whatever a pool takes."""
 
     def submit(self, call: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
-        """Return what is done already."""
         done: Future[Any] = Future()
         try:
             done.set_result(call(*given, **named))
@@ -70,7 +69,6 @@ class Silent(Fuse):
     """Where an answer is lost, says so as a store does: whoever swaps a register looks what became of it."""
 
     def after(self, what: str, key: str) -> None:
-        """Burn after a write."""
         try:
             super().after(what, key)
         except RetryableError as error:
@@ -205,7 +203,6 @@ def swept(bucket: Bucket, name: str) -> None:
 
 
 def send(cluster: EmbeddedCluster, full_name: str, *values: str, partition: int = 0) -> None:
-    """Append records; each is acknowledged."""
     with cluster.producer() as producer:
         for value in values:
             producer.send(full_name, value, key=value, partition=partition)
@@ -283,7 +280,6 @@ def expected() -> dict[str, dict[int, Digest]]:
 
 
 def detached(bucket: Bucket) -> Bucket:
-    """Return it with both topics detached."""
     tail_of = bucket.west
     tail_of.mounts.unmount(CLICKS, ORDERS)
     tail(tail_of)
@@ -291,7 +287,6 @@ def detached(bucket: Bucket) -> Bucket:
 
 
 def places(bucket: Bucket, *names: str, cluster: str = "west") -> list[str]:
-    """Return where topics lie in object storage."""
     return [bucket.location(name, cluster) for name in names]
 
 

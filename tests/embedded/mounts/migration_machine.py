@@ -102,12 +102,10 @@ class MigrationModel:
         self.make("shop:orders")
 
     def make(self, full_name: str) -> None:
-        """Make a topic."""
         self.bucket.west.create_topic(full_name, partitions=PARTITIONS, configs=CONFIGS)
         self.kept[self.bucket.location(full_name)] = Kept()
 
     def value(self) -> bytes:
-        """Return a value that was never written."""
         self.serial += 1
         return b"v%d" % self.serial
 
@@ -139,7 +137,6 @@ class MigrationModel:
             return RetryableError("the process is gone", hint="Let another one do it.")
 
     def is_open(self, name: str, location: str) -> bool:
-        """Tell whether clients are served there."""
         return any(at == location and not is_closed(topic) for at, _, topic in self.entries(name))
 
     # -- what comes before
@@ -296,7 +293,6 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
 
     @rule(number=which)
     def begin(self, number: int) -> None:
-        """Leave a transaction open."""
         location = self._one(number)
         name = next((each for each in self.homes(location) if self.is_open(each, location)), None)
         full_name = None if name is None else self.named(name, location)
@@ -354,7 +350,6 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
 
     @rule(number=which, to=names, fault=faults, is_driven=st.booleans())
     def mount(self, number: int, to: str, fault: Fault | None, is_driven: bool) -> None:  # noqa: FBT001 - as above
-        """Wake one, maybe under another name."""
         mount = Mount(self._detached(number), f"shop:on-{to}-{number}")
         self.does(to, lambda it: self._begun(it, it.mounts.mount(mount, is_automatic=is_driven)), fault)
         self.look()
@@ -487,7 +482,6 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
 
     @rule(name=names, number=which, fault=faults)
     def alter(self, name: str, number: int, fault: Fault | None) -> None:
-        """Change a config; what migrates refuses that."""
         full_name = self.named(name, self._one(number))
         if full_name is not None:
             self.does(
@@ -533,7 +527,6 @@ class Broken:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Run it instead of the real one."""
         with ExitStack() as stack:
             for where, name, by in self.patches:
                 stack.enter_context(patch.object(where, name, by))

@@ -97,7 +97,6 @@ def records_in(cluster: EmbeddedCluster, full_name: str = TOPIC) -> dict[int, li
 
 
 def contents_of(store: ObjectStore, prefix: str = "") -> Mapping[str, bytes]:
-    """Return every object below a prefix."""
     found = {listed.key: store.get(listed.key) for listed in store.list(prefix)}
     return {key: stored.body for key, stored in found.items() if stored is not None}
 

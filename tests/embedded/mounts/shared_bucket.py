@@ -31,12 +31,10 @@ class Bucket:
 
     @property
     def west(self) -> EmbeddedCluster:
-        """Where topics are made."""
         return self.cluster("west")
 
     @property
     def east(self) -> EmbeddedCluster:
-        """Where they go."""
         return self.cluster("east")
 
     def cluster(
@@ -85,7 +83,6 @@ class Bucket:
         return location
 
     def mounted(self, location: str, full_name: str = CLICKS, cluster: str = "east") -> None:
-        """Mount a topic, to the end."""
         mounts = self.cluster(cluster).mounts
         assert mounts.drive(mounts.mount(Mount(location, full_name))) is None
 

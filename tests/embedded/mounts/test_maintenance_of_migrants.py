@@ -87,7 +87,6 @@ def closed(bucket: Bucket, job: str, state: str = "executing") -> int:
 
 
 def everything(cluster: EmbeddedCluster) -> None:
-    """Do what `run` does in a pass."""
     upkeep = cluster.upkeep()
     for job in JOBS.values():
         assert job(upkeep).errors == []

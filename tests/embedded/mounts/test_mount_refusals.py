@@ -698,7 +698,6 @@ def test_a_topic_manifest_with_impossible_partitions_is_refused(bucket: Bucket, 
 
 
 def changed(bucket: Bucket, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what the one topic manifest says."""
     import orjson  # noqa: PLC0415
 
     key = next(each.key for each in bucket.storage.list("topics/") if each.key.endswith("topic.json"))

@@ -58,7 +58,6 @@ class Place:
     storage: StoreSettings
 
     def opened(self) -> EmbeddedCluster:
-        """Open the cluster, as another process would."""
         return EmbeddedCluster.create(
             open_store(self.root), now_ms=_now_ms, new_id=lambda: str(uuid.uuid4()), storage=open_store(self.storage)
         )
@@ -91,7 +90,6 @@ class Travel:
         return cls(server, west, f"{CLICKS}/{cluster.cluster_id}/{revision}")
 
     def another(self, name: str) -> Place:
-        """Make one more cluster."""
         place = replace(self.west, root=replace(self.west.root, url=self.west.root.url.replace("/west", f"/{name}")))
         _furnished(place)
         return place

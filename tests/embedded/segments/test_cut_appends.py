@@ -42,7 +42,6 @@ CODECS = ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
 
 
 def random_values(count: int, size: int) -> list[bytes]:
-    """Return values that no codec makes smaller."""
     random = np.random.default_rng(1)
     return [random.bytes(size) for _ in range(count)]
 

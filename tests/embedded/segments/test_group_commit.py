@@ -63,7 +63,6 @@ class Lines(RecentHeads):
             assert self.changed.wait_for(lambda: self.is_over or sum(self.standing.values()) >= count, WITHIN_S)
 
     def end(self) -> None:
-        """Say that nobody comes any more."""
         with self.changed:
             self.is_over = True
             self.changed.notify_all()
@@ -87,7 +86,6 @@ class Held(WatchedStore):
         self.fuse = Fuse()
 
     def watch(self, held: int) -> None:
-        """Count from here."""
         self.held, self.swaps = held, 0
         self.calls.clear()
 

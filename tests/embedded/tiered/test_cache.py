@@ -719,7 +719,6 @@ def test_each_dimension_is_trimmed_from_its_own_threshold_to_80_percent_of_it(
 
 
 def hydrated(*starts: int, shared: tuple[int, ...] = (), needed: dict[int, int] | None = None) -> list[HydratedChunk]:
-    """Return chunks, the later ones used later."""
     counts = needed or {}
     return [HydratedChunk(start, 1000 + start, start in shared, counts.get(start, 0)) for start in starts]
 

@@ -58,7 +58,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def furnish(cluster: EmbeddedCluster) -> None:
-    """Give a cluster one of everything."""
     cluster.limit_namespace("shop", QuotaEntry(topics=7, partitions=70))
     cluster.set_topic_acls(TOPIC, (AclEntry("User:ann", "ALLOW", ("READ",)),))
     cluster.create_topic("plain", partitions=3, configs={"retention.ms": "1000"})
@@ -340,12 +339,10 @@ class Unread(WrappedStore):
     """Does not answer where one object is asked for."""
 
     def __init__(self, inner: ObjectStore, key: str) -> None:
-        """Name the object."""
         super().__init__(inner)
         self._key = key
 
     def get(self, key: str) -> StoredObject | None:
-        """Return any other object."""
         if key == self._key:
             raise RetryableError(f"{key}: no answer", hint="Try again.")
         return super().get(key)

@@ -42,7 +42,6 @@ def filled() -> Tiered:
 
 
 def sweep(it: Tiered, later_ms: int = LATER_MS) -> SweepResult:
-    """Sweep both stores as they will be."""
     late: tuple[Any, Any] = LateStore(it.store, later_ms), LateStore(it.storage, later_ms)
     return it.opened(*late).sweep()
 
@@ -226,13 +225,11 @@ class Kept:
     keeping: TierHousekeeping = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin now."""
         self.meter = RequestMeter(self.clock)
         self.storage = MeteredStore(MemoryStore(), self.meter)
         self.keeping = TierHousekeeping(self.meter, self.clock)
 
     def ask(self, requests: int) -> None:
-        """Use object storage."""
         for _ in range(requests):
             self.storage.get("topics/none")
 

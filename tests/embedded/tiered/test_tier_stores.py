@@ -105,11 +105,9 @@ class Net:
     """The values of all records."""
 
     def opened(self) -> EmbeddedCluster:
-        """Open the cluster with the bad network."""
         return self.it.opened(None, self.client)
 
     def values(self) -> list[bytes]:
-        """Return what is readable, past the proxy."""
         return [row["value"] for row in held(self.it.opened())]
 
     def is_whole(self) -> None:
@@ -123,7 +121,6 @@ class Net:
         assert head.uploaded_to <= self.it.manifest().end
 
     def is_clean(self) -> None:
-        """See that nothing else is there either."""
         assert self.it.objects() == set(objects_of(self.it.segments()))
         assert check_cluster(self.it.store, deep=True, storage=self.it.storage).findings == []
 

@@ -182,7 +182,6 @@ class TieredModel:
         return self.tiering().state
 
     def tiering(self) -> TopicTiering:
-        """Return what holds for the topic now."""
         found = tiering_of(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
         assert found is not None
         return found
@@ -352,8 +351,6 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
 
     @rule(death=deaths)
     def tend_wholly(self, death: Fault | None) -> None:
-        """Do what one pass of upkeep does."""
-
         def all_of_it(cluster: EmbeddedCluster) -> None:
             for job in ("finish", "roll", "upload", "retain", "merge"):
                 self._do(cluster, job)
@@ -526,7 +523,6 @@ class Broken:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Run it instead of the real one."""
         with ExitStack() as stack:
             for where, name, by in self.patches:
                 stack.enter_context(patch.object(where, name, by))

@@ -48,7 +48,6 @@ class Tiered:
     cluster: EmbeddedCluster = field(init=False)
 
     def __post_init__(self) -> None:
-        """Create it, or open what is there."""
         self.cluster = EmbeddedCluster.create(self.store, now_ms=self.clock, new_id=ids(), storage=self.storage)
 
     def opened(self, store: ObjectStore | None = None, storage: ObjectStore | None = None) -> EmbeddedCluster:
@@ -74,7 +73,6 @@ class Tiered:
         return upkeep.upload()
 
     def tiering(self) -> TopicTiering:
-        """Return what holds for the topic now."""
         found = tiering_of(self.cluster.catalog.read(), TOPIC, self.cluster.cluster_id)
         assert found is not None
         return found
@@ -84,7 +82,6 @@ class Tiered:
         return remote_partition(self.tiering().location, partition)
 
     def manifest(self, partition: int = 0) -> Manifest:
-        """Return a partition's manifest, which is there."""
         found = read_manifest(self.storage, self.remote(partition))
         assert found is not None
         return found
@@ -221,7 +218,6 @@ def in_segments(cluster: EmbeddedCluster, full_name: str, count: int) -> list[di
 
 
 def records(first: int, count: int) -> pa.RecordBatch:
-    """Return records whose values do not compress."""
     offsets = range(first, first + count)
     made = [
         {

@@ -179,7 +179,6 @@ def shape(number: int) -> dict[str, Any]:
 
 
 def copied(source: TopicLog, sink: CopySink, **options: Any) -> Copy:
-    """Copy in this process."""
     return mirror(here(), source, sink, **options)
 
 

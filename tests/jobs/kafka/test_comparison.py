@@ -164,7 +164,6 @@ class Thinned(KafkaLog):
     taken: frozenset[str | None] = frozenset()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel as what it is."""
         kind, given = super().__reduce__()
         return kind, (*given, {}, self.taken)
 

@@ -282,7 +282,6 @@ def copy_again(log: TopicLog, sink: Callable[[], CopySink]) -> None:
 
 
 def wait_for_more(sink: CopySink) -> None:
-    """Wait until more is committed than was."""
     seen, until = sink.reached()[0].end, time.monotonic() + 60
     while sink.reached()[0].end == seen:
         assert time.monotonic() < until

@@ -118,7 +118,6 @@ class Site:
         self.write(path.stem, text)
 
     def apply(self) -> None:
-        """Apply, and find nothing to do afterwards."""
         applied = self.bench.apply()
         assert applied.verdict is None, applied.verdict
         assert self.planned() == []

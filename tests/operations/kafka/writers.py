@@ -37,7 +37,6 @@ class Writer:
     _count: int = 0
 
     def value(self) -> bytes:
-        """Return what was never written before."""
         self._count += 1
         return f"{self.kind}-{self._count}".encode().ljust(self.size, b".")
 

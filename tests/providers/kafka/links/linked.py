@@ -58,7 +58,6 @@ class Linked:
 
     @classmethod
     def of(cls, broker: Kafka, prefix: str, partitions: int = 2, *, make: bool = True, **declared: Any) -> Linked:
-        """Make the topic and the link."""
         here = cls(broker, f"{prefix}-orders", f"link-{prefix}", provider_of(broker, EAST), provider_of(broker, WEST))
         here.declared = declared
         if make:
@@ -122,7 +121,6 @@ class Linked:
             assert monotonic() < deadline
 
     def make_mirror(self) -> ObservedMirror:
-        """Make the mirror, as a plan does."""
         self.done(self.creation())
         return self.seen
 
@@ -153,7 +151,6 @@ class Linked:
         return list(self.east.apply(actions))
 
     def done(self, *actions: Any) -> None:
-        """Do actions, none of which may fail."""
         for outcome in self.apply(*actions):
             if isinstance(outcome, Failed):
                 raise outcome.error

@@ -61,7 +61,6 @@ class Driven:
         return LinkPass(EAST, self.providers, Pace(), lambda: next(clock))
 
     def run(self) -> LinkOutcome:
-        """Do a pass, as `run` does."""
         found = {each.link: each for each in sync_links(self.over, self.driver()) if each.link == self.linked.link}
         return found[self.linked.link]
 
