@@ -156,19 +156,16 @@ def forge_of(folder: Path, environ: Mapping[str, str]) -> Forge | None:
 
     if project := environ.get("CI_PROJECT_URL"):
         base, ci_commit, files, commits = project, environ.get("CI_COMMIT_SHA"), "-/blob", "-/commit"
-        run = environ.get("CI_JOB_URL", "")
     elif (server := environ.get("GITHUB_SERVER_URL")) and (name := environ.get("GITHUB_REPOSITORY")):
         is_gitea = "GITEA_ACTIONS" in environ or "FORGEJO_ACTIONS" in environ
         base, ci_commit = f"{server.rstrip('/')}/{quote(name)}", environ.get("GITHUB_SHA")
         files, commits = "src/commit" if is_gitea else "blob", "commit"
-        number = environ.get("GITHUB_RUN_ID", "")
-        run = f"{base}/actions/runs/{number}" if number.isdecimal() else ""
     else:
         return None
     commit = commit_of(folder, environ) or ci_commit or ""
     if not _SERVER.fullmatch(base.rstrip("/")) or not _COMMIT.fullmatch(commit):
         return None
-    root = base.rstrip("/")
+    root, run = base.rstrip("/"), _ci_url(environ) or ""
     prefix = quote(prefix_of(folder, environ), errors="surrogateescape")
     return Forge(
         f"{root}/{files}/{commit}/{prefix}", f"{root}/{commits}/", commit, run if _SERVER.fullmatch(run) else None

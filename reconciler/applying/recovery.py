@@ -157,7 +157,7 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
     ]
     if unknown:
         raise IncompleteError(
-            f"half done, and cluster {cluster} could not do the rest: "
+            f"only partly done; cluster {cluster} failed to finish it: "
             f"{first_few([outcome.id for outcome in unknown])}: {unknown[0].error.message}",
             hint=f"{ended_sentence(unknown[0].error.hint)} Then run: reconciler apply",
         )
@@ -302,7 +302,7 @@ class Recovery:
         while (left := self._began + COOL_DOWN_S - self._setting.effects.now()) > 0:
             if self._setting.stop.is_requested:
                 raise IncompleteError(
-                    f"in doubt since the last run, and too early to do again: {first_few(waits)}",
+                    f"outcome unknown since the last run, and too early for a retry: {first_few(waits)}",
                     hint="Run it again: reconciler apply",
                 )
             await self._setting.effects.sleep(min(left, _SLICE_S))
@@ -356,7 +356,7 @@ def _settlement_entries(action: str, settlement: Settlement) -> list[Entry]:
             return [
                 ActionRefused(
                     id=action,
-                    error="what is there is neither what it was nor what it was to be",
+                    error="the resource has neither its old nor its planned values",
                     hint="Another change was made to it; the plan starts from its present values.",
                 )
             ]
@@ -393,7 +393,7 @@ def _identify_cluster(provider: Provider) -> ClusterIdentity:
     identity = provider.identify()
     if identity is None:
         raise RetryableError(
-            "it is recorded, but its location is empty",
+            "it is recorded in the state, but its location is empty",
             hint="Check that its root is mounted and that the location in its manifest is right.",
         )
     return identity

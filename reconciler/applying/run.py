@@ -195,7 +195,7 @@ class RunEnd:
             raise LeaseError(error.message, hint=f"{hint}{spooled_at}") from error
         raise IncompleteError(
             f"the state cannot be written: {error.message}",
-            hint=f"{hint} What was done is found by the next run: reconciler apply.{spooled_at}",
+            hint=f"{hint} The next run finds out what was done: reconciler apply.{spooled_at}",
         ) from error
 
     def _spool(self, unwritten: Sequence[Entry]) -> str:
@@ -235,7 +235,8 @@ def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResu
 def _report_unanswered(waiting: Sequence[Action]) -> IncompleteError:
     names = first_few([action.id for action in waiting])
     return IncompleteError(
-        f"not answered, and not found: {names}. The platform may still do it, so the run stays open",
+        f"the platform did not answer, and these changes are not on the clusters: {names}. The platform may still do "
+        "it, so the run stays open",
         hint="The next run reads the clusters again, and does what is missing: reconciler apply",
     )
 
@@ -402,7 +403,7 @@ class Run:
         except StoppedError as error:
             raise InterruptedRunError(
                 "stopped before anything started: the state store does not answer",
-                hint=f"Nothing was changed. If it had just given run {short_run(claim.run)} the lease, the lease "
+                hint=f"Nothing was changed. If it granted the lease to run {short_run(claim.run)} the lease, the lease "
                 f"expires {claim.terms.lease_s:.0f} s from now.",
             ) from error
 
@@ -540,7 +541,7 @@ def _report_not_begun(hint: str) -> InterruptedRunError:
 
 def _report_unchecked() -> IncompleteError:
     return IncompleteError(
-        "stopped: the plan is done, but what the run before left in doubt was not checked again",
+        "stopped: the plan is done, but actions of an earlier run with an unknown outcome were not checked again",
         hint="Check with: reconciler plan",
     )
 
@@ -548,6 +549,6 @@ def _report_unchecked() -> IncompleteError:
 def _report_failed_check(error: ReconcilerError) -> IncompleteError:
     why = error.message.removeprefix("nothing was done: ")
     return IncompleteError(
-        f"the plan is done, but what the run before left in doubt was not continued: {why}",
+        f"the plan is done, but unfinished actions of an earlier run were not continued: {why}",
         hint=f"{ended_sentence(error.hint)} Check with: reconciler plan",
     )

@@ -304,7 +304,9 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
             check_handover_owner(f"topic {place}", current.owner, archive.owner)
             if current.owner == NOBODY or current.location != place:
                 message = f"at {place} in {archive.storage.url} is the topic {current.location}, detached"
-                raise UserError(message, hint="See whose it is: reconciler mount list. Nothing was changed.")
+                raise UserError(
+                    message, hint="List topics with their owners: reconciler mount list. Nothing was changed."
+                )
         return None if current == described else described
 
     hand_over(archive.storage, place, change, mark)
@@ -322,7 +324,7 @@ def _require_topic(archive: Archive) -> TopicManifest:
     manifest = read_topic_manifest(archive.storage, place.cluster_id, place.revision)
     if manifest is None:
         message = f"there is no topic at {place} in {archive.storage.url}"
-        raise UserError(message, hint="Is objectStorage what it was when the topic was archived? Set it back.")
+        raise UserError(message, hint="Set objectStorage to the value that it had when the topic was archived.")
     return manifest
 
 
@@ -370,7 +372,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
     def detach_manifest(manifest: Manifest) -> Manifest:
         if manifest.owner not in {owner, NOBODY}:
             message = f"a manifest of {place} belongs to cluster {manifest.owner}, not to {owner}"
-            raise UserError(message, hint="See whose it is: reconciler mount list")
+            raise UserError(message, hint="List topics with their owners: reconciler mount list")
         return replace(
             manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1
         )  # fences readers of the former version

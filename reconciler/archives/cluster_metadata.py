@@ -156,7 +156,7 @@ def _read(
     lost: dict[str, UserError] = {}
     for name in (*shapes, GROUPS_PART):
         if name not in parts:
-            lost[name] = UserError(f"{storage.url}: {register.key} names no part {name}", hint=_REST)
+            lost[name] = UserError(f"{storage.url}: {register.key} does not contain the part {name}", hint=_REST)
             continue
         try:
             content = read_part(storage, name, parts[name], shapes)

@@ -217,8 +217,8 @@ def ownership_lost_error(what: object, owner: str) -> OwnershipLostError:
     """Return the error for an object that now belongs to `owner`."""
     whose = "no cluster now: it was released" if owner == NOBODY else f"cluster {owner} now"
     hint = (
-        "Nothing was changed; see who has it: reconciler mount list. What was written here since is here alone: copy "
-        "it if it matters, then delete the topic here. Its objects stay."
+        "Nothing was changed; list topics with their owners: reconciler mount list. Records written here since then "
+        "are only in this topic: copy them if you need them, then delete the topic here. Its objects stay."
     )
     return OwnershipLostError(f"{what} belongs to {whose}", hint=hint)
 
@@ -427,7 +427,7 @@ class ManifestHandover:
             waiting = retries
             if not waiting:
                 return done
-        message = f"{len(waiting)} manifests of {self.location} are being changed all the time"
+        message = f"{len(waiting)} manifests of {self.location} keep changing, so they could not be updated"
         raise RetryableError(message, hint="Try again.")
 
     def _read(self, number: int) -> tuple[int, RegisterSnapshot | None]:

@@ -117,7 +117,9 @@ def check_handover_owner(what: object, owner: str, cluster_id: str) -> None:
     """Raise `OwnershipLostError` if an object of a migration belongs to another cluster."""
     if owner not in {cluster_id, NOBODY}:
         message = f"{what} belongs to cluster {owner} now"
-        raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+        raise OwnershipLostError(
+            message, hint="Nothing was changed; list topics with their owners: reconciler mount list"
+        )
 
 
 def update_ownership(
@@ -229,7 +231,9 @@ def detach_topic(storage: ObjectStore, location: TopicLocation, detached: Owners
             return None
         if current.owner != detached.owner or current.state is not OwnershipState.MOUNTED:
             message = f"{location} belongs to cluster {current.owner} now"
-            raise OwnershipLostError(message, hint="Nothing was changed; see who mounted it: reconciler mount list")
+            raise OwnershipLostError(
+                message, hint="Nothing was changed; list topics with their owners: reconciler mount list"
+            )
         return detached
 
     update_ownership(storage, location, detach, mark=f"detach-{detached.claim}")
@@ -249,8 +253,8 @@ def check_seized(location: TopicLocation, ownership: Ownership | None, owner: st
     """Raise `UserError` if a topic is no longer seized by this process."""
     check_owner(location, ownership, owner)
     if ownership is None or ownership.claim != claim:
-        message = f"another process is releasing {location}, or cluster {owner} has let go of it"
-        raise UserError(message, hint="See whose it is: reconciler mount list")
+        message = f"another process is releasing {location}, or cluster {owner} no longer owns it"
+        raise UserError(message, hint="List topics with their owners: reconciler mount list")
 
 
 def forget_topic(storage: ObjectStore, location: TopicLocation, cluster_id: str) -> None:
@@ -279,7 +283,7 @@ def check_owner(location: TopicLocation, ownership: Ownership | None, owner: str
     has = first if ownership is None else ownership.owner
     if ownership is not None and ownership.state is OwnershipState.DETACHED:
         message = f"{location} is detached: no cluster owns it"
-        raise UserError(message, hint="Mount it on any cluster; there is nothing to release.")
+        raise UserError(message, hint="Nothing to release: mount it on any cluster.")
     if has != owner:
         message = f"{location} is owned by cluster {has}, not by {owner}"
         raise UserError(message, hint=f"If that is the cluster that will not come back: --owner {has}")

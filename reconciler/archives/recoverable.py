@@ -59,7 +59,7 @@ def whole_partitions_of(storage: ObjectStore, topic: TopicManifest) -> dict[int,
         lost = [loss for loss in lost if loss in still]
         manifests = again
     if lost:
-        message = f"{topic.location} is not whole, what it names is lost: {format_losses(lost)}"
+        message = f"{topic.location} is incomplete: objects that it needs are lost: {format_losses(lost)}"
         hint = (
             "Restore it from a version or copy of the bucket, and try again: a topic is not recovered in part. To "
             f"read what is left, declare a Topic with readReplicaOf: {topic.location} on another embedded cluster, "
@@ -194,7 +194,7 @@ def find_topic_at(storage: ObjectStore, location: TopicLocation) -> TopicManifes
     if topic is None:
         lost = topic_manifest_key(location.cluster_id, location.revision)
         hint = (
-            "See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER. If its partitions are "
+            "List them with: reconciler export CLUSTER --from-object-storage --out FOLDER. If its partitions are "
             "there, restore that object from a version or copy of the bucket."
         )
         raise UserError(f"there is no topic at {location} in {storage.url}: {lost} is not there", hint=hint)
@@ -213,7 +213,7 @@ def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
     if not locations:
         raise UserError(
             f"there is no topic {full_name} in {storage.url}",
-            hint="See which there are: reconciler export CLUSTER --from-object-storage --out FOLDER",
+            hint="List them with: reconciler export CLUSTER --from-object-storage --out FOLDER",
         )
     named = ", ".join(map(str, locations[:_NAMED])) + (" …" if locations[_NAMED:] else "")
     message = f"{len(locations)} topics called {full_name} lie in {storage.url}: {named}"

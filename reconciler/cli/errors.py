@@ -183,8 +183,8 @@ EXPLANATIONS: Final = (
         "One run at a time may change what a workspace declares. The message names the holder of the lease and since "
         "when. A run that is alive renews its lease every 15 seconds. A dead one's ends after "
         "90 seconds, and a waiting apply takes over by itself. `--lock-timeout 10m` waits longer. To "
-        "free the lease of a run that you know is dead: `reconciler state unlock RUN`. What that run had "
-        "begun is looked up and finished by the next apply.",
+        "free the lease of a run that you know is dead: `reconciler state unlock RUN`. The next apply checks and "
+        "finishes what that run had begun.",
     ),
     Explanation(
         "E003",
@@ -308,7 +308,7 @@ EXPLANATIONS: Final = (
         "The state is lost",
         "`lockfile.json` is missing while other files of the state are there. To begin with an empty state "
         "would forget what you own, so nothing is done. Restore the file from a version of the bucket, or rebuild it "
-        "from the files beside it: `reconciler state repair`. It shows what it would do before it writes.",
+        "from the files next to it: `reconciler state repair`. It shows what it would do before it writes.",
     ),
     Explanation(
         "E018",

@@ -312,7 +312,7 @@ class ByStateAndFilter:
     def _by_state(self) -> StateOptions:
         urls = [text for text in self.state or () if "://" in text]
         if len(urls) > 1:
-            raise UsageError("--state has two URLs", hint="Name the one state.")
+            raise UsageError("--state has two URLs", hint="Give --state one URL.")
         return StateOptions(state=urls[0] if urls else None, no_state=self.no_state)
 
 
@@ -414,7 +414,7 @@ def _check_one_way(state: str | None, *, no_state: bool) -> None:
     """Reject `--state` with `--no-state`."""
     if state is not None and no_state:
         hint = "Leave one out. Without a workspace and a state: --no-state --cluster NAME=URL"
-        raise UsageError("--state names a state, and --no-state does without one", hint=hint)
+        raise UsageError("--state and --no-state cannot be combined", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,9 +455,7 @@ class ActOptions:
         """Yield the run, which a signal stops before it starts; afterwards report if no state recorded it."""
         _check_one_way(self.state, no_state=self.no_state)
         if self.at and not self.no_state:
-            raise UsageError(
-                "--cluster is for where there is neither a workspace nor a state", hint="Give --no-state with it."
-            )
+            raise UsageError("--cluster works only without a workspace and a state", hint="Give --no-state with it.")
         from reconciler.cli.progress import reporter
         from reconciler.operations.steps.runner import Emergency, Stop
 

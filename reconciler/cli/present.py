@@ -66,7 +66,9 @@ def blocked_above(plan: Plan, consequence: str = "") -> BlockedError:
         message, hint = plan.applied.message_and_hint()
         return BlockedError(f"{consequence}{message}", hint=hint)
     count = counted(len(plan.blocked), "action is", "actions are")
-    return BlockedError(f"{consequence}{count} blocked", hint="The plan above has the reason, and what allows it")
+    return BlockedError(
+        f"{consequence}{count} blocked", hint="The plan above shows the reason and the --allow that lifts the block"
+    )
 
 
 @contextmanager

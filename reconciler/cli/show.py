@@ -255,7 +255,10 @@ class ApplyMode:
                 raise UsageError(message, hint="Give it once for each: --approved-by anna --approved-by bob")
         where = self.pull_request
         if where is not None and not (where.isprintable() and where.startswith(("https://", "http://"))):
-            raise UsageError("--pull-request takes an address that begins with https://", hint="Leave it out else.")
+            raise UsageError(
+                "--pull-request takes an address that begins with https://",
+                hint="Give such an address, or leave --pull-request out.",
+            )
         return kind(
             yes=self.yes,
             parallelism=self.parallelism,

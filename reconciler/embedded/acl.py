@@ -122,7 +122,7 @@ class Permissions:
             raise UserError(f"{principal!r} is {error}", hint="Write it as in the access rules.") from error
         if principal == EVERYONE:
             raise UserError(
-                f"{principal} means every principal; a single one is needed here",
+                f"{principal} stands for every principal, but a single one is needed",
                 hint="Name one principal, such as User:checkout.",
             )
         return cls(principal, host)
@@ -269,8 +269,8 @@ def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level 
 def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
     """Return the error for an operation on the whole cluster."""
     return NotAuthorizedError(
-        f"{_who(who)} may not {what}: it belongs to the whole cluster (ClusterAuthorizationException)",
-        hint="Only the super user may: act without a principal.",
+        f"{_who(who)} may not {what}: that needs rights on the whole cluster (ClusterAuthorizationException)",
+        hint="Only the super user may do it: leave --principal out.",
     )
 
 

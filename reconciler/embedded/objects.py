@@ -82,7 +82,7 @@ def check_shared(store: ObjectStore, full_name: str, *, is_found: bool) -> None:
     """On a machine that does not see the cluster, an unshared folder would look like an empty log."""
     if not is_found:
         message = (
-            f"{store.url} is not shared with the executor on {this_host()}: it does not find topic {full_name} there"
+            f"{store.url} is not visible to the executor on {this_host()}: it does not find topic {full_name} there"
         )
         raise UserError(message, hint=_SHARE)
 
@@ -110,8 +110,8 @@ def check_writes_visible(store: ObjectStore, keys: Iterable[str], *, by: str) ->
         try:
             store.get_range(key, 0, 1)
         except MissingObjectError as error:
-            message = f"{store.url} is not shared with the executor on {by.partition(':')[0]}: it wrote {key}"
-            hint = f"It is not there, and nothing names it. {_SHARE}"
+            message = f"{store.url} is not visible to the executor on {by.partition(':')[0]}: it wrote {key}"
+            hint = f"The object is missing here, and no metadata refers to it. {_SHARE}"
             raise UserError(message, hint=hint) from error
 
 
@@ -119,7 +119,7 @@ def _parse(store: ObjectStore, body: bytes) -> ClusterFile:
     content = parse_object(store, CLUSTER, body)
     name, _, version = str(content.get("format")).partition("/")
     if name != _NAME or not version.isdecimal():
-        message = f"{store.url}: {CLUSTER} is not that of an embedded cluster"
+        message = f"{store.url}: {CLUSTER} does not describe an embedded cluster"
         raise UserError(message, hint="Name the root of a cluster, or an empty folder in which one may be created.")
     if int(version) > _VERSION:
         message = f"{store.url} is a cluster of a newer format ({name}/{version}) than this reconciler knows"

@@ -200,8 +200,10 @@ def truncate_topic(
     catalog = cluster.catalog.read()
     topic, bound = topic_named(catalog, full_name), catalog.cluster.storage_id
     if topic.follows is None:
-        message = f"topic {full_name} is not cut: producers may write to it"
-        raise UserError(message, hint="The restore was failed over in the meantime: read the mirror again.")
+        message = f"topic {full_name} cannot be truncated: producers may write to it"
+        raise UserError(
+            message, hint="A failover ended the restore: look at the mirror again with reconciler mirror describe."
+        )
     check_given(cluster.storage, bound)
     if cluster.storage is not None and bound is not None and topic.tiering is not None:
         check_storage(cluster.storage, bound)
@@ -256,8 +258,11 @@ class TopicCut:
             if not is_done:
                 return None
             if head.writer != self.writer:
-                message = f"{partition} is not cut: {head.writer} may write to it now, not {self.writer}"
-                raise UserError(message, hint="The restore was failed over in the meantime: read the mirror again.")
+                message = f"{partition} cannot be truncated: {head.writer} may write to it now, not {self.writer}"
+                raise UserError(
+                    message,
+                    hint="A failover ended the restore: look at the mirror again with reconciler mirror describe.",
+                )
             epoch = 1 + (0 if held is None else held.epoch)
             return self._cut_head(partition, truncation, head, (head.start if is_again else at, epoch)).to_json()
 
@@ -317,7 +322,7 @@ class TopicCut:
             is_there = settle(swap, place, head, makes=head.truncated is not None and swap.tiering.uploads) is not None
             if is_there or read_manifest(swap.storage, place) is None:
                 return
-        message = f"{partition}: its remote part could not be cut: its tiering is being switched"
+        message = f"{partition}: its records in object storage could not be truncated: its tiering is being switched"
         raise RetryableError(message, hint="`run` finishes that; then the restore continues.")
 
     def _remote(self, partition: Partition) -> tuple[ManifestSwap, RemotePartition] | None:

@@ -172,7 +172,7 @@ def _check_address(api: str, name: str, *, allows_http: bool) -> None:
         message = f"{name} is not the address of an API"
         raise UsageError(message, hint="Write it as https://forge.example.com/api, without a user or a query.")
     if parts.scheme == "http" and not allows_http and not is_loopback(parts.hostname or ""):
-        message = f"{api} is not encrypted: everybody on the way could read the token"
+        message = f"{api} is not encrypted: anyone on the network path could read the token"
         raise UsageError(message, hint="Use https, or --allow-http where the network is trusted.")
 
 

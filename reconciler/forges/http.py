@@ -62,7 +62,7 @@ class Answer:
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
-            message = f"the answer of {self.where} is not what an API answers: {json_error(error, self.body)}"
+            message = f"the answer of {self.where} is not a response of the forge's API: {json_error(error, self.body)}"
             raise UserError(message, hint=_CHECK) from error
 
     def listed(self) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ class Answer:
         return content.get(name) if isinstance(content, dict) else None
 
     def _unreadable_error(self) -> UserError:
-        message = f"the answer of {self.where} is not what an API answers"
+        message = f"the answer of {self.where} is not a response of the forge's API"
         return UserError(message, hint=_CHECK)
 
 
@@ -247,8 +247,8 @@ class Api:
     def _check_host(self, url: str) -> str:
         """Reject an address of another host: the token is for this host."""
         if _origin(url) != _origin(self._settings.api):
-            message = f"{self._where} sends on to {self._one_line(urlsplit(url).netloc)}, which is another host"
-            raise UserError(message, hint="The token was not sent there. Name that host's own API if it is right.")
+            message = f"{self._where} redirects to {self._one_line(urlsplit(url).netloc)}, which is another host"
+            raise UserError(message, hint="The token was not sent to it. If that host is right, name its API instead.")
         return url
 
     def _next_place(self, answer: Answer, url: str, method: str) -> str:
@@ -313,7 +313,8 @@ class Api:
                 return NotAuthorizedError(f"{title} does not let this token {what}{because}", hint=self._advice.rights)
             case 404:
                 message = (
-                    f"{title} cannot {what} in {self._settings.repository}: it is not there, or not for this token"
+                    f"{title} cannot {what} in {self._settings.repository}: it does not exist, or this token may not "
+                    "see it"
                 )
                 return UserError(
                     message, hint=f"Check --repository, and for a comment --pull-request. {self._advice.rights}"
@@ -327,7 +328,7 @@ class Api:
 
     def _unanswered_error(self, problem: str, what: str) -> UnansweredError:
         message = f"{problem}. Whether it could {what} is not known"
-        return UnansweredError(message, hint="Run the same command again: it looks before it writes.")
+        return UnansweredError(message, hint="Run the same command again: it checks what exists before it writes.")
 
     def _check_trust(self, error: httpx.RequestError) -> None:
         """Raise for an untrusted certificate or a malformed address, which a retry cannot change."""

@@ -264,7 +264,7 @@ def names_of(properties: Mapping[str, str]) -> Names:
     topic, project = properties.get(_FORMAT, _DEFAULT), properties.get(_PROJECT_FORMAT, _DEFAULT)
     for pattern in (topic, project):
         if "{" in _FIELD.sub("", pattern):
-            message = f"{pattern!r} is more than names between curly brackets"
+            message = f"{pattern!r} has more than names in curly brackets"
             raise ValueError(message)
     return Names(
         separator=properties.get(_SEPARATOR, "."),
@@ -300,13 +300,13 @@ def read_julie(documents: tuple[Document, ...], properties: Iterable[Path], cwd:
             before = settings.setdefault(key, (value, label))
             if before[0] != value:
                 message = f"{key} is {before[0]!r} in {before[1]} and {value!r} in {label}"
-                raise UserError(message, hint="Import a folder that holds the one file of properties that counts.")
+                raise UserError(message, hint="Import a folder that contains only the properties file that applies.")
         reading.unread = [other for other in reading.unread if other != label]
     try:
         names = names_of({key: value for key, (value, _) in settings.items()})
     except ValueError as error:
-        hint = "Write the format out with names alone, such as {{context}}.{{project}}.{{topic}}."
-        raise UserError(f"how names of topics are made is not known: {error}", hint=hint) from error
+        hint = "Write the format with names only, such as {{context}}.{{project}}.{{topic}}."
+        raise UserError(f"the naming rule of topics cannot be read: {error}", hint=hint) from error
     if SERVERS in settings:
         servers, label = settings[SERVERS]
         addresses = tuple(server.strip() for server in servers.split(",") if server.strip())

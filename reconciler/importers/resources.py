@@ -80,11 +80,11 @@ def _why_not(imported: ImportedTopic) -> tuple[str, str] | None:
         return INTERNAL, ""
     if imported.partitions is not None and imported.partitions < 1:
         why = (
-            f"{imported.partitions} is not a number of partitions, so it is left out: the broker's default would decide"
+            f"{imported.partitions} is not a number of partitions, so it is left out: the broker's default would apply"
         )
         return why, "Add the number and import again, or export the cluster itself."
     if imported.partitions is None:
-        why = "the number of partitions is missing, so the topic is left out: the broker's default would decide"
+        why = "the number of partitions is missing, so the topic is left out: the broker's default would apply"
         return why, "Add it there and import again, or export the cluster itself."
     return None
 

@@ -60,9 +60,9 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
     declared = [file for file in files if file.suffix in DECLARED]
     own = [file for file in files if file not in declared and (file == path or is_state(file))]
     if declared and not own:
-        message = f"{label_of(declared[0], cwd)} declares what Terraform works out, and there is no state next to it"
+        message = f"{label_of(declared[0], cwd)} contains Terraform declarations, which are not evaluated"
         hint = "Run there: terraform state pull > terraform.tfstate (or terraform show -json > terraform.json)"
-        raise UserError(message, hint=f"{hint}. Then import that file.")
+        raise UserError(f"{message}, and there is no state file next to it", hint=f"{hint}. Then import that file.")
     states: dict[str, str] = {}
     for file in own:
         label = label_of(file, cwd)
@@ -70,7 +70,7 @@ def read_terraform(path: Path, files: tuple[Path, ...], cwd: Path, reading: Read
             states.setdefault(state, label)
     if len(states) > 1:
         one, other, *_ = states.values()
-        message = f"{one} and {other} are different states, and may be of different clusters"
+        message = f"{one} and {other} are different states, and may describe different clusters"
         raise UserError(message, hint=f"Import one at a time: --from terraform {one}")
     reading.files = [label_of(file, cwd) for file in own]
     reading.unread = [label_of(file, cwd) for file in declared]

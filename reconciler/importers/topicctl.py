@@ -171,7 +171,7 @@ def _tls(tls: Fields | None) -> Tls | None:
         return None
     if tls.flag("skipVerify"):
         tls.unsaid("skipVerify", "certificates are always verified", "Give the CA's certificate as security.caFile.")
-    tls.unsaid("serverName", "brokers are asked for by the names they are reached by")
+    tls.unsaid("serverName", "the TLS server name is always the host name of the broker")
     settings = Tls(ca_file=tls.text("caCertPath"), cert_file=tls.text("certPath"), key_file=tls.text("keyPath"))
     tls.rest()
     return settings

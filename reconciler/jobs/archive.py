@@ -98,7 +98,9 @@ def _copy_and_compare(
 
 def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
     if job.engine.is_stopped():
-        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
+        raise IncompleteError(
+            "stopped before all records were compared", hint="Run the same command again: it continues."
+        )
     comparison = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
     wrong = [part for part in comparison.partitions if {"partition", "records", "digest"} & set(part.differences)]
     if wrong:
@@ -121,7 +123,7 @@ def _check_whole(job: ArchiveJob, ends: Mapping[int, int]) -> None:
     opened = sorted(number for number, end in ends.items() if reached.get(number, 0) < end)
     if opened:
         named = ", ".join(map(str, opened))
-        message = f"{job.name}: transactions are open on partitions {named}: what they wrote is not archived"
+        message = f"{job.name}: transactions are open on partitions {named}: their records cannot be archived yet"
         raise RetryableError(message, hint="Let their producers end them, or wait for them to time out; then continue.")
 
 
@@ -150,7 +152,9 @@ def restore(job: RestoreJob) -> Copy:
     """
     copied = mirror(job.engine, job.source, job.sink, progress=job.progress)
     if job.engine.is_stopped():
-        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
+        raise IncompleteError(
+            "stopped before all records were compared", hint="Run the same command again: it continues."
+        )
     _compare_restored(job)
     return copied
 

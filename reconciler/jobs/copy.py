@@ -296,7 +296,7 @@ def _copy_task(
 
 
 def _stopped_error() -> IncompleteError:
-    return IncompleteError("the copy was stopped; what is published stays", hint="`apply` continues it.")
+    return IncompleteError("the copy was stopped; the records copied so far stay", hint="`apply` continues it.")
 
 
 # `fill` copies while producers write; `settle` copies the rest after they are shut out.
@@ -337,7 +337,9 @@ def _copy_until(job: TopicCopyJob, ends: Mapping[int, int]) -> Copy:
 
 def _compare_copy(job: TopicCopyJob) -> None:
     if job.engine.is_stopped():
-        raise IncompleteError("stopped before all was compared", hint="Run the same command again: it continues.")
+        raise IncompleteError(
+            "stopped before all records were compared", hint="Run the same command again: it continues."
+        )
     wrong = (
         _describe_digest_difference(job, job.sink)
         if isinstance(job.sink, RekeySink)

@@ -74,7 +74,7 @@ def missing_ranges(
         if ends[partition] > source.end:
             message = f"partition {partition} ends at {ends[partition]:,}, its source at {source.end:,}"
             raise UserError(
-                message, hint="It is not a copy of this source: `reconciler verify` shows where they differ."
+                message, hint="The partition is not a copy of its source's; see where they differ: reconciler verify"
             )
         stop = source.stable if until is None else min(source.stable, until.get(partition, 0))
         if ends[partition] < stop:
@@ -304,7 +304,7 @@ class FlowRun:
         if self._passes_without_gain == _FRUITLESS_PASSES:
             hint = "See whether another `apply` or `run` copies it, then run the same command again."
             raise RetryableError(
-                "another writer kept advancing this mirror; nothing was published after several passes", hint=hint
+                "another process kept writing to this mirror; nothing was copied in several passes", hint=hint
             )
 
     def retry_missing(self) -> None:

@@ -83,7 +83,7 @@ class _RekeyJob:
                 lost = self._run_round(tasks, pieces) or lost
             self._report_progress(pieces, self.engine.clock() - began)
         if wanted:
-            message = "nothing more could be written into the new topic"
+            message = "no further records could be written into the new topic"
             raise lost or RetryableError(message, hint="Run the same command again.")
         return self.done
 
@@ -156,7 +156,7 @@ class _RekeyJob:
 
 
 def _stopped_error() -> IncompleteError:
-    return IncompleteError("the copy was stopped; what is committed stays", hint="`apply` continues it.")
+    return IncompleteError("the copy was stopped; the records committed so far stay", hint="`apply` continues it.")
 
 
 def read_packed(session: SparkSession, source: TopicLog, pieces: Sequence[Piece], targets: int) -> DataFrame:

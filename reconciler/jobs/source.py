@@ -76,7 +76,7 @@ WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
 
 def _cannot_write(_options: Mapping[str, str]) -> NoReturn:
     message = f"{NAME} was registered for reading only"
-    raise UserError(message, hint="Hand register a function that opens what is written to.")
+    raise UserError(message, hint="Pass a function to register that opens the topic for writing.")
 
 
 def register(
@@ -214,15 +214,16 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic, topic_id = position["topic"], position["topic_id"]
             offsets = {int(partition): int(offset) for partition, offset in position["offsets"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            message = f"the checkpoint holds no position in a topic of {NAME}: {position}"
+            message = f"the checkpoint has no valid position in a topic of {NAME}: {position}"
             raise UserError(message, hint="Use another checkpointLocation.") from error
         own_id = self._build_rows.log.topic_id
         if topic_id != own_id if topic_id is not None and own_id is not None else topic != self._topic:
             message = f"the checkpoint is of topic {topic} with id {topic_id}, and {self._topic} has id {own_id}"
             at = json.dumps({self._topic: {str(partition): offset for partition, offset in sorted(offsets.items())}})
             hint = (
-                "It is another topic, or was created or mounted again. Use another checkpointLocation. A topic that "
-                f"was mounted, or is the mirror of the other, has the same offsets: continue with startingOffsets {at}"
+                "The topic is another one, or was created or mounted again. Use another checkpointLocation. A topic "
+                "that was mounted, or is the mirror of the other, has the same offsets: continue with "
+                f"startingOffsets {at}"
             )
             raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
         return offsets
@@ -316,7 +317,7 @@ def check_rows(schema: StructType) -> None:
             raise UserError(message, hint=f"Cast it first, {cast}.")
     if "value" not in schema.names:
         message = f"{NAME} writes rows with a column value, and these have {', '.join(schema.names) or 'no column'}"
-        raise UserError(message, hint="Select what is to be written as value; of null values it makes tombstones.")
+        raise UserError(message, hint="Select the column to write as value; null values become tombstones.")
 
 
 def _to_records(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -384,7 +385,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._sink.publish([rows.append for rows in staged], NumberedBatch(stream, batchId))
         except ProducerFencedError as error:
             message = (
-                f"another run of query {stream} writes to {self._topic}: batch {batchId} was not written by this one"
+                f"another run of query {stream} writes to {self._topic}: batch {batchId} was not written by this query"
             )
             hint = "One checkpoint is for one query: stop one of them, and give each its own checkpointLocation."
             raise UserError(message, hint=hint) from error

@@ -200,7 +200,7 @@ class Engine:
             if not self.below:
                 raise
             message = (
-                f"{bytes_text(stored_bytes)} are to be read, and {bytes_text(self.below)} or more run on Spark "
+                f"{bytes_text(stored_bytes)} must be read, and jobs of {bytes_text(self.below)} or more run on Spark "
                 f"(spec.spark.inProcessBelow). {error.message}"
             )
             raise MissingSparkError(message, hint=error.hint) from error
@@ -273,7 +273,7 @@ class Tasks:
 def stopped_work_error(what: str) -> IncompleteError:
     """Return the error for work that was stopped."""
     hint = "Run the same command again: it continues."
-    return IncompleteError(f"{what} was stopped before its end", hint=hint)
+    return IncompleteError(f"{what} was stopped before it finished", hint=hint)
 
 
 def _own_cores() -> int:
@@ -313,4 +313,4 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
 
 def stopped_upkeep_error() -> IncompleteError:
     """Return the error for stopped upkeep."""
-    return IncompleteError("maintenance was stopped; what is published stays", hint="The next run continues it.")
+    return IncompleteError("maintenance was stopped; the work done so far stays", hint="The next run continues it.")

@@ -72,7 +72,7 @@ def yaml_text(value: Any, like: str = "") -> str:
         case Sequence():
             return "[" + ", ".join(yaml_text(item) for item in value) + "]"
         case _:
-            message = f"{type(value).__name__} has no place in a manifest"
+            message = f"{type(value).__name__} cannot be written in a manifest"
             raise TypeError(message)
 
 

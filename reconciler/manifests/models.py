@@ -320,7 +320,7 @@ def _about_version(content: dict[str, Any]) -> Complaint:
 def _about_kind(kind: Any) -> Complaint:
     if kind == "MirrorTopic":
         hint = "Write an entry in the mirrorTopics of its MirrorLink"
-        return Complaint("a MirrorTopic is derived from its link and no manifest of its own", hint, ("kind",))
+        return Complaint("MirrorTopic is no manifest kind: mirrors are entries of their link", hint, ("kind",))
     known = MANIFEST_KINDS if isinstance(kind, str) else ()
     hint = did_you_mean(nearest_spelling(str(kind), known), otherwise=f"Write one of {', '.join(MANIFEST_KINDS)}")
     return Complaint(f"is {kind_of_value(kind)}, which is not a kind", hint, ("kind",))

@@ -139,7 +139,7 @@ def _complaint(name: str, value: Any) -> tuple[str, str] | None:
     if value is None:
         return "has no value", "Give it one, or leave it out"
     if "${var." in str(value):
-        return "uses a variable, and values cannot", "There is no second pass: write the value out"
+        return "uses a variable, and values cannot", "Write the value without variables"
     return None
 
 

@@ -100,7 +100,7 @@ def _check_words(resource: Topic | Namespace, gathering: DraftCollector, finding
                 places = gathering.places[resource.address]
                 line = findings.spot(places, ("spec", "configs", ours))[1].line
                 message = f"says what {ours} on line {line} says"
-                hint = "Keep one of the two: they are words of two platforms for the same"
+                hint = "Keep one of the two: both configs mean the same on different platforms"
                 findings.complain(places, Complaint(message, hint, ("spec", "configs", word)))
 
 
@@ -118,7 +118,7 @@ def _check_forms(resource: Topic | Namespace, policy: str, gathering: DraftColle
                 reported.add(key)
                 line = findings.spot(places, ("spec", "tieringPolicy"))[1].line
                 message = f"is set twice: here, and by the tieringPolicy {policy} on line {line}"
-                hint = "Keep one form; a key written here wins over a policy of a tier above"
+                hint = "Set it once, here or in the policy; a config set here overrides the policy of a namespace above"
                 findings.complain(places, Complaint(message, hint, ("spec", "configs", key)))
 
 
@@ -295,7 +295,7 @@ def _check_directions(
         two_way = links[address_of("link", mirror.cluster, mirror.link)].spec.mode == "bidirectional"
         if is_back and two_way and source.link == mirror.link and address > source.address:
             where = findings.where(above[1], above[2])
-            message = f"{source.address} is declared at {where}, and mirrors what this entry makes"
+            message = f"{source.address} is declared at {where}, and mirrors the topic that this entry creates"
             hint = "A topic has one entry: keep one of the two; state reversed means that the roles are swapped"
             findings.complain(places, Complaint(message, hint, at))
         elif circle := _circle(mirror, entries):
@@ -359,7 +359,7 @@ def _check_topic(
     topic = address_of("topic", mirror.cluster, mirror.full_name)
     if mirror.state in _COPYING_ROLES and topic in gathering.places:
         where = findings.where(gathering.places[topic], ("metadata", "name"))
-        message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is its link's"
+        message = f"{topic} is declared at {where}, and a topic that is {mirror.state} is managed by its link"
         hint = "Remove the Topic, or let the entry be promoted or failed-over"
         findings.complain(written[0], Complaint(message, hint, written[1]))
 

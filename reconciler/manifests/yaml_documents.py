@@ -60,7 +60,7 @@ def check_collection_tag(event: Any, tag: str) -> None:
 
 def _refuse_tag(event: Any) -> NoReturn:
     shown = event.tag.replace(_TAGS, "!!")
-    raise RefusedYamlError(f"the tag {shown} is not read here", event.start_mark, hint="Leave the tag out")
+    raise RefusedYamlError(f"the tag {shown} is not supported", event.start_mark, hint="Leave the tag out")
 
 
 def problem_of(error: Exception, raw: bytes, file: str) -> Problem:
@@ -98,7 +98,7 @@ _REWORDED: Final = (
         "Write `key: value`; quote texts of several lines",
     ),
     ("end of stream", "the file ends too early", "Close the quote or bracket that is open"),
-    ("undefined tag handle", "a tag that is not read here", "Leave the tag out, or quote the text that begins with !"),
+    ("undefined tag handle", "a tag that is not supported", "Leave the tag out, or quote the text that begins with !"),
     ("did not find expected alphabetic", "a * or & that names nothing", "Quote the text that begins with * or &"),
     ("unknown escape character", "a \\ that escapes nothing", "Write \\\\, or use single quotes"),
     ("did not find expected", "the structure breaks here", _CHECK),
@@ -110,7 +110,7 @@ def _reword_error(error: yaml.MarkedYAMLError, character: str) -> tuple[str, str
     what = (error.problem or error.context or "cannot be read").strip()
     if "cannot start any token" in what:
         if character == "\t":
-            return "a tab is where YAML needs spaces", "Indent with spaces"
+            return "this line is indented with a tab, and YAML needs spaces", "Indent with spaces"
         return f"{character} cannot begin a text", "Quote the text"
     began = error.context_mark
     inside = ""
@@ -293,7 +293,7 @@ class _Builder:
             raise RefusedYamlError(
                 f"*{event.anchor} names nothing written before it",
                 event.start_mark,
-                hint=f"Mark what it shall repeat with &{event.anchor}, or quote it if it is text",
+                hint=f"Mark the value to repeat with &{event.anchor}, or quote it if it is text",
             )
         value, nodes = self._anchors[event.anchor]
         self._aliased += nodes

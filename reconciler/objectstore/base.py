@@ -268,7 +268,7 @@ def _probe_key(store: ObjectStore, key: str) -> list[str]:
     first, second, third = (nonce().encode() for _ in range(3))
     created = _try_swap(store, key, first, None)
     if created is None:
-        return ["it does not create an object that is not there"]
+        return ["it does not create a missing object"]
     problems = []
     if _try_swap(store, key, second, None) is not None:
         problems.append("it overwrites an object that was to be created only if absent")

@@ -109,7 +109,7 @@ class CloudStore:
         date = answer.headers.get("date")
         if date is None:
             message = f"cannot read {self.url}: its answers have no date"
-            raise UserError(message, hint="Use a store, or a proxy before it, whose answers have one.")
+            raise UserError(message, hint="Use a store or proxy whose responses have a Date header.")
         return int(parsedate_to_datetime(date).timestamp()) * 1_000
 
     def get(self, key: str) -> StoredObject | None:

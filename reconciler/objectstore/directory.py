@@ -225,7 +225,7 @@ def sync_folder(folder: str) -> None:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno in _CANNOT_SYNC:
-            raise OSError(errno.EOPNOTSUPP, "it cannot make names durable") from error
+            raise OSError(errno.EOPNOTSUPP, "it cannot sync folders to disk") from error
         raise
     finally:
         os.close(descriptor)

@@ -45,6 +45,6 @@ def _directory(settings: StoreSettings) -> ObjectStore:
 
     root = Path(settings.rest)
     if not root.is_absolute():
-        message = f"{settings.url}: a relative folder has no meaning here"
+        message = f"{settings.url}: a relative folder cannot be resolved here"
         raise UserError(message, hint="Resolve it against the folder of reconciler.yaml, or write file:///folder.")
     return DirectoryStore(root)

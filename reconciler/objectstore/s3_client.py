@@ -78,7 +78,7 @@ def translate_s3_errors(doing: StoreOperation, url: str) -> Iterator[None]:
         if isinstance(error, KeyError) and error.args[0] not in _ANSWER_KEYS:
             raise
         why = f"its answer has no {error.args[0]}" if isinstance(error, KeyError) else "its answer is not S3's"
-        message = f"cannot {doing} {url}: what answers is not an S3 store: {why}"
+        message = f"cannot {doing} {url}: the server is not an S3 store: {why}"
         raise StoreRefusedError(message, hint="Correct `endpoint`, or AWS_ENDPOINT_URL_S3.") from error
     except ValueError as error:  # botocore's refusal of an endpoint or region
         message = f"cannot {doing} {url}: {error}"
@@ -125,7 +125,7 @@ def error_from_answer(error: ClientError, doing: StoreOperation, url: str) -> Re
     if code in _SKEWED:
         return MendFirstError(
             f"{where}: the clock of this machine is off by more than the store allows",
-            hint=f"Set it right (chronyc, timedatectl). {_RERUN}",
+            hint=f"Correct the clock (chronyc, timedatectl). {_RERUN}",
         )
     if code in _BUSY:
         return RetryableError(f"{where}: the store is throttling ({code})", hint=f"Wait a little. {_RERUN}")
@@ -187,7 +187,7 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
             hint = "Correct the AWS profile or environment, or log in again."
             return StoreRefusedError(f"{where}: {reason}", hint=hint)
         case exceptions.SSLError():
-            hint = "Check the endpoint's certificate; AWS_CA_BUNDLE names authorities of your own."
+            hint = "Check the endpoint's certificate; for a private authority set AWS_CA_BUNDLE."
             return StoreRefusedError(f"{where}: {reason}", hint=hint)
         case exceptions.ConnectTimeoutError() | exceptions.ReadTimeoutError():
             return RetryableError(f"{where}: no answer in time ({reason})", hint=f"Check the network. {_RERUN}")

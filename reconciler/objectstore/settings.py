@@ -202,6 +202,6 @@ class BucketLocation:
             )
             raise UserError(message, hint="Use a shorter prefix, or shorter names.")
         if rules.reserved is not None and re.search(rules.reserved, name):
-            message = f"{self.url}: {rules.storage} does not keep the key {key[:80]!r} as it is"
+            message = f"{self.url}: {rules.storage} would change the key {key[:80]!r} as it is"
             raise UserError(message, hint="Use a name without control characters, backslashes and dots at its end.")
         return name

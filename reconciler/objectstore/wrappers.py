@@ -360,7 +360,7 @@ class ReadOnlyStore(WrappedStore):
         self._refuse("probe", "")
 
     def _refuse(self, what: str, key: str) -> NoReturn:
-        message = f"a command that only reads wanted to {what} {self.url}/{key}"
+        message = f"a read-only command tried to {what} {self.url}/{key}"
         raise BrokenInvariantError(message, hint="Nothing was changed. Please report this, with the command.")
 
 

@@ -135,7 +135,9 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if options.only_drift:
         raise UsageError("--only-drift cannot be combined with a plan file", hint="Give either FILE or --only-drift.")
     if select != Select():
-        raise UsageError("FILE has its own selection", hint="Give either FILE or options that select, not both.")
+        raise UsageError(
+            "FILE already contains its selection", hint="Give either FILE or options that select, not both."
+        )
     saved = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
     select = select_of(saved.options or {}, workspace_folder(invocation))
     return _apply_approved(invocation, select, ApprovedPlan(saved.plan, is_strict=options.strict), options, hooks)
@@ -439,9 +441,9 @@ class DestroyOptions(ApplyOptions):
 def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hooks: Hooks) -> ApplyOutcome:
     """Remove what this workspace created, or targets of it. Adopted resources are only forgotten."""
     if select.changed_since is not None:
-        message = "--changed-since cannot be combined with destroy: no file names what it would remove"
+        message = "--changed-since cannot be combined with destroy: removed resources have no changed file"
         raise UsageError(
-            message, hint="Name each of what is to go: reconciler destroy --target ADDR. Nothing was done."
+            message, hint="Name each resource to remove: reconciler destroy --target ADDR. Nothing was done."
         )
     if options.recursive:
         below = tuple(pattern for target in select.targets for pattern in _patterns_below(target))

@@ -549,7 +549,7 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
         if unknown:
             why = next(iter(unknown.values()))
             others = f"; nor is it of {first_few([*unknown][1:])}" if len(unknown) > 1 else ""
-            message = f"whether others wrote to its mirrors is not known: {why.message}{others}"
+            message = f"it cannot be checked whether others wrote to its mirrors: {why.message}{others}"
             hint = "Allow READ on its mirrors." if isinstance(why, NotAuthorizedError) else why.hint
             untold.append(PlanFinding(cluster_address(cluster), None, message, hint))
         for name, foreign in sorted(foreign_by_name.items()):
@@ -627,7 +627,7 @@ def _describe_reset(plan: Plan, moved: Sequence[DriftItem]) -> str:
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
     if lost := [item.address for item in moved if item.path == OWNER]:
-        return f"Take it back with: reconciler apply {takeover_options(lost)}. Or take it out of the files"
+        return f"Take ownership back with: reconciler apply {takeover_options(lost)}. Or take it out of the files"
     if any(item.path == FOREIGN for item in moved):
         return "Keep others out (`protect: acl` in the link). To remove the records, delete the mirror, and apply."
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"

@@ -74,7 +74,7 @@ def accept_unmanaged(
     resource = inventory[address].resource
     if not isinstance(resource, Topic | Namespace | MirrorLink):
         link = f": accept link/{resource.cluster}/{resource.link}" if isinstance(resource, MirrorTopic) else ""
-        message = f"it has no own manifest{link}"
+        message = f"it has no manifest of its own{link}"
         raise ElsewhereError(message)
     if isinstance(resource, Topic):
         configs = {**dict.fromkeys(inherited, DEFAULT), **resource.spec.configs}
@@ -374,7 +374,7 @@ class _PatchBuilder:
                 message = "a run was interrupted there: `reconciler apply` settles it, then look again"
                 raise ElsewhereError(message)
             case "pending" if item.path:
-                message = f"the files say {item.path} already: `reconciler apply` records it"
+                message = f"the files already have {item.path}: `reconciler apply` records it"
                 raise OfFilesError(message)
             case "pending" | "blocked":
                 message = "the files changed, not the cluster: apply that, or take it back"
@@ -464,7 +464,7 @@ class _PatchBuilder:
         if held.mirror is not None:
             accept_mirror(self.manifests, held.mirror)
         elif not now:
-            raise OfFilesError(f"{held.message}: no `state` says so")
+            raise OfFilesError(f"{held.message}: no `state` in a manifest declares that")
         elif kind_of(address) == "mirror":
             self._accept_role(address, cast("Role", now))
         elif kind_of(address) == "mounting":
@@ -496,7 +496,7 @@ class _PatchBuilder:
         capabilities = self._decided.seen.capabilities[cluster_of(mirror) or ""]
         if role is None or role not in capabilities.mirrors.roles:
             seen = self._decided.seen.inventory.get(mirror)
-            message = f"it is {seen.state if seen else role}, which no `state` of its entry says on this cluster"
+            message = f"it is {seen.state if seen else role}, which its entry cannot declare as `state` on this cluster"
             raise ElsewhereError(message)
         spot = self.manifests.spot(mirror, ("state",))
         with _translate_uneditable(spot):

@@ -119,7 +119,7 @@ def read_cluster(
     identity = provider.identify()
     if identity is None:
         raise RetryableError(
-            f"cluster {name} is not there", hint="From what its object storage has of it: --from-object-storage"
+            f"cluster {name} does not exist", hint="From what its object storage has of it: --from-object-storage"
         )
     shown = {address: seen for address, seen in provider.observe(Scope()).items() if seen.hidden is None}
     inventory = {

@@ -315,7 +315,7 @@ def targets_of(
         if owner != (name or meant) and not {owner, name} <= wanted.keys():
             one, other = (quote(f"{cluster_name or _UNNAMED}=") for cluster_name in (owner, name))
             hint = f"Name them: --cluster {one}NAME --cluster {other}OTHER"
-            raise UsageError(f"two clusters of the files would both be {ours}", hint=hint)
+            raise UsageError(f"two clusters of the files would get the same name, {ours}", hint=hint)
         targets[name] = _apply_separator(around.targets.get(ours, Target(name=ours)), separator)
     return targets
 
@@ -363,10 +363,12 @@ def _parse_clusters(options: Iterable[str], theirs: list[str]) -> dict[str, str]
         left, sign, right = text.rpartition("=")
         if not sign and len(several) > 1:
             example = f"--cluster {several[0]}={text}"
-            raise UsageError(f"the files speak of {', '.join(several)}", hint=f"Name one of them: {example}")
+            raise UsageError(
+                f"the files contain the clusters {', '.join(several)}", hint=f"Name one of them: {example}"
+            )
         left = "" if left == _UNNAMED and left not in theirs and "" in theirs else left
         if sign and left not in theirs:
-            hint = f"They speak of {', '.join(several)}." if several else f"They name none: --cluster {right}"
+            hint = f"They contain {', '.join(several)}." if several else f"They name none: --cluster {right}"
             raise UsageError(f"no cluster {left!r} is in these files", hint=hint)
         wanted[left if sign else (several or theirs or [""])[0]] = right
     return wanted
@@ -451,7 +453,7 @@ class ImportResult:
         if not self.addresses:
             where = f"{self.tool}'s files in {self.path}"
             if self.left_out:
-                message = f"all that {where} declare was left out"
+                message = f"all resources that {where} declare were left out"
                 return UserError(message, hint="Nothing was written. Each has its reason above.")
             return UserError(f"{where} have nothing to import", hint="Nothing was written.")
         if self.left_out:
@@ -536,9 +538,7 @@ def _parse_addresses(
             hint = f"For each of them: --bootstrap-server {unnamed[0]}={address}"
             raise UsageError(f"there are several clusters: {', '.join(unnamed)}", hint=hint)
         if sign and name not in known:
-            raise UsageError(
-                f"no cluster {name!r} is in these files", hint=f"They speak of {', '.join(sorted(known))}."
-            )
+            raise UsageError(f"no cluster {name!r} is in these files", hint=f"They contain {', '.join(sorted(known))}.")
         ours = known[name] if sign else unnamed[0]
         servers[ours] = (*servers.get(ours, ()), address)
     return servers

@@ -99,7 +99,7 @@ class Manifests:
             why = "the namespace below it needs it"
             if kind_of(owner) == "link":
                 why = "it is the other half of a bidirectional link; accept that link"
-            raise ElsewhereError(f"it has no own document: {why}")
+            raise ElsewhereError(f"it has no document of its own: {why}")
         base = places[-1]
         spot = Spot(base, self._open_file(base), () if owner == address else self._entry_position(address, owner, base))
         self._check_overlays(owner, places, (*spot.within, *path))

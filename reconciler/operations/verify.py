@@ -85,8 +85,8 @@ class LinkComparison:
         if self.is_equal:
             return None
         if not self.mirrors and not self.failed:
-            hint = "See what became of its mirrors: reconciler mirror list"
-            return UserError(f"{self.link}: nothing was compared, for no mirror follows its source", hint=hint)
+            hint = "See the state of its mirrors: reconciler mirror list"
+            return UserError(f"{self.link}: nothing was compared, because no mirror follows its source", hint=hint)
         problems: list[str] = []
         hints: list[str] = []
         different = [mirror for mirror in self.mirrors if not mirror.is_equal]
@@ -223,7 +223,7 @@ def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None)
     known = None if mirror is None else mirror.source_topic_id
     if known is not None and topic_id is not None and topic_id != known:
         message = f"{theirs} was created again: it has id {topic_id}, and the mirror was created from {known}"
-        hint = "Nothing of the two is mixed. To mirror the new one, delete the mirror, and apply"
+        hint = "The mirror has no records of the new topic. To mirror the new one, delete the mirror, and apply"
         raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
     return log
 
@@ -371,7 +371,7 @@ def _verdict(
     elif differences <= _LAG_DIFFERENCES:
         hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
     else:
-        hint = "Copying what comes next does not mend that. To copy all of it again, delete the mirror, and apply"
+        hint = "More copying does not repair the difference. To copy everything again, delete the mirror, and apply"
     return UserError(f"{left} and {right} differ in {describe_differing(comparison.differing)}", hint=hint)
 
 

@@ -87,7 +87,7 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
                 None,
                 "reconciler.yaml" if allowance.is_reviewed else None,
                 f"{allowance.shown} matches nothing in this plan",
-                "Remove it once what it allowed is done, or correct the address.",
+                "Remove it if its change is done, or correct the address.",
             )
 
 

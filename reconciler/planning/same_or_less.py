@@ -219,7 +219,7 @@ def _format_more(of: LossOf, approved: Losses, now: int | None) -> str:
     before = approved.counts[of]
     was = f"{_format_amounts(of, before)[1] if before else 'nothing'} when it was approved"
     if now is None:
-        return f"it cannot be told any more how many offsets would be lost; {was}"
+        return f"the number of offsets that would be lost is no longer known; {was}"
     if not approved.is_known:
         return f"{_format_amounts(of, now)[0]} now, and when it was approved it could not be told how much"
     return f"{_format_amounts(of, now)[0]} now, and {was}"

@@ -188,7 +188,7 @@ def read_shown(body: bytes) -> SavedPlan:
         plan = _plan_of(row)
         printed = {key: value for key, value in row.items() if key not in _ONLY_WHEN_SAVED}
         if canonical(plan_document(plan)) != canonical(printed):
-            raise _read_error(row, "was changed after it was written: what it shows is not what it holds to apply")
+            raise _read_error(row, "was changed after it was written: the shown plan differs from the actions to apply")
     except ValidationError as error:
         raise _read_error(row, f"cannot be read: {refusal(error)}") from error
     except TypeError as error:  # too deep for JSON, or a number beyond 64 bits

@@ -215,7 +215,7 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
             (needed for needed in _find_creation_needs(address, item.resource) if _is_left_out(needed, situation)), None
         )
         if missing is not None:
-            message = f"{missing} is not there yet, and this plan leaves it out"
+            message = f"{missing} does not exist yet, and this plan leaves it out"
             hint = f"Leave out the --exclude that names it, or what it moves from; or add --exclude {address}."
             yield PlanFinding(address, item.source, message, hint, item.marks)
 
@@ -289,7 +289,9 @@ def _find_unmatched_patterns(situation: Situation, option: str, patterns: Collec
         if not any(matches(pattern, address) for address in everything):
             near = nearest(pattern, everything)
             hint = did_you_mean(near, otherwise="Addresses are listed by: reconciler show")
-            yield PlanFinding(None, None, f"{option} {pattern} names nothing that is declared, recorded or there", hint)
+            yield PlanFinding(
+                None, None, f"{option} {pattern} matches nothing that is declared, recorded or on a cluster", hint
+            )
 
 
 def _any_matches(patterns: Iterable[str], addresses: Collection[Address]) -> bool:

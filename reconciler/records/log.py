@@ -494,7 +494,7 @@ def check_current(name: str, partition: int, reached: SinkPosition, source: Obse
         return
     if max((epoch for epoch, _ in reached.epochs), default=0) > max((epoch for epoch, _ in bounds.epochs), default=0):
         message = f"{name}, partition {partition}: source metadata is stale (the writer changed); nothing was copied"
-        raise RetryableError(message, hint="Look at it again.")
+        raise RetryableError(message, hint="Run the same command again.")
 
 
 def _last_below(offset: int, epochs: Iterable[tuple[int, int]]) -> tuple[int, int] | None:

@@ -532,7 +532,7 @@ class ClusterSpec(Model):
         ]
         if blocks[self.provider] is None:
             example = ClusterSpec.model_fields[self.provider].examples or [{}]
-            hint = f"Say how to reach it, for example `{self.provider}: {_format_flow(example[0])}`"
+            hint = f"Add it, for example `{self.provider}: {_format_flow(example[0])}`"
             wrong.append(Complaint(f"is required with provider {self.provider}", hint=hint, at=(self.provider,)))
         if wrong:
             raise refusal(*wrong)

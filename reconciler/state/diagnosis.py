@@ -100,7 +100,7 @@ def read_state_files(store: ObjectStore, at_once: ParallelMap = map) -> StateFil
     if (stored and stored.version) != (again and again.version):
         raise RetryableError(
             f"{store.url}/{KEY} is being written: another apply is running",
-            hint="Nothing was changed. Look again when they have finished: reconciler state history",
+            hint="Nothing was changed. Check again when they have finished: reconciler state history",
         )
     return StateFiles(stored, snapshots, tuple(sorted(runs, key=lambda trace: (-trace.epoch, trace.run))))
 

@@ -315,7 +315,7 @@ class Journal:
             note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=stored_page.epoch)
             raise LeaseError(
                 f"another run has taken over: it wrote entry {page.seq} of our journal (epoch {stored_page.epoch})",
-                hint="Nothing more was written. Look at their run, then run the command again.",
+                hint="Nothing more was written. Check the result of that run, then run the command again.",
             )
         note(_LOGGER, "written", run=self.run, seq=page.seq, entries=len(entries))
         self._seq += 1

@@ -92,7 +92,7 @@ def lost_lease_error(current: Read | None, url: str) -> LeaseError:
     who = f"{lease.who}, run {short_run(lease.run)}" if lease.status == "held" else "someone who has finished since"
     return LeaseError(
         f"the lease was taken over by {who} (epoch {lease.epoch})",
-        hint="Nothing more was written. Look at their run, then run the command again.",
+        hint="Nothing more was written. Check the result of that run, then run the command again.",
     )
 
 
@@ -147,7 +147,7 @@ class Lease:
             note(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))
             self._lost = LeaseError(
                 f"the lease could not be renewed for {self._age():.0f} s{why}",
-                hint="Nothing more was written. What was done is found by the next run: reconciler apply",
+                hint="Nothing more was written. The next run finds out what was done: reconciler apply",
             )
         if self._lost is not None:
             raise self._lost

@@ -137,7 +137,7 @@ def chosen_base(store: ObjectStore, remains: StateFiles, chosen: str, far: LastS
     rows = [row for row in remains.snapshots if chosen in (str(row.serial), row.key)]
     if not rows:
         message = f"{store.url} has no state {chosen}"
-        raise UserError(message, hint=f"There are: {_list_serials(remains.snapshots)}.")
+        raise UserError(message, hint=f"Existing states: {_list_serials(remains.snapshots)}.")
     if len(rows) > 1:
         raise _ambiguous_error(rows[0].serial, (row.key for row in rows))
     return _check_newer(store, remains, read_row(store, rows[0]), far)

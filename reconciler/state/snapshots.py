@@ -93,7 +93,7 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
     keys = [row.key for row in rows if row.serial == serial]
     if current is None or serial > current.serial or not keys:
         message = f"{store.url} has no state #{serial}"
-        raise UserError(message, hint="List what there is with: reconciler state history")
+        raise UserError(message, hint="List the states with: reconciler state history")
     if len(keys) > 1:
         later = [_read_previous(store, row) for row in rows if row.serial == serial + 1]
         keys = [key for key in keys if key in later] or keys

@@ -110,7 +110,7 @@ def test_what_is_named_by_us_or_is_there_is_not_waited_for(platform: ClusterNami
 
 def test_whoever_asks_to_stop_does_not_wait_for_it() -> None:
     platform = ClusterNaming()
-    with pytest.raises(IncompleteError, match="too early to do again") as caught:
+    with pytest.raises(IncompleteError, match="too early for a retry") as caught:
         settled(platform, stops_s=5.0)
     assert "reconciler apply" in caught.value.hint
     assert len(platform.looks) == 1

@@ -174,8 +174,9 @@ def test_what_is_done_is_kept_and_said_where_the_lease_ends() -> None:
     with pytest.raises(LeaseError) as caught:
         told.run()
     assert [getattr(entry, "id", "") for entry in told.kept["one"]] == ["create:topic/west/a"]
-    assert "found by the next run: reconciler apply. What is known and could not be written is kept in " in str(
-        caught.value
+    assert (
+        "The next run finds out what was done: reconciler apply. What is known and could not be written is kept in "
+        in str(caught.value)
     )
 
 

@@ -443,7 +443,8 @@ def switching() -> Plan:
             PlanFinding(
                 Address("topic/west/shop:eu:payments"),
                 "manifests/topics.yaml:12",
-                "nothing was uploaded for a while: object storage will never have 80 offsets (partition 0: 120 to 199)",
+                "uploads were off for some time: object storage will never contain 80 offsets (partition 0: 120 to "
+                "199)",
                 "Next time pause uploads without a gap: set the cluster's cloud_storage_enable_segment_uploads: false.",
             ),
         ),

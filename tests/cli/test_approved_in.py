@@ -259,7 +259,7 @@ def test_a_job_that_is_run_again_does_not_bring_back_what_was_undone_since_unles
     (tmp_path / "manifests" / "refunds.yaml").write_text(TOPICS)
     code, err = apply(call)
     assert (code, is_done(call)) == (6, False)
-    assert "did this plan already" in err
+    assert "already applied this plan" in err
     assert "topic/west/refunds is recorded no more" in err
     assert "have it approved again" in err
     forge.reviews.append(Review("bob", at="2999-01-01T00:00:00Z"))

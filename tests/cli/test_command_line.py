@@ -152,7 +152,7 @@ def test_version_is_one_line(run: Run) -> None:
         (["plan", "--principal", "bob"], "--principal 'bob' is not a principal"),
         (
             ["topic", "list", "--principal", "User:*"],
-            "--principal User:* means every principal; a single one is needed here",
+            "--principal User:* stands for every principal, but a single one is needed",
         ),
         (["plan", "--host", "10.0.0.7"], "--host needs --principal"),
         (["apply"], "there is no terminal to confirm on; nothing was done"),

@@ -511,7 +511,7 @@ def test_what_fails_in_a_run_is_told_once_on_each_stream(applied: Call, tmp_path
     (tmp_path / ".clusters").rename(tmp_path / "away")
     said = applied("run", "--once")
     assert said.code == 8
-    reason = "it is recorded, but its location is empty"
+    reason = "it is recorded in the state, but its location is empty"
     assert (said.out.count(reason), said.err.count(reason)) == (1, 1)
     assert "1 of 1 failed: observe:west" in said.err
 

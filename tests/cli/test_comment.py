@@ -312,7 +312,7 @@ REFUSALS = [
         "does not let this token",
         "pull-requests: write|scope",
     ),
-    (404, '{"message": "Not Found"}', "is not there, or not for this token", "--pull-request"),
+    (404, '{"message": "Not Found"}', "does not exist, or this token may not see it", "--pull-request"),
     (422, '{"message": "Validation Failed", "errors": [{"message": "body is too long"}]}', "body is too long", "Read"),
     (410, "<html>", r"\(410\)", "Read"),
     (500, "", "answers 500", "again"),
@@ -349,7 +349,7 @@ def test_answers_that_are_none_of_an_api_are_refused_in_a_sentence(forge: ForgeS
     forge.faults = [Fault("GET", "comments|notes", 200, body=body)]
     said = say(result())
     assert said.code == 1
-    assert "not what an API answers" in said.err
+    assert "not a response of the forge's API" in said.err
     assert "Unexpected" not in said.err
 
 

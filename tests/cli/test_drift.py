@@ -135,7 +135,7 @@ def test_what_was_made_anew_is_adopted_not_set_back(call: Call) -> None:
     assert said.code == 3
     assert said.err.splitlines()[-1].endswith(": reconciler apply")
     only = call("apply", "--only-drift", "--yes")
-    assert "that cannot be set back. `reconciler apply` adopts what is there" in only.err
+    assert "that cannot be set back. `reconciler apply` adopts what exists" in only.err
     assert call("apply", "--yes").code == 0
     assert call("drift").code == 0
 

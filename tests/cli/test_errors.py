@@ -266,7 +266,9 @@ def test_a_warning_about_a_rule_names_the_address(applied: Run, tmp_path: Path) 
     workspace.write_text(f"{text}  {rules}\n" if "\nspec:" in text else f"{text}spec: {{{rules}}}\n")
     said = applied("plan")
     assert said.returncode == 0, said.stderr
-    assert said.stderr.startswith(f"Warning: manifests/example.yaml:15: {TOPIC}: it breaks a rule: ask platform")
+    assert said.stderr.startswith(
+        f"Warning: manifests/example.yaml:15: {TOPIC}: it violates a rule of guards.rules: ask platform"
+    )
 
 
 @pytest.mark.thorough
@@ -292,7 +294,7 @@ def test_a_move_from_nowhere_is_said(run: Run, tmp_path: Path) -> None:
     manifest = tmp_path / "manifests/example.yaml"
     manifest.write_text(manifest.read_text().replace("  partitions: 3", "  movedFrom: shop:ordres\n  partitions: 3"))
     said = run("plan")
-    assert f"{TOPIC}: topic/west/shop:ordres, which it is moved from, is not there" in said.stderr
+    assert f"{TOPIC}: topic/west/shop:ordres, which it is moved from, does not exist" in said.stderr
 
 
 def test_destroying_from_emptied_files_says_that_it_only_forgets(applied: Run, tmp_path: Path) -> None:
@@ -329,7 +331,7 @@ def test_an_error_names_its_code_and_explain_prints_it(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["E999"], "there is no error E999"), (["E001", "--format", "json"], "text alone")]
+    ("arguments", "said"), [(["E999"], "there is no error E999"), (["E001", "--format", "json"], "only as text")]
 )
 def test_a_code_that_is_not_there_and_another_form_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]

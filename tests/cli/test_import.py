@@ -77,7 +77,7 @@ def test_what_is_declared_already_is_left_out_and_told(typed: Call, tmp_path: Pa
     again = typed("import", "--from", "kafka-gitops", "state.yaml", "-o", "manifests/two")
     assert again.code == 1
     assert "topic/west/clicks is declared already, at manifests/one/topics.yaml:1" in again.out
-    assert "all that kafka-gitops's files in state.yaml declare was left out" in again.err
+    assert "all resources that kafka-gitops's files in state.yaml declare were left out" in again.err
     assert not (tmp_path / "manifests" / "two").exists()
 
 

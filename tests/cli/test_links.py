@@ -205,5 +205,5 @@ def test_without_the_files_or_the_state_a_link_is_paused_nevertheless(twins: Twi
     twins.lose("west")
     assert "✓" in twins.said("link", "resume", LINK, "--state", state)
     refused = twins.typed("link", "pause", LINK, "--state", state, "--no-state")
-    assert (refused.code, "--state names a state, and --no-state does without one" in refused.err) == (64, True)
+    assert (refused.code, "--state and --no-state cannot be combined" in refused.err) == (64, True)
     assert "link/east/twin from west" in twins.said("link", "describe", LINK, "--state", state)

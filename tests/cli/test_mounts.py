@@ -197,7 +197,7 @@ def test_an_id_of_several_clusters_asks_whose_and_one_of_none_is_not_there(shop:
     for verb in ("status", "cancel", "delete"):
         said = shop.typed("mount", verb, str(number))
         assert (said.code, said.out) == (1, "")
-        assert f"migration {number} is one of each of the clusters east, west" in said.err
+        assert f"migration {number} exists on several clusters (east, west)" in said.err
         assert "--cluster east" in said.err
     assert f"migration {number} of west" in shop.said("mount", "status", str(number), "--cluster", "west")
     for verb in ("status", "cancel", "delete"):
@@ -385,7 +385,7 @@ def test_a_cluster_that_is_gone_is_named_and_the_others_are_shown(shop: Shop) ->
     for command in ("list", "status"):
         said = shop.typed("mount", command)
         assert (said.code, shop.location in said.out) == (1, True)
-        assert "cannot read cluster east: it is recorded, but its location is empty" in said.err
+        assert "cannot read cluster east: it is recorded in the state, but its location is empty" in said.err
     refused = shop.typed("mount", "cancel", str(number), "--yes")
     assert (refused.code, refused.out) == (1, "")
     assert "name it: --cluster NAME" in refused.err
@@ -629,8 +629,8 @@ REFUSED = [
     (("mount", "topic/east/shop:orders"), 1, "nothing of that name or place can be mounted"),
     (("mount", "topic/east/shop:orders/nix/1"), 1, "nothing of that name or place can be mounted"),
     (("mount", "topic/east/*"), 1, "no topic matches topic/east/*: nothing was done"),
-    (("mount", "topic/east/a", "topic/east/b", "--to", "c"), 64, "--to is of one topic"),
-    (("mount", "topic/east/*", "--to", "c"), 64, "--to is of one topic"),
+    (("mount", "topic/east/a", "topic/east/b", "--to", "c"), 64, "--to takes one topic"),
+    (("mount", "topic/east/*", "--to", "c"), 64, "--to takes one topic"),
     (("mount", "topic/east/a", "--to", "b/c"), 64, "--to 'b/c' is"),
     (("mount", "topic/east/a", "--to", "b", "--finish"), 64, "--to was given when the mount was begun"),
 ]

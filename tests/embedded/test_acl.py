@@ -130,7 +130,7 @@ def test_what_nothing_allows_comes_with_the_rule_that_would(kind: Kind, name: st
 @pytest.mark.parametrize("principal", ["", "bob", "User:", ":bob", "User:*", "User:a\nb"])
 def test_who_is_nobody_cannot_act(principal: str) -> None:
     with pytest.raises(
-        UserError, match=re.escape(repr(principal)) if principal != "User:*" else "means every principal"
+        UserError, match=re.escape(repr(principal)) if principal != "User:*" else "stands for every principal"
     ):
         Permissions.of(principal)
 

@@ -84,8 +84,8 @@ def test_a_cluster_made_while_we_look_is_found(store: ObjectStore) -> None:
     ("body", "words"),
     [
         (b'{"format": "reconciler.cluster/2", "id": "x"}', "newer format"),
-        (b'{"format": "something/1", "id": "x"}', "not that of an embedded cluster"),
-        (b'{"name": "x"}', "not that of an embedded cluster"),
+        (b'{"format": "something/1", "id": "x"}', "does not describe an embedded cluster"),
+        (b'{"name": "x"}', "does not describe an embedded cluster"),
         (b'{"format": "reconciler.cluster/1"}', "it has no id"),
         (b'{"format": "reconciler.cluster/1", "id": ""}', "it has no id"),
         (b"[]", "not a JSON object"),

@@ -95,7 +95,11 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
         "a number in it has too many digits",
     ),
     "broken YAML": ("topicctl", {"a.yaml": TOPICCTL, "b.yaml": "meta: [\n"}, "files/b.yaml:2:1: the structure breaks"),
-    "a tab": ("topicctl", {"a.yaml": "meta:\n\tname: a\n"}, "files/a.yaml:2:1: a tab is where YAML needs spaces"),
+    "a tab": (
+        "topicctl",
+        {"a.yaml": "meta:\n\tname: a\n"},
+        "files/a.yaml:2:1: this line is indented with a tab, and YAML needs spaces",
+    ),
     "UTF-16": ("topicctl", {"a.yaml": TOPICCTL.encode("utf-16")}, "files/a.yaml: is written in UTF-16"),
     "a key twice": (
         "kafka-gitops",
@@ -130,7 +134,7 @@ REFUSED: dict[str, tuple[str, Mapping[str, str | bytes], str]] = {
     "names made by a program": (
         "julie",
         {"a.yaml": "context: a\nprojects: []\n", "x.properties": "topology.topic.prefix.format={{ a | upper }}\n"},
-        "how names of topics are made is not known",
+        "the naming rule of topics cannot be read",
     ),
 }
 

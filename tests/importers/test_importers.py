@@ -99,7 +99,7 @@ TOLD: dict[str, tuple[str, str, str]] = {
     "no partitions at all": (
         "topicctl",
         TOPICCTL.replace("partitions: 1", "partitions: 0"),
-        "files/a.yaml:1 topic a  0 is not a number of partitions, so it is left out: the broker's default would decide",
+        "files/a.yaml:1 topic a  0 is not a number of partitions, so it is left out: the broker's default would apply",
     ),
     "a number for a name": (
         "jikkou",

@@ -63,7 +63,7 @@ class Unshared(Wrapped):
     """A sink that no executor sees."""
 
     def check_shared(self) -> None:
-        raise UserError("file:///data is not shared with the executor on worker-7", hint="Share it.")
+        raise UserError("file:///data is not visible to the executor on worker-7", hint="Share it.")
 
 
 @dataclass

@@ -83,7 +83,7 @@ def test_a_copy_killed_half_way_goes_on_and_copies_nothing_twice(
 @pytest.mark.usefixtures("topics")
 def test_a_copy_that_is_stopped_does_not_wait_for_its_tasks(tmp_path: Path, east: EmbeddedCluster) -> None:
     said = when_halted(tmp_path, "staging", signal.SIGTERM)
-    assert said == "the copy was stopped; what is published stays. `apply` continues it.\n"
+    assert said == "the copy was stopped; the records copied so far stay. `apply` continues it.\n"
     assert east.sink(TOPIC).ends() == dict.fromkeys(range(4), 0)
 
 

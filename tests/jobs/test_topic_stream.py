@@ -402,7 +402,7 @@ def test_a_start_that_is_not_written_yet_is_no_loss(west: EmbeddedCluster) -> No
             {"topic": TOPIC, "topic_id": "another", "offsets": {"0": 1}},
             r'the checkpoint is of topic orders with id another.*startingOffsets \{"orders": \{"0": 1\}\}',
         ),
-        ({"index": 5}, "the checkpoint holds no position in a topic of topic-log"),
+        ({"index": 5}, "the checkpoint has no valid position in a topic of topic-log"),
     ],
 )
 def test_positions_of_something_else_are_refused(west: EmbeddedCluster, kept: dict[str, Any], problem: str) -> None:

@@ -164,7 +164,7 @@ def test_executors_that_do_not_see_the_cluster_end_the_job(
     west.create_topic(TOPIC)
     elsewhere = DirectoryStore(tmp_path / "elsewhere")
     sink = replace(west.appends(TOPIC), store=elsewhere, catalog=CatalogRegister(elsewhere))
-    with pytest.raises(PySparkException, match="is not shared with the executor on"):
+    with pytest.raises(PySparkException, match="is not visible to the executor on"):
         write(spark.range(3).selectExpr("'a' as value"), sink)
 
 

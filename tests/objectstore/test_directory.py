@@ -366,7 +366,7 @@ def test_a_file_system_without_hard_links_is_said_so(
 
 def test_a_file_system_that_cannot_make_names_durable_is_said_so() -> None:
     with (
-        pytest.raises(UserError, match=r"cannot lock or link files \(it cannot make names durable\)\. .*local disk"),
+        pytest.raises(UserError, match=r"cannot lock or link files \(it cannot sync folders to disk\)\. .*local disk"),
         translate_file_errors("write", "/proc/self"),
     ):
         sync_folder("/proc/self")

@@ -124,7 +124,7 @@ def test_what_is_not_s3_and_answers_all_the_same_is_named(doing: str, settings: 
     proxy.on("GET", FailedChore(200, "Welcome"), times=100)
     error = told(CALLS[doing], replace(settings, endpoint=proxy.endpoint))
     assert isinstance(error, StoreRefusedError)
-    assert error.message.endswith("what answers is not an S3 store: its answer has no ETag")
+    assert error.message.endswith("the server is not an S3 store: its answer has no ETag")
 
 
 def test_a_store_that_ignores_conditions_is_found_out(s3_server: S3Server, proxy: Proxy) -> None:

@@ -443,8 +443,8 @@ HARMS: Mapping[str, tuple[Callable[[bytes], bytes], str]] = {
     "torn": (lambda body: body[: len(body) // 2], "it ends in the middle"),
     "empty": (lambda _: b"", "there is nothing in it"),
     "bytes": (lambda _: b"\xff\xfe", "it is not text"),
-    "list": (lambda _: b"[]", "it is of another run or format"),
-    "foreign": (lambda body: edited(body, run="another"), "it is of another run or format"),
+    "list": (lambda _: b"[]", "it belongs to another run, or has an unknown format"),
+    "foreign": (lambda body: edited(body, run="another"), "it belongs to another run, or has an unknown format"),
     "many": (lambda body: edited(body, entries=[{"type": "done", "id": "x"}] * 10_000), "it was changed after"),
     "tampered": (lambda body: body.replace(b"done", b"skip"), "it was changed after"),
 }
@@ -610,7 +610,7 @@ def test_who_plans_or_looks_while_a_run_is_open_is_told_whose_it_is_and_what_is_
         linked.warned.clear()
         look()
         (line,) = linked.warned
-        assert f"run {opened.run} of anna@build-7, begun 20" in line
+        assert f"run {opened.run[-8:]} of anna@build-7, begun 20" in line
         assert "left the rest to other processes: 1 action not begun. " in line
         assert "apply --resume" in line
 

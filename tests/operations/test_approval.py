@@ -248,7 +248,7 @@ def test_what_a_run_that_beats_no_more_had_begun_is_in_doubt(bench: Bench) -> No
     let_its_lease_grow_old(bench)
     found = drift(bench.invocation, Select())
     assert kinds(bench) == [("in doubt", ADDRESS)]
-    assert "run the-dead-run of bob@laptop began to create it" in found.findings[0].message
+    assert "run dead-run of bob@laptop began to create it" in found.findings[0].message
     assert isinstance(found.verdict, DriftError)
     assert "1 in doubt" in found.verdict.message
 
@@ -302,7 +302,7 @@ def test_what_an_open_run_did_and_nobody_can_tell_is_no_reason_to_be_content(ben
     break_its_files(bench, what)
     found = drift(bench.invocation, Select())
     assert isinstance(found.verdict, UserError)
-    assert "run the-dead-run was left open, and what it did cannot be told" in found.verdict.message
+    assert "run dead-run was left open, and its changes are unknown" in found.verdict.message
     assert "`reconciler state repair`" in found.verdict.hint
     (said,) = DRIFT.row(found)["errors"]
     assert "the-dead-run" in said

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 ORDERS = "topic/west/shop:orders"
 DELETE = f"delete:{ORDERS}"
-IN_DOUBT = "what the run before left in doubt"
 
 
 def apply_digest(bench: Bench, digest: str, *names: str, file: Path | None = None) -> ApplyOutcome:
@@ -232,7 +231,9 @@ def test_an_approved_plan_that_was_done_is_not_done_again_once_a_later_run_chang
     assert applied.apply().verdict is None
     retention(applied, "{retention.ms: 8d}")
     assert applied.plan().plan.digest == digest
-    with pytest.raises(StalePlanError, match=rf"did this plan already .*, and run .* changed {ORDERS} since") as caught:
+    with pytest.raises(
+        StalePlanError, match=rf"already applied this plan .*, and run .* changed {ORDERS} since"
+    ) as caught:
         applied.apply(options=options)
     assert caught.value.exit_code == 6
     save(applied, 8)
@@ -263,7 +264,7 @@ def test_an_approved_plan_counts_as_done_also_where_only_the_next_run_found_that
     assert applied.apply().verdict is None
     retention(applied, "{retention.ms: 8d}")
     assert applied.plan().plan.digest == digest
-    with pytest.raises(StalePlanError, match="did this plan already"):
+    with pytest.raises(StalePlanError, match="already applied this plan"):
         apply_digest(applied, digest)
 
 
@@ -286,7 +287,7 @@ def test_the_same_plan_approved_in_another_pull_request_is_done(applied: Bench) 
     retention(applied, "{retention.ms: 7d}")
     assert applied.apply().verdict is None
     retention(applied, "{retention.ms: 8d}")
-    with pytest.raises(StalePlanError, match="did this plan already"):
+    with pytest.raises(StalePlanError, match="already applied this plan"):
         applied.apply(options=seven)
     assert applied.apply(options=nine).verdict is None
 
@@ -322,7 +323,10 @@ def test_a_second_look_does_nothing_that_too_few_people_approved(bench: Bench) -
     create_topic(bench)
     unlock(bench)
     bench.write("manifests/refunds.yaml", REFUNDS)
-    with pytest.raises(IncompleteError, match=f"^the plan is done, but {IN_DOUBT} was not continued: 1 person"):
+    with pytest.raises(
+        IncompleteError,
+        match="^the plan is done, but unfinished actions of an earlier run were not continued: 1 person",
+    ):
         bench.apply(Select(allow=(f"update:{ORDERS}",)), report=keep_a_record_for_ever(bench, "shop:orders"))
     assert [action.id for action in bench.plan().plan.actions] == [f"update:{ORDERS}"]
 

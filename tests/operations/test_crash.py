@@ -97,7 +97,7 @@ def test_what_a_killed_run_made_is_known_and_owned_and_the_rest_is_made(
     bench: Bench, event: str, action: str, left: list[str]
 ) -> None:
     die_at(bench, event, action)
-    with pytest.raises(LeaseError, match=r"bob@laptop.*the-dead-run"):
+    with pytest.raises(LeaseError, match=r"bob@laptop.*dead-run"):
         bench.apply(options=ApplyOptions(yes=True, lock_timeout_s=0))
     unlock(bench)
     assert [action.id for action in bench.plan().plan.actions] == left
@@ -205,7 +205,7 @@ def test_what_changed_since_a_run_died_is_not_resumed(bench: Bench) -> None:
     unlock(bench)
     path = bench.folder / "manifests/orders.yaml"
     path.write_text(path.read_text().replace("partitions: 3", "partitions: 4"))
-    with pytest.raises(StalePlanError, match=f"1 action is not what the open run the-dead-run had planned:\n{TOPIC}"):
+    with pytest.raises(StalePlanError, match=f"1 action is not what the open run dead-run had planned:\n{TOPIC}"):
         bench.apply(options=ApplyOptions(resumes=True))
     assert lockfile_of(bench).open_run is not None
     assert bench.apply().verdict is None
@@ -254,7 +254,7 @@ def test_unlocking_what_is_free_asks_nobody(applied: Bench) -> None:
 
 def test_unlocking_another_run_than_the_one_that_holds_it_is_refused(bench: Bench) -> None:
     die_at(bench, "ActionDone", "create:cluster/west")
-    with pytest.raises(LeaseError, match="the-dead-run"):
+    with pytest.raises(LeaseError, match="dead-run"):
         state_unlock(bench.invocation, Select(), "another-run", confirm=lambda _line: True, stop=bench.stop)
 
 

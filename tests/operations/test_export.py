@@ -321,7 +321,7 @@ def test_policies_come_back_as_policies(bench: Bench, west: EmbeddedCluster) -> 
 def test_a_live_cluster_that_is_gone_is_not_exported(bench: Bench, west: EmbeddedCluster) -> None:
     assert west.cluster_id
     shutil.rmtree(bench.folder / ".clusters")
-    with pytest.raises(RetryableError, match="cluster west is not there") as refused:
+    with pytest.raises(RetryableError, match="cluster west does not exist") as refused:
         exported(bench, is_archived=False)
     assert "--from-object-storage" in refused.value.hint
 

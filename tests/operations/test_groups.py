@@ -298,7 +298,7 @@ def test_what_is_read_by_pattern_is_produced_again_where_it_is_told(applied: Ben
         ("west", {"regex": "("}, "not a regular expression"),
         ("topic/west/shop:orders", {"regex": ".*"}, "not the name of a cluster"),
         ("east", {"regex": ".*"}, "there is no cluster 'east'"),
-        ("west", {"regex": ".*", "output_format": "parquet"}, "--regex of many"),
+        ("west", {"regex": ".*", "output_format": "parquet"}, "--regex reads several"),
         ("west", {}, "is not the address of a topic"),
     ],
 )

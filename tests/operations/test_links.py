@@ -411,7 +411,7 @@ def test_clusters_of_two_major_formats_are_refused_at_plan(two: Bench, older: st
     assert not two.plan().plan.errors
     say_format(two, older, 0)
     (error,) = two.plan().plan.errors
-    assert error.message == f"east is {said}: records are copied as they are, so both have to be of one"
+    assert error.message == f"east is {said}: records are copied unchanged, so both need the same format"
     assert error.hint == "Upgrade the older of the two first."
 
 
@@ -484,7 +484,10 @@ def test_another_cluster_at_the_place_of_the_source_is_never_followed() -> None:
     other.create_topic("clicks")
     done = run()
     assert (run.linked.status("east"), told(run.link())) == ("LINK_FAILED", ("FAILED", "MISCONFIGURATION_ERROR"))
-    assert f"is cluster {other.cluster_id}; the link was made to {run.linked.west.cluster_id}" in str(done.errors)
+    assert (
+        f"cluster {other.cluster_id} answers as west, but the link was created for {run.linked.west.cluster_id}"
+        in str(done.errors)
+    )
     assert list(run.linked.east.topics()) == [ORDERS]
     run.over.clear()
     run()

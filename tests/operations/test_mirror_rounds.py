@@ -137,7 +137,7 @@ def test_a_source_that_was_made_anew_fails_its_mirror_and_is_never_mixed_with_it
 def test_a_source_that_is_gone_fails_its_mirror_only_after_the_time_out() -> None:
     linked = two()
     linked.west.delete_topic(CLICKS)
-    assert "is gone from cluster west" in str(once(linked)[f"mirror/east/{CLICKS}"].error)
+    assert "no longer exists on cluster west" in str(once(linked)[f"mirror/east/{CLICKS}"].error)
     assert linked.status("east", CLICKS) == "SOURCE_UNAVAILABLE"
     linked.clock.now_ms += RETRY_MS
     once(linked)

@@ -109,7 +109,7 @@ def test_a_mirror_whose_lag_does_not_shrink_is_not_promoted_and_the_open_transac
         (failed,) = done.result.failed
         assert failed.id == f"catch-up:{MIRROR}"
         assert failed.error.message == (
-            f"the lag of {MIRROR} does not shrink, for 0 s: partition 1 lacks 1 record: a transaction is open there "
+            f"the lag of {MIRROR} did not shrink for 0 s: partition 1 lacks 1 record: a transaction is open there "
             "since offset 5; nothing was changed"
         )
         assert [each.id for each in done.result.skipped] == [f"promote:{MIRROR}"]
@@ -471,7 +471,7 @@ def test_a_failover_is_planned_and_done_while_its_source_is_gone_with_one_warnin
     plan = shop.plan().plan
     assert [(action.id, bool(action.blocked)) for action in plan.actions] == [(f"failover:{MIRROR}", True)]
     assert [(each.address, each.source) for each in plan.warnings] == [("cluster/west", "manifests/west.yaml:1")]
-    assert "cannot be read, and nothing on it is planned: it is recorded, but its location is empty" in (
+    assert "cannot be read, and nothing on it is planned: it is recorded in the state, but its location is empty" in (
         plan.warnings[0].message
     )
     assert shop.apply(ALLOWED).verdict is None

@@ -196,7 +196,7 @@ class TestRefused:
         [
             ("topic.json", "there is no topic at"),
             ("manifest.json", "without it reconciler cannot tell which of them are valid"),
-            ("*.parquet", "what it names is lost"),
+            ("*.parquet", "objects that it needs are lost"),
         ],
     )
     def test_what_is_half_deleted_is_said_at_plan(self, shop: MountShop, gone: str, why: str) -> None:
@@ -249,7 +249,7 @@ class TestUnderWay:
         assert ids_of(planned) == []
         (held,) = planned.plan.held
         assert held.now == "mounted as topic/west/shop:later"
-        assert held.message == "it is mounted with its records as topic/west/shop:later, and no Mounting says so"
+        assert held.message == "it is mounted with its records as topic/west/shop:later, and no Mounting declares it"
         back = f"reconciler topic unmount topic/west/shop:later, then reconciler topic mount topic/west/{location}"
         assert back in held.hint
 
@@ -539,7 +539,7 @@ def test_another_topic_under_a_name_that_a_command_unmounted_is_not_adopted(alon
     mounts.drive(mounts.unmount("shop:orders"))
     _taken(alone, {})
     (held,) = alone.bench.plan().plan.held
-    why = f"another topic has its name: it was unmounted, and no Mounting says so: it is detached at {location}"
+    why = f"another topic has its name: it was unmounted, and no Mounting declares it: it is detached at {location}"
     assert held.message == why
     alone.say(sleep=mounting("orders", "west", "unmounted"))
     planned = alone.bench.plan().plan

@@ -156,9 +156,7 @@ def test_a_tiered_topic_is_not_moved_to_where_nothing_says_whether_it_is_tiered(
     for name, configs in {"tiered": on, "bare": {}, "off": dict.fromkeys(on, "false")}.items():
         create_namespace(applied.acting(), "west", name, configs)
     move(applied, "shop", "tiered", no_state=no_state)
-    with pytest.raises(
-        UserError, match="topic/west/tiered:orders: its tiered storage would be left to chance"
-    ) as error:
+    with pytest.raises(UserError, match="topic/west/tiered:orders: its tiered storage would be unmanaged") as error:
         move(applied, "tiered", "bare", no_state=no_state)
     assert "Give it or a namespace above it a tieringPolicy" in error.value.hint
     assert list(cluster(applied).topics()) == ["tiered:orders"]

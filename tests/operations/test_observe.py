@@ -95,7 +95,7 @@ COMMANDS: dict[str, Callable[[Bench], Any]] = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_recorded_cluster_that_is_gone_is_said_to_be(applied: Bench, command: str) -> None:
     shutil.rmtree(applied.folder / ".clusters/west")
-    with pytest.raises(RetryableError, match="west: it is recorded, but its location is empty") as refused:
+    with pytest.raises(RetryableError, match="west: it is recorded in the state, but its location is empty") as refused:
         COMMANDS[command](applied)
     assert "Check that its root is mounted" in refused.value.hint
     assert "pply" not in str(refused.value)

@@ -306,4 +306,4 @@ def test_only_the_super_user_makes_a_cluster(bench: Bench) -> None:
     done = as_(bench, "owner").apply()
     assert done.result is not None
     assert done.result.failed[0].id == "create:cluster/west"
-    assert "belongs to the whole cluster" in done.result.failed[0].error.message
+    assert "needs rights on the whole cluster" in done.result.failed[0].error.message

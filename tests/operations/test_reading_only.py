@@ -66,7 +66,7 @@ def test_a_view_for_readers_refuses_to_write_and_nothing_is_changed(write: str) 
         "copy_in": lambda: view.copy_in("b", inner, "a"),
         "probe": view.probe,
     }
-    with pytest.raises(BrokenInvariantError, match=f"wanted to {write}"):
+    with pytest.raises(BrokenInvariantError, match=f"tried to {write}"):
         calls[write]()
     assert [listed.key for listed in inner.list("")] == ["a"]
     assert view.get("a") == inner.get("a")

@@ -204,8 +204,9 @@ def test_an_object_that_is_gone_is_told_by_the_plan_and_one_that_goes_later_leav
     kept = bench.folder / "kept"
     shutil.move(lost, kept)
     (refused,) = bench.plan().plan.errors
-    assert f"what it names is lost: partition 1, offsets 4 to 7 (topics/{location.split('/')[1]}/1/00001/4-" in (
-        refused.message
+    assert (
+        f"objects that it needs are lost: partition 1, offsets 4 to 7 (topics/{location.split('/')[1]}/1/00001/4-"
+        in (refused.message)
     )
     shutil.move(kept, lost)
     (bench.folder / "manifests" / "recovered.yaml").unlink()

@@ -238,7 +238,7 @@ def test_a_recorded_cluster_that_is_gone_is_out_of_reach_not_empty(applied: Benc
         lambda: list_namespaces(SiteOptions(invocation=applied.invocation, select=Select()), None),
         lambda: describe_topic(SiteOptions(invocation=applied.invocation, select=Select()), ORDERS),
     ):
-        gone = "cannot read cluster west: it is recorded, but its location is empty"
+        gone = "cannot read cluster west: it is recorded in the state, but its location is empty"
         with pytest.raises(RetryableError, match=gone) as caught:
             look()
         assert "--exclude" not in caught.value.hint

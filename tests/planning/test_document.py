@@ -165,7 +165,7 @@ def test_a_plan_whose_rows_and_actions_disagree_is_refused_even_with_a_seal_that
 def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
     row = row_of(plan, {"targets": []})
     del row["actions"][0]["estimate"]["engine"], row["back_to"]  # fields that came later
-    with pytest.raises(UserError, match="what it shows is not what it holds to apply"):
+    with pytest.raises(UserError, match="the shown plan differs from the actions to apply"):
         read_saved(sealed(row))
     for earlier in (
         {**row, "tool": "0.0.9"},

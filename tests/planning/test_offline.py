@@ -32,7 +32,7 @@ def test_rules_and_what_lies_outside_are_errors() -> None:
     }
     assert messages(desired({"topic": "orders"}), guards) == [
         "ask (partitions is 1, allowed: 3 to any)",
-        "it is outside what this workspace is for (topic/west/shop:*)",
+        "it is outside the addresses that this workspace may manage (topic/west/shop:*)",
     ]
 
 

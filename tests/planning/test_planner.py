@@ -265,7 +265,7 @@ def test_a_failover_that_loses_no_more_than_was_approved_is_allowed(before: int 
     [
         (0, 1, "1 offset would be lost now, and nothing when it was approved"),
         (3, 2_000, "2,000 offsets would be lost now, and 3 when it was approved"),
-        (3, None, "it cannot be told any more how many offsets would be lost; 3 when it was approved"),
+        (3, None, "the number of offsets that would be lost is no longer known; 3 when it was approved"),
     ],
 )
 def test_a_failover_that_loses_more_than_was_approved_is_refused(before: int, after: int | None, message: str) -> None:

@@ -118,7 +118,7 @@ class Cut:
     """Bytes of the head; `None`: all of it."""
     body: int = 0
     then: Callable[[], None] = _nothing
-    """Called once the server has let go of it."""
+    """Called once the server no longer owns it."""
 
 
 Fault: TypeAlias = Cut | Lost | Late | Slow | Mute | Repeated | FailedChore | Answered | Broken | Stripped

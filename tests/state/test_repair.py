@@ -195,7 +195,7 @@ def test_where_no_state_can_be_read_one_may_begin_with_nothing(store: MemoryStor
 @pytest.mark.parametrize("told", ["9", "state/000000000009-0123456789ab.json.gz", "x"])
 def test_a_state_that_is_not_there_cannot_be_named(store: MemoryStore, told: str) -> None:
     lose(store)
-    with pytest.raises(UserError, match=rf"has no state {re.escape(told)}\. There are: #3, #2, #1"):
+    with pytest.raises(UserError, match=rf"has no state {re.escape(told)}\. Existing states: #3, #2, #1"):
         look(store, snapshot=told)
 
 

@@ -71,7 +71,7 @@ def comment_command(
     if (file is None) == (failed is None):
         raise UsageError("comment takes FILE or --failed WHY", hint="Write it as: reconciler comment plan.md")
     if failed is None and (workspace is not None or environment is not None):
-        raise UsageError("FILE names its own workspace", hint="Leave out --workspace and --environment.")
+        raise UsageError("FILE already contains the workspace", hint="Leave out --workspace and --environment.")
     request = at.asked(pull_request)
     if failed is not None:
         from reconciler.cli.options import Place
@@ -105,12 +105,16 @@ def _text(path: Path, named: Path) -> str:
             with path.open("rb") as file:
                 raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
-            raise UsageError(f"{named} is longer than a comment can be", hint="Name what --format markdown printed.")
+            raise UsageError(
+                f"{named} is longer than a comment can be", hint="Give a file with the output of --format markdown."
+            )
         return raw.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
         message = f"{named} cannot be read: {why}"
-        raise UsageError(message, hint="Name what --format markdown printed, or - for standard input.") from error
+        raise UsageError(
+            message, hint="Give a file with the output of --format markdown, or - for standard input."
+        ) from error
 
 
 _RESULT_WORDS: Final[dict[Did, str]] = {

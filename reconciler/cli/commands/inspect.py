@@ -60,7 +60,7 @@ def explain_command(
     address: Annotated[
         str, Argument(metavar="ADDR|CODE", help="For example topic/west/shop:eu:orders, or E005, the code of an error.")
     ],
-    is_whole: Annotated[bool, Option("--all", help="Also the configs that nobody set, with their defaults.")] = False,
+    is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Say where each value of a resource comes from and why an action is planned, or what is behind an error."""
@@ -84,7 +84,7 @@ def _explain_code(code: str, form: str) -> None:
     if explanation is None:
         raise UsageError(f"there is no error {code}", hint=f"Codes: {EXPLANATIONS[0].code} to {EXPLANATIONS[-1].code}.")
     if form != "text":
-        raise UsageError("errors are explained as text alone", hint="Leave --format out.")
+        raise UsageError("errors are explained only as text", hint="Leave --format out.")
     out().write(f"{explanation.code}: {explanation.title}\n\n{wrap_explanation(explanation.text)}\n")
 
 
@@ -186,7 +186,10 @@ def _verify_link(
     from reconciler.operations.verify import VerifyOptions, verify_link
 
     if right is not None:
-        raise UsageError(f"{link} has no second address", hint="Of a link, every mirror is compared with its source.")
+        raise UsageError(
+            f"{link} is a link, which takes no second address",
+            hint="Give only the link: each of its mirrors is compared with its source.",
+        )
     stop, address = Stop(), link_named(link)
     with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)

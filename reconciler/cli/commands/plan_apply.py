@@ -259,10 +259,10 @@ def drift_command(
 
     def open_report() -> DriftReport | None:
         if issue_label and not issue:
-            raise UsageError("--issue-label is for a new issue", hint="Add --issue.")
+            raise UsageError("--issue-label needs --issue", hint="Add --issue.")
         if issue and known is not None:
             message = "--issue lists everything that has drifted, and --known leaves some of it out"
-            raise UsageError(message, hint="Leave out one of them; an issue is changed only where the findings are.")
+            raise UsageError(message, hint="Leave out one of them; an issue must list all findings.")
         if known is not None:
             check_output("--known", known, "a file of --known")
         if metrics is not None:
@@ -305,12 +305,12 @@ def _print_patch(chosen: SelectOptions, place: Place, patterns: Sequence[str]) -
     err().show([line(f"# {note}") for note in accepted.notes])
     out().write_bytes(accepted.patch.encode())
     if not accepted.patch:
-        message = "nothing of that can be accepted by a patch"
-        raise UserError(message, hint="The lines above have the alternative.")
+        message = "a patch can accept none of these differences"
+        raise UserError(message, hint="The lines above say what to do instead.")
     if accepted.left_out:
         many = counted(accepted.left_out, "finding is", "findings are", grouping="")
         message = f"{many} not in the patch"
-        raise UserError(message, hint="The lines above have the alternative; the rest of the patch is correct.")
+        raise UserError(message, hint="The lines above say what to do instead; the rest of the patch is correct.")
 
 
 _SHORTEST_S: Final = 1.0

@@ -186,7 +186,7 @@ def consume_command(
 
     file = None if str(output) == "-" else output
     if file is None and output_format == "parquet" and out().is_terminal:
-        raise UsageError("Parquet is not for terminals", hint="Name a file with --output")
+        raise UsageError("Parquet cannot be written to a terminal", hint="Name a file with --output")
     if file is not None:
         is_added_to = group is not None and output_format == "values"
         check_output("--output", file, KINDS[output_format], is_added_to=is_added_to)
@@ -215,7 +215,7 @@ def describe_command(
     by_state: StateOptions,
     place: Place,
     address: Annotated[str, Argument(metavar="ADDRESS", help="For example topic/west/shop:eu:orders.")],
-    is_whole: Annotated[bool, Option("--all", help="Also the configs that nobody set, with their defaults.")] = False,
+    is_whole: Annotated[bool, Option("--all", help="Also configs at their defaults.")] = False,
     form: TextOrJson = "text",
 ) -> None:
     """Describe one topic: its partitions, offsets and brokers, its configs and where they come from."""
@@ -302,7 +302,7 @@ def produce_command(
             made = produce(by_state.reach(files, place), address, options, stdin=binary_stdin(), report=report)
     except KeyboardInterrupt as error:
         message = f"Interrupted: some of the records may be in {address}"
-        raise InterruptedRunError(message, hint=f"See what is there: reconciler topic describe {address}") from error
+        raise InterruptedRunError(message, hint=f"Check with: reconciler topic describe {address}") from error
     where = f"{counted(len(made.ranges), 'partition')} of {made.address}"
     out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
 

@@ -167,7 +167,7 @@ def _action_facts(action: Action) -> Iterator[tuple[str, str]]:
             ", ".join(estimate.groups[:_MOST_NAMED]) + (f" and {count_text(more)} more" if more > 0 else ""),
         )
     if estimate.groups is None:
-        yield "read by", "cannot be told"
+        yield "read by", "unknown"
     if estimate.location:
         yield "in object storage", estimate.location
     if estimate.engine:

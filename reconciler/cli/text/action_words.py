@@ -368,7 +368,7 @@ def is_unmeasured(action: Action) -> bool:
 def _name_readers(estimate: Estimate) -> str:
     groups = estimate.groups
     if groups is None:
-        return "who is reading it cannot be told"
+        return "its readers are unknown"
     if not groups:
         return "no group is reading it"
     names = ", ".join(groups[:_NAMED]) + (" …" if len(groups) > _NAMED else "")
@@ -654,6 +654,6 @@ def _size_text(estimate: Estimate) -> str:
 
 def _count_readers(estimate: Estimate) -> str:
     if estimate.groups is None:
-        return "who is reading it cannot be told"
+        return "its readers are unknown"
     groups = len(estimate.groups)
     return f"{counted(groups, 'group')} {'is' if groups == 1 else 'are'} reading it" if groups else ""

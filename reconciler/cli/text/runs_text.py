@@ -45,7 +45,7 @@ _SETTLED: Final[Mapping[str, str]] = {
     "partial": "had happened in part, and was completed",
     "under way": "is in progress; its mirror shows its state",
     "moving": "is in progress: the brokers still move replicas",
-    "conflict": "what is there is neither what it was nor what it was to be; the plan starts from there",
+    "conflict": "the resource has neither its old nor its planned values; the plan starts from what exists",
     "unknown": "it could not be read; the next plan shows what exists",
 }
 

@@ -64,7 +64,7 @@ def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
     """Return a topic's groups; the lag by partition if it has several."""
     if groups is None:
         return [
-            line(Span("Which groups read it cannot be told: there are too many, or one cannot be read.", Tone.QUIET))
+            line(Span("The groups that read it are unknown: there are too many, or one cannot be read.", Tone.QUIET))
         ]
     if not groups:
         return []

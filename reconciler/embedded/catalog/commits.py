@@ -44,7 +44,7 @@ def lost_catalog_error(store: ObjectStore, trace: str) -> UserError:
 
 def lost_catalog_message(trace: str) -> str:
     """Return the message for a lost catalog."""
-    return f"the catalog is lost: {CATALOG} is not there, and {trace}"
+    return f"the catalog is lost: {CATALOG} is missing, and {trace}"
 
 
 def find_catalog_trace(store: ObjectStore) -> str | None:

@@ -104,7 +104,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
     ):
         twice = next((item for item, times in Counter(values).items() if times > 1), None)
         if twice is not None:
-            raise UserError(f"{word} {twice} comes twice in one migration", hint="Mount each topic once.")
+            raise UserError(f"{word} {twice} is listed twice in one migration", hint="Mount each topic once.")
     return _begin(draft, INBOUND, migrants, request)
 
 
@@ -197,10 +197,10 @@ def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluste
     check_unheld(full_name, topic, "to unmount it")
     check_no_replica(full_name, topic, "to unmount it")
     if topic.follows is not None:
-        message = f"topic {full_name} is a mirror: what it holds belongs to its source"
+        message = f"topic {full_name} is a mirror: its records belong to its source"
         raise UserError(message, hint="Promote or delete the mirror first; its source can be unmounted where it is.")
     if topic.recovering is not None:
-        message = f"topic {full_name} is being recovered from {topic.recovering}: it is not whole yet"
+        message = f"topic {full_name} is being recovered from {topic.recovering}: the recovery is not complete"
         raise UserError(message, hint="Wait until that is done: `reconciler run --once` continues it.")
     if topic.id in draft.rewrites:
         message = f"topic {full_name} is being rewritten under another key"

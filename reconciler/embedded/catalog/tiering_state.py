@@ -203,7 +203,7 @@ def alter_cluster(draft: Draft, changes: Mapping[str, str | None]) -> None:
     properties = {name: value for name, value in sorted(merged.items()) if value is not None}
     for names in ALIASES:
         if len({properties[name] for name in names if name in properties}) > 1:
-            message = f"{' and '.join(names)} are one property by two names, and differ"
+            message = f"{' and '.join(names)} are two names of one property, with different values"
             raise UserError(message, hint="Set one of the two.")
     draft.put_cluster(replace(draft.cluster, properties=properties))
 

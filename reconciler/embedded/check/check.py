@@ -197,7 +197,15 @@ class _Cluster:
             if is_head_key(key):
                 yield key
             else:
-                checked.add([CheckFinding(Kind.FOREIGN, f"{key} is the head of no partition", FindingPlace(key))])
+                checked.add(
+                    [
+                        CheckFinding(
+                            Kind.FOREIGN,
+                            f"{key} looks like a partition's head, but no partition has it",
+                            FindingPlace(key),
+                        )
+                    ]
+                )
 
 
 def _count(checked: CheckResult, report: PartitionReport) -> None:

@@ -76,10 +76,12 @@ def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
     for topic_id, deletion in catalog.deletions.items():
         place = FindingPlace(CATALOG, deletion.name)
         if topic_id in live:
-            what = f"topic {live[topic_id]} is there and marked for deletion"
+            what = f"topic {live[topic_id]} exists, but is marked for deletion"
             yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, place)
         else:
-            yield CheckFinding(Kind.DELETION_UNFINISHED, f"topic {deletion.name} is marked and not yet deleted", place)
+            yield CheckFinding(
+                Kind.DELETION_UNFINISHED, f"topic {deletion.name} is marked for deletion and not yet deleted", place
+            )
     for topic_id, rewrite in catalog.rewrites.items():
         what = f"topic {rewrite.name} is not yet rewritten under its key"
         name = live.get(topic_id, rewrite.name)
@@ -111,7 +113,7 @@ def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
 
 def _check_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
     for namespace, below in sorted(missing_namespaces(catalog).items()):
-        what = f"namespace {namespace} is not there, and {below} is in it"
+        what = f"namespace {namespace} is missing, and {below} is in it"
         yield CheckFinding(Kind.NAMESPACE_MISSING, what, FindingPlace(CATALOG, below))
 
 
@@ -230,7 +232,8 @@ class TransactionCheck:
             return []
         if stored[0].state in DECIDED:
             what = (
-                f"{name} is {stored[0].state} in {len(stored[0].partitions):,} partitions, and no process finishes it"
+                f"{name} is {stored[0].state} in {len(stored[0].partitions):,} partitions, and no process is "
+                "finishing it"
             )
             return [CheckFinding(Kind.TRANSACTION_UNFINISHED, what, FindingPlace(key))]
         if stored[0].is_overdue(self.now_ms):

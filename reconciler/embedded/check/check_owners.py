@@ -83,7 +83,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
     for name, topic in catalog.topics.items():
         if topic.hold is not None and migration_of(catalog, topic) is None:
             closed = "closed, " if topic.hold.is_closed else ""
-            what = f"it is {closed}held by migration {topic.hold.migration}, which is not there or over"
+            what = f"it is {closed}held by migration {topic.hold.migration}, which does not exist or has ended"
             yield CheckFinding(Kind.HOLD_STALE, what, FindingPlace(CATALOG, name))
 
 
@@ -122,7 +122,9 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Finding
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
         return  # It waits for a seal or a mount; a stale hold is reported elsewhere.
     kind = Kind.HANDOVER_UNFINISHED if begins_or_ends_mirroring(head.writer, writer) else Kind.HEAD_WRITER
-    yield CheckFinding(kind, f"{head.writer} may append by the head, {writer} by the catalog", place)
+    yield CheckFinding(
+        kind, f"{head.writer} may append according to the head, {writer} according to the catalog", place
+    )
 
 
 def _is_sealed(migration: MigrationEntry) -> bool:
@@ -232,7 +234,7 @@ def _describe_cluster(ownership: Ownership, cluster_id: str) -> str:
 
 def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
     for key, ownership in left_claims(catalog, cluster_id, registers):
-        what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it is there"
+        what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it exists"
         yield CheckFinding(Kind.CLAIM_LEFT, what, FindingPlace(key))
 
 
@@ -287,7 +289,7 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
             continue
         if mirror.link_id not in links:
             kind = Kind.MIRROR_LEFT_OVER if mirror.is_stopped else Kind.LINK_MISSING
-            yield CheckFinding(kind, f"{name} is a mirror of a link that is not there", place)
+            yield CheckFinding(kind, f"{name} is a mirror of a link that does not exist", place)
         if mirror.operation is not None:
             what = f"mirror {name} is {mirror.state}: {mirror.operation.verb} is in progress"
             yield CheckFinding(Kind.TRANSITION_UNDER_WAY, what, place)

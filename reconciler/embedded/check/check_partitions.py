@@ -211,7 +211,7 @@ class PartitionCheck:
 def _shared_findings(keys: Sequence[str], looked: PartitionReport) -> Iterator[CheckFinding]:
     for key in keys:
         place = FindingPlace(key, looked.topic, looked.partition)
-        yield CheckFinding(Kind.PART_SHARED, "two places name the same object", place)
+        yield CheckFinding(Kind.PART_SHARED, "the same object is referenced twice", place)
 
 
 def _check_topic(
@@ -221,7 +221,7 @@ def _check_topic(
         return
     if entry is None:
         kind = Kind.HEAD_UNKNOWN if head.is_acknowledged(epoch) else Kind.HEAD_LEFT_OVER
-        what = f"{head.records:,} records of a topic that is not there: none has the id {topic_id}"
+        what = f"{head.records:,} records of a topic that does not exist: no topic has the id {topic_id}"
         yield CheckFinding(kind, what, place, bytes=head.stored_bytes)
     elif place.partition is not None and place.partition >= entry.partitions:
         what = f"partition {place.partition} has records, and the topic has {entry.partitions} partitions"
@@ -317,7 +317,7 @@ def _missing_findings(entries: Sequence[Entry], place: FindingPlace) -> Iterator
 
 
 def _run_finding(run: Sequence[Entry], place: FindingPlace) -> CheckFinding:
-    what = "the part is not there" if len(run) == 1 else f"{len(run):,} parts are not there, this one the first"
+    what = "the part is missing" if len(run) == 1 else f"{len(run):,} parts are missing, this one is the first"
     offsets = OffsetRange(run[0].base, run[-1].last + 1)
     lost = sum(entry.bytes for entry in run)
     return CheckFinding(
@@ -353,7 +353,7 @@ def unnamed_findings(store: ObjectStore, stored: ObjectIndex, heads: HeadlessObj
     yield from () if heads is None else heads.findings(now_ms)
     for folder, contents in sorted(folders.items()):
         age_ms = max(0, now_ms - contents.oldest_ms)
-        what = f"{contents.objects:,} in {folder} that nothing refers to, the oldest {age_text(age_ms)} old"
+        what = f"{contents.objects:,} in {folder} that no metadata refers to, the oldest {age_text(age_ms)} old"
         yield CheckFinding(
             Kind.UNNAMED, what, FindingPlace(contents.first), (), contents.objects, contents.bytes, age_ms
         )

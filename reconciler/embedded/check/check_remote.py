@@ -41,7 +41,7 @@ def judge_page(
 ) -> Iterator[CheckFinding]:
     """Yield differences between a page and the reference to it."""
     if not below:
-        yield CheckFinding(Kind.PAGE_DAMAGED, "it names nothing", place)
+        yield CheckFinding(Kind.PAGE_DAMAGED, "it lists no objects", place)
         return
     entries = [item for item in below if isinstance(item, Entry)]
     pages = [item for item in below if isinstance(item, PageRef)]
@@ -50,7 +50,9 @@ def judge_page(
         stored_value, is_so = getattr(page, item.name), getattr(computed, item.name)
         if stored_value != is_so:
             yield CheckFinding(
-                Kind.PAGE_DAMAGED, f"its {item.name} is {is_so}, not {stored_value} as where it is named", place
+                Kind.PAGE_DAMAGED,
+                f"its {item.name} is {is_so}, not {stored_value} as in the object that refers to it",
+                place,
             )
     for what in [*_check_order([*below], page.last + 1), *_check_entries(entries, epoch)]:
         yield CheckFinding(Kind.PAGE_DAMAGED, what, place)
@@ -196,7 +198,8 @@ class SegmentCheck:
                 yield Suspect(entry, CheckFinding(Kind.INDEX_MISSING, "", index_place))
             elif index < _LEAST_INDEX_BYTES:
                 yield Suspect(
-                    entry, CheckFinding(Kind.INDEX_DIFFERS, f"it has {index:,} bytes: too few for any", index_place)
+                    entry,
+                    CheckFinding(Kind.INDEX_DIFFERS, f"it has {index:,} bytes: too few for an index", index_place),
                 )
 
     def runs(self, suspects: Iterable[Suspect]) -> Iterator[CheckFinding]:
@@ -285,7 +288,7 @@ class RemoteCheck:
             return
         if manifest is None:
             if head.uploaded_to > head.start:
-                what = f"it is not there, and according to the head, offsets below {head.uploaded_to} are in it"
+                what = f"it is missing, and according to the head, offsets below {head.uploaded_to} are in it"
                 yield CheckFinding(Kind.MANIFEST_MISSING, what, manifest_place, _remote_only(head, head.start))
             return
         is_nobodys = manifest.owner == NOBODY

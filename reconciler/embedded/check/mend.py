@@ -106,7 +106,9 @@ def mend(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
     catalog = cluster.catalog.read()
     if catalog.serial < checked.serial:
         message = f"the catalog was at commit {checked.serial} when it was checked, and is at {catalog.serial} now"
-        raise UserError(message, hint="An older version was put in its place. Nothing was repaired; check again.")
+        raise UserError(
+            message, hint="An older version of the catalog was restored. Nothing was repaired; check again."
+        )
     by_kind: dict[Kind, list[CheckFinding]] = {}
     for finding in checked.findings:
         if finding.rule.is_mended:

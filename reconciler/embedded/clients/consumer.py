@@ -167,7 +167,7 @@ class Reading:
     def __post_init__(self) -> None:
         """Reject an unknown `beginning`."""
         if self.beginning not in _BEGINNINGS:
-            message = f"not a place to begin: {self.beginning!r}"
+            message = f"not a start position: {self.beginning!r}"
             raise UserError(message, hint=f"auto_offset_reset takes {', '.join(_BEGINNINGS)}.")
 
 
@@ -330,11 +330,14 @@ class Consumer:
         for (_, number), stream in self._streams.items():
             if number == partition and stream.log.full_name == topic:
                 return stream
-        raise UserError(f"{topic}, partition {partition}, is not read here", hint="List what is: assignment().")
+        raise UserError(
+            f"{topic}, partition {partition}, is not assigned to this consumer",
+            hint="List the assigned partitions: assignment().",
+        )
 
     def _group(self) -> str:
         if self._reading.group is None:
-            raise UserError("a consumer without a group commits nothing", hint="Name one: consumer(group=…).")
+            raise UserError("a consumer without a group cannot commit offsets", hint="Name one: consumer(group=…).")
         return self._reading.group
 
     def _by_name(self, places: Mapping[Place, T]) -> dict[tuple[str, int], T]:

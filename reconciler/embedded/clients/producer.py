@@ -120,8 +120,8 @@ def _open_transactions(head: Head, who: Identity) -> dict[str, object]:
     if opened is None:
         return {**head.transactions, who.transactional_id: {"epoch": who.epoch, "base": head.end}}
     if opened["epoch"] != who.epoch:
-        message = f"transaction {who.transactional_id}/{opened['epoch']} is open beneath {who.transaction}"
-        raise BrokenInvariantError(message, hint="Please report this, with what `cluster check` says.")
+        message = f"transaction {who.transactional_id}/{opened['epoch']} is still open while {who.transaction} begins"
+        raise BrokenInvariantError(message, hint="Please report this, with the output of `cluster check`.")
     return head.transactions
 
 
@@ -134,7 +134,9 @@ def _put_again(append: Append, now_ms: int) -> None:
             store.copy_in(key, store, part.key, kms_key_id=part.kms_key_id)
             append.parts[position] = replace(part, key=key)
     except MissingObjectError as error:
-        message = f"the append to {append.where} waited so long that its parts were swept; nothing of it was written"
+        message = (
+            f"the append to {append.where} waited so long that its uploaded parts were deleted; no record was written"
+        )
         raise UserError(message, hint="Append the records again.") from error
     append.put_ms = now_ms
 

@@ -145,7 +145,9 @@ def check_sequence(sequence: int) -> None:
     """Reject a negative or too large sequence number."""
     if not 0 <= sequence < SEQUENCES:
         message = f"{sequence} is not a sequence number"
-        raise OutOfOrderSequenceError(message, hint=f"They go from 0 to {SEQUENCES - 1:,} and then begin at 0 again.")
+        raise OutOfOrderSequenceError(
+            message, hint=f"Sequence numbers go from 0 to {SEQUENCES - 1:,} and then begin at 0 again."
+        )
 
 
 def _check_epoch(known: Json, batch: SequencedBatch, where: str) -> None:

@@ -332,8 +332,8 @@ class EmbeddedSink:
         head = source.head(partition)
         if head is None or head.bounds.stable < offsets.stop:
             # It would be published as a gap.
-            message = f"{source.full_name}, partition {partition} does not reach offset {offsets.stop} on this machine"
-            raise UserError(message, hint="Let every executor see the same store, and copy again.")
+            message = f"{source.full_name}, partition {partition} ends before offset {offsets.stop} on this machine"
+            raise UserError(message, hint="Put the store where every executor can read it, and copy again.")
         entries: list[Entry] = []
         for piece in source.stretches(partition, offsets):
             copy = self._copy_part(partition, piece) if piece.entry.is_within(piece.offsets) else None
@@ -357,7 +357,10 @@ class EmbeddedSink:
         for partition in by_partition:
             if partition >= topic.partitions:
                 message = f"{self.gate.full_name} has {topic.partitions} partitions, none numbered {partition}"
-                raise UserError(message, hint="Let the mirror follow its source first.")
+                raise UserError(
+                    message,
+                    hint="Let the mirror get the partitions of its source first: reconciler run --once --only mirror",
+                )
 
         def publish(partition: int) -> OffsetRange | None:
             publication = _Publication(by_partition[partition])

@@ -160,7 +160,7 @@ class ArchiveSink:
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
         """Write batches of `RECORD_SCHEMA` as segments with indexes."""
         if at is None:
-            raise BrokenInvariantError("an archive has the offsets of its source", hint="Please report this.")
+            raise BrokenInvariantError("an archive must keep the offsets of its source", hint="Please report this.")
         place, archive = self.archive.partition(partition), self.archive
         writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
         entries = [

@@ -96,7 +96,7 @@ class Flush:
             for error in tended.errors:
                 raise error
             if not tended.partitions:
-                message = f"topic {self.full_name}: nothing of {len(chores)} uploads was named"
+                message = f"topic {self.full_name}: none of {len(chores)} uploads was recorded"
                 raise RetryableError(
                     message, hint="Another process uploads it, or uploads were switched off: try again."
                 )

@@ -438,7 +438,7 @@ class Tiers:
             return
         if head.writer == REPLICA and has_dropped_remote(head, manifest):
             message = (
-                f"partition {partition}: its source {self.location} gave up what it had in object storage (onDisable: "
+                f"partition {partition}: its source {self.location} deleted its records in object storage (onDisable: "
                 f"delete), and this read replica still shows {head.end} offsets of it"
             )
             raise UserError(message, hint=_FOLLOW_HINT)

@@ -124,7 +124,7 @@ def _open_root(site: Site, name: str) -> ObjectStore:
     root = declared.spec.root
     if root is None:
         message = f"cluster {name} is not an embedded one"
-        raise UserError(message, hint=f"Its own tools check a {declared.spec.provider} cluster.")
+        raise UserError(message, hint=f"Use its own tools to check a {declared.spec.provider} cluster.")
     site.check_trusted(declared)
     return open_store(settings_of(root, site.edge.folder))
 

@@ -99,7 +99,8 @@ def _prepare(stream: BinaryIO, options: ConsumeOptions) -> None:
         return
     if options.output_format == "parquet" and stream.seek(0, 2):
         raise UserError(
-            f"{options.output} is there already, and what group {options.group} has read would go with it",
+            f"{options.output} is there already, and overwriting it would lose the records that group {options.group} "
+            "has already read",
             hint="Name another file: a group does not read again what it has committed.",
         )
     stream.truncate(_end_of_whole_lines(stream))
@@ -453,9 +454,15 @@ def _output_format(options: ConsumeOptions) -> OutputFormat:
     for form in OUTPUT_FORMATS:
         if form == options.output_format:
             if form == "parquet" and options.follow:
-                raise UserError("a Parquet file has an end, --follow has none", hint="Follow with records or values.")
+                raise UserError(
+                    "--follow never ends, so it cannot write a Parquet file",
+                    hint="Use --output-format records or values.",
+                )
             if form == "parquet" and options.regex is not None:
-                raise UserError("a Parquet file is of one topic, --regex of many", hint="Write records or values.")
+                raise UserError(
+                    "a Parquet file has the records of one topic, and --regex reads several",
+                    hint="Write records or values.",
+                )
             return form  # type: ignore[return-value]  # the formats are exactly its literals
     raise UserError(
         f"there is no output format {options.output_format!r}", hint=f"Formats: {', '.join(OUTPUT_FORMATS)}."

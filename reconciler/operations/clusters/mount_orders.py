@@ -283,7 +283,7 @@ class _Choice:
             return UserError(message, hint="See those in progress: reconciler mount status")
         if not candidates:
             message = f"{address}: nothing of that name or place can be mounted"
-            return UserError(message, hint="See what can: reconciler mount list")
+            return UserError(message, hint="List mountable topics with: reconciler mount list")
         register = candidates[0].register
         if len(candidates) == 1 and register is not None and not candidates[0].is_free:
             return self._explain_owner(address, register)
@@ -330,4 +330,4 @@ class _Choice:
 
 
 def _reject_rename_of_several() -> UsageError:
-    return UsageError("--to is of one topic", hint="Mount them one after the other, or each under its own name.")
+    return UsageError("--to takes one topic", hint="Mount them one after the other, or each under its own name.")

@@ -201,7 +201,7 @@ def _find_migration(
         return matching[0]
     if matching:
         names = ", ".join(underway.cluster for underway in matching)
-        message = f"migration {migration} is one of each of the clusters {names}: ids are counted by each cluster"
+        message = f"migration {migration} exists on several clusters ({names}): each cluster counts its own ids"
         raise UserError(message, hint=f"Name the cluster: --cluster {matching[0].cluster}")
     verdict = error_for_lost(lost)
     if verdict is not None:

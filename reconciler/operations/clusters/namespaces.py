@@ -173,6 +173,6 @@ def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None =
             site.providers[name].check_shown(address_of("namespace", name, under))
             raise InvalidNamespaceError(
                 f"namespace {under!r} does not exist on cluster {name}",
-                hint=f"List what does with: reconciler namespace list {name}",
+                hint=f"List the existing ones with: reconciler namespace list {name}",
             )
     return tuple(rows)

@@ -165,7 +165,7 @@ def find_topic(provider: Provider, topic: Address) -> tuple[Address, Inventory]:
             if hidden is not None:
                 raise hidden
             return address, observed
-    raise NotFoundError(f"{topic} does not exist", hint="List what does with: reconciler topic list")
+    raise NotFoundError(f"{topic} does not exist", hint="List the existing ones with: reconciler topic list")
 
 
 def _may_be_on(cluster: str, pattern: str) -> bool:

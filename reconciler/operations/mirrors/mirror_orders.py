@@ -85,7 +85,7 @@ def create_mirrors(
     """Create mirrors over a link. An apply does not delete undeclared mirrors."""
     names = [named.address for named in mirrors_named(addresses)]
     if new.source is not None and len(names) > 1:
-        raise UsageError("--source-topic is of one mirror", hint="Create them one after the other.")
+        raise UsageError("--source-topic takes one mirror", hint="Create them one after the other.")
     return OrderRun(
         emergency=emergency,
         site=emergency.site(),

@@ -453,7 +453,9 @@ class Rounds:
             return MirrorView(mirror, None, own, None, lost[mirror.source_cluster])
         source = marks[mirror.source_cluster].get(mirror.source)
         if source is None:
-            message = f"mirror {mirror.name}: its source {mirror.source} is gone from cluster {mirror.source_cluster}"
+            message = (
+                f"mirror {mirror.name}: its source {mirror.source} no longer exists on cluster {mirror.source_cluster}"
+            )
             hint = "Fail over to keep what the mirror has; it is FAILED once its link has waited for it long enough."
             return MirrorView(mirror, None, own, None, UserError(message, hint=hint), is_gone=True)
         change = self._marks_by_cluster[mirror.cluster].change(mirror, source, own)

@@ -147,7 +147,7 @@ class ApprovedPlan:
                 hint = hint.replace(_UNDONE, f"{_UNDONE}{_STOP_FIRST}")
             named = "; ".join(f"{change.id}: {change.message}" for change in comparison.more[:_SHOWN])
             count = counted(len(comparison.more), "action differs", "actions differ", grouping="")
-            message = f"the world no longer matches the plan that was approved, {count}:\n{named}"
+            message = f"the current plan no longer matches the plan that was approved, {count}:\n{named}"
             raise ChangedPlanError(message, held, hint=hint)
         if not self.is_strict:
             return held
@@ -225,7 +225,9 @@ def _check_unused(
                 if last is not None
                 else f"{address} is recorded no more"
             )
-            message = f"run {short_run(file.run)} did this plan already ({', '.join(_describe_run(file))}), and {by}"
+            message = (
+                f"run {short_run(file.run)} already applied this plan ({', '.join(_describe_run(file))}), and {by}"
+            )
             raise StalePlanError(message, hint=use.hint)
 
 

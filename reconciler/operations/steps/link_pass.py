@@ -228,8 +228,8 @@ def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskDone
     is_one = len(of_link) == 1
     subject = f"topic {topics} of cluster {cluster} is" if is_one else f"topics {topics} of cluster {cluster} are"
     error = UserError(
-        f"{subject} in the way of {'a mirror' if is_one else 'mirrors'} of {of}",
-        hint=f"Exclude {of} by autoCreate.filters, move what is there, or make the link with another prefix.",
+        f"{subject} in use already, so autoCreate cannot make {'a mirror' if is_one else 'mirrors'} of {of}",
+        hint=f"Exclude {of} by autoCreate.filters, move the existing topic, or make the link with another prefix.",
     )
     return replace(done, error=error, code=TAKEN, note=f"{error.message}. {error.hint}")
 
@@ -293,7 +293,7 @@ FAILED_HINT: Final = (
 def _find_trouble(sides: LinkView, mirror: ObservedMirror, seen: OfferedTopic | None) -> Trouble | None:
     where, now_ms = f"{mirror.source} of cluster {sides.spec.source}", sides.now_ms
     if seen is None:
-        return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} is gone", now_ms)
+        return Trouble(SOURCE_TOPIC_MAY_BE_DELETED, f"its source {where} no longer exists", now_ms)
     if mirror.source_topic_id is not None and seen.topic.incarnation not in {None, mirror.source_topic_id}:
         message = f"its source {where} was deleted and created again (its topic id changed)"
         return Trouble(SOURCE_TOPIC_ID_CHANGED, message, now_ms)
@@ -576,7 +576,7 @@ class FinalSync:
         seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
             hint = "Fail over to keep what the mirror has: that needs no source."
-            raise UserError(f"the source {where} is gone", hint=hint)
+            raise UserError(f"the source {where} no longer exists", hint=hint)
         if not seen.is_readable:
             message = f"an access rule denies reading {where} to {principal_of(mirror.link)}"
             raise NotAuthorizedError(message, hint="Remove the rule there; what is in progress then continues.")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def provider_named(providers: Mapping[str, Provider], cluster: str) -> Provider:
     """Return the provider of a cluster."""
     if cluster not in providers:
-        message = f"cluster {cluster} is not known here"
+        message = f"cluster {cluster} is not declared here"
         raise UserError(message, hint="Declare it, or name a state that has it with --state.")
     return providers[cluster]
 
@@ -285,9 +285,11 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
     if isinstance(identity, ReconcilerError):
         raise identity
     if identity is None:  # its root may be unmounted, and return
-        raise RetryableError(f"there is no cluster {name} where it should be", hint="Check that its root is there.")
+        raise RetryableError(
+            f"there is no cluster {name} at its declared location", hint="Check that its root exists and is mounted."
+        )
     if known is not None and identity.cluster_id != known:
-        message = f"at the place of {name} is cluster {identity.cluster_id}; the link was made to {known}"
+        message = f"cluster {identity.cluster_id} answers as {name}, but the link was created for {known}"
         hint = f"Correct where {name} is. To follow the other cluster, delete the link and create it again."
         raise UserError(message, hint=hint)
     above = links_by_jobs(sides.source).syncs

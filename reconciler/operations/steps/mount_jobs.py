@@ -113,7 +113,7 @@ def _check_differences(name: str, comparison: Comparison) -> None:
         raise UserError(
             f"{name}: the copy differs from its source in partitions {named}",
             hint="Find where they begin to differ: reconciler verify. Nothing was deleted. "
-            "Old records expire on arrival where the copy keeps them for less time than its source.",
+            "If the copy has a shorter retention than its source, old records expire as soon as they are copied.",
         )
 
 
@@ -336,12 +336,13 @@ class Unmount(_MountRun):
 
     def _missing_error(self, move: MountJob) -> UserError:
         message = (
-            f"topic {move.topic} is gone, and was not deleted by us: what is at {move.location} was never compared"
+            f"topic {move.topic} no longer exists, and was not deleted by this unmount: its archive at "
+            f"{move.location} was never compared"
         )
         hint = (
-            f"Cancel it: reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}. To take its objects "
-            f"anyway: reconciler mount release {move.location} --owner {self.means.by_jobs.cluster_id} "
-            f"--allow release:{move.location}"
+            f"Cancel it: reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}. To release the "
+            f"archive without the comparison: reconciler mount release {move.location} --owner "
+            f"{self.means.by_jobs.cluster_id} --allow release:{move.location}"
         )
         return UserError(message, hint=hint)
 
@@ -427,7 +428,7 @@ class Mount(_MountRun):
             if move.state is _S.CUT_OVER:  # from here on it could not be cancelled
                 self._store(replace(move, state=_S.EXECUTING))
             what = "was deleted" if live_topic is None else "was deleted and created again"
-            message = f"topic {move.topic} {what} while it was filled"
+            message = f"topic {move.topic} {what} while its records were copied"
             cancel = f"reconciler mount cancel {move.at_ms} --cluster {self.mounting.cluster}"
             raise StalePlanError(message, hint=f"Cancel it ({cancel}), and mount it again.")
 

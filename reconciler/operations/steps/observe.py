@@ -281,7 +281,7 @@ def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
     if root is not None:
         other = f"--no-state --cluster {name}=URL gives its location, for commands that accept it"
         hint = f"Its root {root} is relative to the folder of the workspace: run the command there. Or {other}."
-    return RetryableError("it is recorded, but its location is empty", hint=hint)
+    return RetryableError("it is recorded in the state, but its location is empty", hint=hint)
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:

@@ -600,7 +600,7 @@ def _scope_of(order: Order, observed: Inventory, clusters: Collection[str]) -> I
         case RoleOrder() | CreateMirrorOrder() | DeleteMirrorOrder():
             yield from list_mirror_scope(order, observed, clusters)
         case _:
-            message = f"{order} names no resource of its own to observe"
+            message = f"{order} has no resource that can be observed"
             raise TypeError(message)
 
 
@@ -633,7 +633,7 @@ def _find_replaced_sources(
             source = link.declared.spec.source
             seen = observed.get(cluster_address(source))
             if seen is not None and link.source_cluster_id not in {None, seen.incarnation}:
-                message = f"cluster {source} is another cluster now, {seen.incarnation}"
+                message = f"cluster {source} is another cluster than when the link was created: {seen.incarnation}"
                 yield source, UserError(message, hint=f"Correct where {source} is.")
 
 
@@ -646,7 +646,7 @@ def _observe(
 
     def read(cluster: str) -> Inventory:
         if cluster not in site.clusters and cluster in optional:
-            raise UserError(f"cluster {cluster} is not known here", hint="Declare it as a Cluster.")
+            raise UserError(f"cluster {cluster} is not declared here", hint="Declare it as a Cluster.")
         observed = site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
         if cluster_address(cluster) in scopes[cluster] and cluster_address(cluster) not in observed:
             raise absent_cluster(site.clusters[cluster])
@@ -692,7 +692,7 @@ def _find_losses(again: Plan, shown: Mapping[str, Action]) -> Iterator[tuple[Add
         is_other = isinstance(action, Transition) and isinstance(before, Transition) and before.after != action.after
         if isinstance(action, Update) and action.risk is Risk.DATA_LOSS:
             if before is None or before.risk is not Risk.DATA_LOSS:
-                message = f"{action.address} has records by now that would be lost"
+                message = f"{action.address} has received records that would be lost"
                 yield action.address, StalePlanError(message, hint="Nothing was done. Run the command again.")
         elif not isinstance(action, Delete) and not is_restore:
             continue

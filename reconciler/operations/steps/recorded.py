@@ -42,7 +42,7 @@ def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: Unfinish
 def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
     """Return a line about an interrupted run with unreadable files."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
-    return f"run {short_run(opened)} was left open, and what it did cannot be told: {why}"
+    return f"run {short_run(opened)} was left open, and its changes are unknown: {why}"
 
 
 def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
@@ -120,7 +120,7 @@ def require_state(site: Site) -> None:
     """Reject a missing state: an empty one must not replace it."""
     if read_lockfile(site.state) is None:
         message = f"there is no state at {site.state.url}"
-        hint = "Bring it back; or do it now, without remembering it: --no-state. Nothing was written."
+        hint = "Restore the state, or act without one: --no-state. Nothing was written."
         raise UserError(message, hint=hint)
 
 
@@ -259,7 +259,7 @@ def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
     except orjson.JSONDecodeError as error:
         raise ValueError(json_error(error, body)) from error
     if not isinstance(content, dict) or (content.get("format"), content.get("run")) != (SPOOL, run):
-        message = "it is of another run or format"
+        message = "it belongs to another run, or has an unknown format"
         raise ValueError(message)
     if content.get("sha256") != _digest(content.get("entries")):
         message = "it was changed after it was written"

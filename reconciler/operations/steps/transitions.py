@@ -186,7 +186,7 @@ def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name:
     is_of_each_other = own is not None and (own.source_cluster, own.source) == (peer.cluster, peer.name)
     is_last = own is not None and own.status is MirrorStatus.STOPPED and own.since_ms > peer.since_ms
     if own is not None and is_of_each_other and is_last and not _never_followed(provider, own):
-        message = f"{what}: it stopped after that, which is the original source of the two"
+        message = f"{what}: it stopped after the other mirror, which is the original source"
         raise UserError(message, hint=f"Restore {peer.name} of cluster {peer.cluster} from it.")
 
 
@@ -293,7 +293,7 @@ def check_outcome(mirror: ObservedMirror, verbs: Collection[str]) -> ObservedMir
         message = (
             f"mirror {mirror.name} of cluster {mirror.cluster} was stopped in the meantime, by {mirror.stopped_by}"
         )
-        raise UserError(message, hint="It takes records; what it has is what it had by then.")
+        raise UserError(message, hint="It takes records; it has the records copied until then.")
     return mirror
 
 
@@ -902,6 +902,6 @@ def _stuck_error(mirror: ObservedMirror, behind: list[Behind], patience_s: float
         "Let that transaction end" if is_open else f"Stop the producers of {mirror.source} on {mirror.source_cluster}"
     )
     return RetryableError(
-        f"the lag of {address} does not shrink, for {patience_s:,.0f} s: {named}{more}; nothing was changed",
+        f"the lag of {address} did not shrink for {patience_s:,.0f} s: {named}{more}; nothing was changed",
         hint=f"{stop}, then try again. A failover does not wait, and loses what is missing.",
     )

@@ -202,7 +202,7 @@ def _check_cluster(cluster: Cluster, capabilities: Capabilities) -> Iterator[tup
         named = ", ".join(PROPERTIES + key for key in sorted(cluster.spec.properties))
         yield describe_unsupported(capabilities, f"set cluster properties ({named})")
     if cluster.spec.tiering is not None:
-        yield describe_unsupported(capabilities, "set the machinery of tiering (spec.tiering)")
+        yield describe_unsupported(capabilities, "set the cluster-wide configuration of tiering (spec.tiering)")
 
 
 def _find_problems_of_first_half(wanted: WantedResource, situation: Situation) -> frozenset[tuple[str, str]]:

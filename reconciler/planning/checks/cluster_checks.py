@@ -98,7 +98,7 @@ def _check_identity(
             )
         elif capabilities is not None and not capabilities.creates_cluster:
             problem = (
-                f"cluster {name} is not there",
+                f"cluster {name} does not exist",
                 f"A {cluster.spec.provider} cluster cannot be created from here.",
             )
     elif identity.provider != cluster.spec.provider:
@@ -121,7 +121,7 @@ def _check_identity(
 def _explain_changed_identity(name: str, last: Recorded, identity: ClusterIdentity) -> tuple[str, str] | None:
     hint = (
         f"If that is on purpose: take {name} and all on it out of the files and apply, which only forgets them; "
-        "then declare them again, and the next plan adopts what is there."
+        "then declare them again, and the next plan adopts what exists."
     )
     if isinstance(last.resource, Cluster) and last.resource.spec.provider != identity.provider:
         recorded = last.resource.spec.provider
@@ -216,7 +216,7 @@ def _find_contradictions(properties: Mapping[str, str]) -> Iterator[PropertyProb
     for names in ALIASES:
         first, second = (properties.get(name) for name in names)
         if first is not None and second is not None and first != second:
-            yield f"{' and '.join(names)} are one property by two names", "Keep one of the two.", names
+            yield f"{' and '.join(names)} are two names of one property", "Keep one of the two.", names
     directory = properties.get(_DIRECTORY)
     if directory is not None and not directory.startswith("/"):
         message = f"{directory!r} is not a full path: every process would have its own cache"
@@ -363,6 +363,6 @@ def warnings_of_overrides(review: Review) -> Iterator[PlanFinding]:
             if declared_value is not None and declared_value != value:
                 message = f"broker {broker} sets {key} to {value} for itself, so {declared_value} has no effect there"
                 command = f"--alter --entity-type brokers --entity-name {broker} --delete-config {key}"
-                hint = f"Take it back with: kafka-configs.sh --bootstrap-server HOST:PORT {command}"
+                hint = f"Remove the override with: kafka-configs.sh --bootstrap-server HOST:PORT {command}"
                 marks = ((address, ("spec", "properties", key)),)
                 yield PlanFinding(address, declared.source, message, hint, marks, is_of_drift=True)

@@ -235,7 +235,9 @@ def _guard_only(action: Action, situation: Situation) -> Block | None:
     old = _find_old_address(action)
     for what, address in (("it", action.address), (f"{old}, which it is moved from,", old)):
         if address is not None and not any(matches(pattern, address) for pattern in patterns):
-            return Block("only", f"{what} is outside what this workspace is for ({', '.join(patterns)})", None)
+            return Block(
+                "only", f"{what} is outside the addresses that this workspace may manage ({', '.join(patterns)})", None
+            )
     return None
 
 
@@ -505,7 +507,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
     for cluster in sorted(situation.trusted):
         seen = situation.observed.get(cluster_address(cluster))
         if seen is not None and seen.cluster.owners is not None and seen.cluster.owners.unknown is not None:
-            message = f"which workspace owns what on it is not known: {seen.cluster.owners.unknown}"
+            message = f"the owners of its resources cannot be read: {seen.cluster.owners.unknown}"
             hint = "Allow the principal to read it, or make sure that no other workspace manages the same."
             yield PlanFinding(seen.resource.address, None, message, hint)
     reported = {action.address for action in review.actions if action.owner is not None or isinstance(action, Forget)}
@@ -520,7 +522,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
             None,
             None,
             f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
-            f"Take it back with: reconciler apply {takeover_options(addresses)}. "
+            f"Take ownership back with: reconciler apply {takeover_options(addresses)}. "
             f"To leave it to that workspace, take it out of the files and run: {_forget_command(addresses)}",
         )
     removed: dict[ResourceOwner, list[Address]] = {}
@@ -541,7 +543,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
     addresses = dict.fromkeys(address for action in actions for address in addresses_of(action))
     for address in addresses if situation.others else ():
         if (owner := situation.other_owner(address)) is not None:
-            hint = "Tell its owners: their next plan shows what differs from their files."
+            hint = "Inform that workspace's owners: their next plan shows the change as drift."
             yield PlanFinding(address, None, f"it is owned by {owner}", hint)
 
 

@@ -80,7 +80,7 @@ def _check_insync_of_cluster(
     ours = last.resource.spec.properties if last is not None and isinstance(last.resource, Cluster) else {}
     if declared is None and _MIN_INSYNC in ours and _MIN_INSYNC in live:
         message = f"brokers with eligible leader replicas (Kafka 4) refuse to take back properties.{_MIN_INSYNC}"
-        hint = f"In place of leaving it out, write {_MIN_INSYNC}: 1 among the properties, which is Kafka's own default."
+        hint = f"Instead of removing it, write {_MIN_INSYNC}: 1 among the properties, which is Kafka's own default."
         yield PlanFinding(address, source, message, hint)
     most = brokers.max_replication_factor
     if (declared or "").isdecimal() and int(declared or 0) > most:
@@ -338,10 +338,10 @@ def _judge_bytes(
         judged.errors.append(PlanFinding(address, limit.source, message, hint))
     elif unknown:
         message = (
-            f"quotas.bytes is {allowed:,}, and whether it holds more cannot be told: "
+            f"quotas.bytes is {allowed:,}, and it is unknown whether it holds more: "
             f"{unknown:,} of {len(staying):,} topics in it were not measured"
         )
-        judged.warnings.append(PlanFinding(address, limit.source, message, "Look with: reconciler topic list"))
+        judged.warnings.append(PlanFinding(address, limit.source, message, "Check with: reconciler topic list"))
 
 
 def partitions_of(resource: Resource) -> int:

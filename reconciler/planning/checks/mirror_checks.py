@@ -186,7 +186,8 @@ def warnings_of_restores(review: Review) -> Iterator[PlanFinding]:
                 yield PlanFinding(
                     address,
                     action.source,
-                    f"its source {topic} is cut back by {action.id}: it becomes FAILED if it has copied what is cut",
+                    f"its source {topic} is truncated by {action.id}: it becomes FAILED if it has copied the "
+                    "truncated records",
                     f"To keep what it has, fail it over first: reconciler mirror failover {address}. Else create it "
                     f"again afterwards: reconciler apply --allow delete:{address}",
                 )
@@ -294,8 +295,8 @@ def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
                 yield PlanFinding(
                     address,
                     situation.wanted[address].source,
-                    f"a mirror on cluster {cluster} that no access rule is about is open to every producer: "
-                    "`protect: acl` denies those whom a rule lets write",
+                    f"a mirror on cluster {cluster} without any access rule accepts records of every producer: "
+                    "`protect: acl` only denies principals that an access rule allows to write",
                     "Let a rule allow WRITE on it, or set allow.everyone.if.no.acl.found=false at the brokers.",
                 )
         elif is_open:
@@ -304,7 +305,7 @@ def _find_open_mirrors(situation: Situation) -> Iterator[PlanFinding]:
                 situation.wanted[address].source,
                 f"other producers can write to mirrors on cluster {cluster}: it does not enforce read-only mirrors, "
                 "and records written to one are not in its source",
-                "Say `protect: acl` in the link, or allow only its principal to write there.",
+                "Set `protect: acl` in the link, or allow only its principal to write there.",
             )
 
 
@@ -343,7 +344,7 @@ def _check_topic_filters(
         yield PlanFinding(
             address,
             wanted.source,
-            f"{first_few(left, _MAX_NAMES, grouping='')} of cluster {link.spec.source}, which the filters take, "
+            f"{first_few(left, _MAX_NAMES, grouping='')} of cluster {link.spec.source}, which the filters match, "
             "is a mirror itself: a link with a prefix makes no mirrors of mirrors",
             "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
             ((address, _TOPIC_FILTERS),),
@@ -482,7 +483,7 @@ def explain_unlinkable(link: MirrorLink, own: ClusterIdentity, source: ClusterId
     if None not in (own.format, source.format) and own.format != source.format:
         message = (
             f"{link.cluster} is of format {own.format} and {link.spec.source} of {source.format}: records are copied "
-            "as they are, so both have to be of one"
+            "unchanged, so both need the same format"
         )
         return message, "Upgrade the older of the two first."
     return None

@@ -99,11 +99,11 @@ def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
     """Yield sealed topics, left by an unfinished move or unmount; they take no records."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
-            message = "it is sealed: its brokers refuse every record, since it is being moved or unmounted"
+            message = "it is sealed: its brokers refuse every record, because it is being moved or unmounted"
             hint = (
                 "`reconciler apply` continues where it was interrupted, or lets producers write again if the files no "
-                "longer declare it. What a command began, it finishes with --finish; an unmount can be cancelled. See: "
-                "reconciler mount status"
+                "longer declare it. If a command began it, finish it with the same command and --finish; an unmount "
+                "can be cancelled. See: reconciler mount status"
             )
             yield PlanFinding(address, None, message, hint)
 
@@ -256,7 +256,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
     )
     yield (
         f"the name is taken: cluster {mounting.cluster} has {what}, {instead}",
-        f"Choose another name with `as`, or unmount or delete the topic that is there first. {other}",
+        f"Choose another name with `as`, or unmount or delete the existing topic first. {other}",
     )
 
 
@@ -363,7 +363,7 @@ def _check_mount(mounting: Mounting, situation: Situation) -> Iterator[tuple[str
 
 def _check_detachable(source: MountSource, situation: Situation) -> Iterator[tuple[str, str]]:
     if source.unmounts is not None and not situation.is_decidable(source.unmounts):
-        message = f"{source.location} is attached still: {source.unmounts}, which detaches it, is not part of this plan"
+        message = f"{source.location} is still attached: {source.unmounts}, which detaches it, is not part of this plan"
         yield message, f"Plan it too, for example with --target {source.unmounts}, or unmount it first."
 
 
@@ -371,7 +371,7 @@ def _check_detached(mounting: Mounting, situation: Situation) -> Iterator[tuple[
     mirror = mirror_at(mounted_by(mounting))
     seen = situation.observed.get(mirror)
     if seen is not None:
-        yield f"{mirror} is a mirror: what it holds belongs to its source", _suggest_promote(mirror)
+        yield f"{mirror} is a mirror: its records belong to its source", _suggest_promote(mirror)
         return
     if mounting.address in situation.recorded or _has_other_name(mounting, situation):
         return

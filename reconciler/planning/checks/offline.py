@@ -96,7 +96,10 @@ def warnings_of_rules(review: Review) -> Iterator[PlanFinding]:
         wanted = situation.wanted[address]
         for broken in find_violations(address, resource_for_rules(wanted), situation.request.guards):
             yield PlanFinding(
-                address, wanted.source, f"it breaks a rule: {broken}", "This plan does not change it. Correct it."
+                address,
+                wanted.source,
+                f"it violates a rule of guards.rules: {broken}",
+                "This plan does not change it. Correct it.",
             )
 
 
@@ -138,7 +141,7 @@ def _check_resource(
         yield PlanFinding(address, declared.source, broken, hint)
     is_inside = not guards.only or any(matches(pattern, address) for pattern in guards.only)
     if not is_inside and kind_of(address) not in {"cluster", "policy"}:
-        message = f"it is outside what this workspace is for ({', '.join(guards.only)})"
+        message = f"it is outside the addresses that this workspace may manage ({', '.join(guards.only)})"
         yield PlanFinding(address, declared.source, message, "Move it to the workspace it belongs to.")
     for field, problem in check_beside_replica(resource, {}) if isinstance(resource, Topic) else ():
         yield PlanFinding(address, declared.source, *problem, ((address, ("spec", field)),))

@@ -244,7 +244,7 @@ class TieringImpact:
             yield PlanFinding(
                 switch.topic,
                 source,
-                f"nothing was uploaded for a while: object storage will never have {what}",
+                f"uploads were off for some time: object storage will never contain {what}",
                 f"Next time pause uploads without a gap: set the cluster's {UPLOADS}: false.",
             )
 
@@ -256,7 +256,7 @@ class TieringImpact:
         yield PlanFinding(
             switch.topic,
             source,
-            f"its read replicas show nothing once what it has in object storage is deleted: {replicas}",
+            f"its read replicas become empty when its records in object storage are deleted: {replicas}",
             "Keep it with onDisable: retain; or continue: they follow again when tiering is on again.",
         )
 
@@ -278,8 +278,8 @@ def _report_decided_before(switch: _Switch, source: str | None) -> Iterator[Plan
         yield PlanFinding(
             switch.topic,
             source,
-            "remote.log.disable.policy: delete changes nothing now: its tiering is off already, and what is in object "
-            "storage stays",
+            "remote.log.disable.policy: delete has no effect now: its tiering is already off, and the records in "
+            "object storage stays",
             "To delete it, apply remote.write: true and remote.read: true, then switch both off with delete.",
         )
 
@@ -321,7 +321,7 @@ def warnings_of_copying_off(review: Review) -> Iterator[PlanFinding]:
             yield PlanFinding(
                 address,
                 declared.source,
-                "localRetention does nothing while remoteWrite is false: brokers want -2 there once copying is off, "
+                "localRetention has no effect while remoteWrite is false: brokers require -2 once copying is off, "
                 f"so local disks hold the total of {named}",
                 "Remove it, and see that disks have room for that; or switch remoteWrite on.",
                 ((address, _FIELD),),
@@ -401,7 +401,7 @@ def warnings_of_tiering(review: Review) -> Iterator[PlanFinding]:
             cluster_address(cluster),
             situation.wanted[cluster_address(cluster)].source,
             f"{ENABLED} is false: {count} to be tiered, and nothing is uploaded or fetched: "
-            "what only object storage has cannot be read",
+            "records that are only in object storage cannot be read",
             "Remove the property where tiering is wanted.",
             ((cluster_address(cluster), ("spec", "properties", ENABLED)),),
         )
@@ -603,7 +603,7 @@ def _report_undeclared_switch(address: Address, wanted: WantedResource) -> PlanF
     return PlanFinding(
         address,
         wanted.source,
-        f"its tiered storage would be left to chance: nothing names {ENABLE} any more, and it is on",
+        f"its tiered storage would be unmanaged: no file sets {ENABLE} any more, and it is on",
         "Switch it off first: keep the policy with remoteWrite: false for one apply, and onDisable as you want it.",
     )
 

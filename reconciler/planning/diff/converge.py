@@ -250,7 +250,7 @@ def find_tiering_problems(
         where, hint = "any more", _HINT_SWITCH_OFF
         if before.resource.address != address:
             where, hint = "where it moves", _HINT_DECLARE
-        yield f"{whose} would be left to chance: nothing names {key} {where}, and it is on", hint
+        yield f"{whose} would be unmanaged: no file sets {key} {where}, and it is on", hint
 
 
 def _find_undeclared_switch(
@@ -303,7 +303,7 @@ def _set_desired_tiering(sides: AddressView, before: Observed) -> Topic:
     return seen.model_copy(update={"spec": seen.spec.model_copy(update={"configs": {**unchanged, **moved}})})
 
 
-_HINT_UNTOUCHED = "None of them is touched. Access that only its rules allowed ends."
+_HINT_UNTOUCHED = "These rules stay. Access that only the deleted rules allowed ends."
 
 
 def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situation) -> bool:
@@ -367,7 +367,8 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
     what = counted(len(left), f"access rule on {on} is", f"access rules on {on} are", grouping="")
     stays = "it stays" if len(left) == 1 else "they stay"
     hint = (
-        f"Who gets that name next gets {'it' if len(left) == 1 else 'them'} too. kafka-acls --remove takes rules away."
+        f"A later principal of that name gets {'it' if len(left) == 1 else 'them'}, too. Remove rules with: "
+        "kafka-acls --remove"
     )
     decision.warn(address, None, f"{what} not managed: {stays} ({first_few(left, _MAX_NAMES, grouping='')})", hint)
 
@@ -385,7 +386,7 @@ def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, de
         None,
         "it was deleted outside reconciler, and the brokers keep its access rules: "
         f"{first_few(named, _MAX_NAMES, grouping='')}",
-        "Who creates a topic of that name gets them. Take them away with: kafka-acls --bootstrap-server HOST:PORT "
+        "A new topic of that name gets them. Remove them with: kafka-acls --bootstrap-server HOST:PORT "
         f"--remove --topic {last.physical_name or topic.full_name}",
     )
 
@@ -417,7 +418,7 @@ def warn_of_kept_rules(address: Address, last: Recorded, situation: Situation, d
         return
     count = len(to_rule_fields(namespace.spec.acls))
     what = counted(count, "access rule on its prefix stays", "access rules on its prefix stay", grouping="")
-    hint = "To take them away too: reconciler destroy --include-adopted"
+    hint = "To delete them, too: reconciler destroy --include-adopted"
     decision.warn(address, None, f"it was adopted, and is forgotten: {what}", hint)
 
 

@@ -169,7 +169,7 @@ def _drop_altered_origins(last: Recorded, changes: Iterable[Change]) -> dict[str
 def _warn_of_renamed(action: Update, moved: Mapping[str, Value], decision: Decision) -> None:
     fields = ", ".join(change.path for change in action.changes if change.drift and change.path not in {*moved, SEALED})
     if fields:
-        message = f"{fields} moved away under the name it had, and is not set back: the files rename it"
+        message = f"{fields} drifted under its old name and is not reset: the files rename it"
         decision.warn(action.address, action.source, message, "`reconciler apply` does both.")
 
 
@@ -207,10 +207,10 @@ def _warn_of_kept_drift(decision: Decision, situation: Situation, made: Abstract
             continue
         if drift_finding.path == "incarnation":
             message = "it was deleted and created again outside reconciler: that cannot be set back"
-            hint = "`reconciler apply` adopts what is there."
+            hint = "`reconciler apply` adopts what exists."
         elif not drift_finding.path:
             message = "it was deleted, and the files declare another resource there: it is not created again"
-            hint = "`reconciler apply` makes what the files say."
+            hint = "`reconciler apply` creates the declared resource."
         else:
             continue
         decision.warn(drift_finding.address, wanted.source if wanted else None, message, hint)

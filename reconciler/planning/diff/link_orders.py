@@ -138,7 +138,7 @@ def _update_link(
     last = situation.recorded.get(address)
     if last is not None and fields_of(last.resource) != fields_of(after):
         hint = f"To write it into the files: reconciler drift --accept {address}"
-        decision.warn(address, None, "the next apply sets it back unless the files say it", hint)
+        decision.warn(address, None, "the next apply reverts it unless the files declare it", hint)
 
 
 def _delete_link(

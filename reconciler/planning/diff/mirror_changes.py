@@ -135,7 +135,7 @@ def _check_existing_topic(
     is_ours = topic in situation.mountings or (topic in situation.recorded and situation.is_there(topic))
     if topic_seen is None:
         hint = "Begin with state mirroring, or remove the entry."
-        _refuse(sides, f"it is not there, so it cannot become {mirror.state}", hint, decision)
+        _refuse(sides, f"it does not exist, so it cannot become {mirror.state}", hint, decision)
     elif sides.last is not None and is_another(sides.last, topic_seen) and not is_ours:
         message = f"{topic} was deleted and created again outside reconciler"
         hint = f"To keep that topic and forget the mirror: reconciler state rm {sides.address}"
@@ -486,7 +486,7 @@ def refuse_until_settled(address: Address, seen: Observed, decision: Decision) -
     decision.refuse(
         address,
         None,
-        f"its entry is gone, and it is {seen.state}: it cannot be deleted on its way",
+        f"its entry was removed while it is {seen.state}: it cannot be deleted in this state",
         "Wait until it has ended (`reconciler run` continues it); or declare it again, failed-over.",
     )
 
@@ -634,7 +634,7 @@ def warn_if_mirror_now(address: Address, situation: Situation, decision: Decisio
         hint = f"It is planned for deletion once it is a topic again. {_suggest_stop(seen.resource, seen, situation)}"
     else:
         return False
-    message = f"it left the files while it mirrors {source}: it is neither deleted nor forgotten now"
+    message = f"it was removed from the files while it mirrors {source}: it is neither deleted nor forgotten now"
     decision.warn(address, None, message, hint)
     return True
 
@@ -650,7 +650,7 @@ def _warn_mirrored(
 ) -> None:
     is_now = is_live(situation.observed.get(mirror_at(topic)))
     now = "is a mirror of" if is_now else "becomes a mirror of"
-    message = f"it {now} {topic_of(entry)}: its manifest is left alone until it is a topic again"
+    message = f"it {now} {topic_of(entry)}: its manifest is ignored until it is a topic again"
     decision.warn(topic, source, message, _suggest_swap_back(entry, situation))
 
 
@@ -674,7 +674,7 @@ def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation
     is_it = sides.address in situation.recorded and _warn_of_new_mirror(sides.address, seen, situation)
     if not is_it or not isinstance(mirror, MirrorTopic):
         return False
-    message = f"it is a mirror of {source_of(mirror)}: its manifest is left alone until it is a topic again"
+    message = f"it is a mirror of {source_of(mirror)}: its manifest is ignored until it is a topic again"
     decision.warn(sides.address, sides.wanted.source, message, _suggest_stop(mirror, seen, situation))
     return True
 

@@ -474,7 +474,7 @@ def _make_ordered_mirror(order: CreateMirrorOrder, situation: Situation) -> Mirr
     spec = links[order.link]
     seen = observed.get(address)
     if seen is None and any(at in observed or at in situation.request.hidden for at in (address, _find_topic(address))):
-        hint = "A mirror is made under a name that is free: delete that topic first, or use a link with a prefix."
+        hint = "A mirror needs an unused name: delete that topic first, or use a link with a prefix."
         raise UserError(f"{address}: topic {name} exists", hint=hint)
     source = _check_source_name(order, spec.prefix)
     synced = SYNCED_BY_DEFAULT if spec.topic_config_sync is None else spec.topic_config_sync.include
@@ -531,7 +531,7 @@ def _check_source_name(order: CreateMirrorOrder, prefix: str) -> str:
     rule = f"the prefix {prefix} and the name of its source" if prefix else "the name of its source"
     message = f"{order.mirror}: over link {order.link} a mirror has {rule}, in the same namespace"
     called = address_of("mirror", cluster_of(order.mirror) or "", join_name(namespace, prefix + own))
-    raise UserError(message, hint=f"That of {source_name} is called {called}.")
+    raise UserError(message, hint=f"The mirror of {source_name} is named {called}.")
 
 
 def _canonicalize_configs(order: CreateMirrorOrder, situation: Situation) -> dict[str, str]:

@@ -77,7 +77,7 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
     other, new = other_topic_texts(sides)
     decision.hold(
         sides,
-        f"{other}it was unmounted, and no Mounting says so: it is detached at {location}",
+        f"{other}it was unmounted, and no Mounting declares it: it is detached at {location}",
         f"To have its records back declare a Mounting with state: mounted and source: {location}; to leave it there, "
         f"one with state: unmounted (reconciler drift --accept {sides.address}). {new}: reconciler state rm "
         f"{sides.address}",
@@ -101,7 +101,7 @@ def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Dec
     other, new = other_topic_texts(sides)
     decision.hold(
         sides,
-        f"{other}it is mounted with its records as {new_place}, and no Mounting says so",
+        f"{other}it is mounted with its records as {new_place}, and no Mounting declares it",
         f"{back} {keep}{new}: reconciler state rm {sides.address}",
         f"{MOUNTED_AS}{new_place}",
     )
@@ -315,9 +315,9 @@ def _plan_unmount(
         decision.warn(
             sides.address,
             sides.wanted.source,
-            f"producers of topic {mounting.topic_name} are refused once most of it is archived",
+            f"producers of topic {mounting.topic_name} are rejected once most of it is archived",
             "Stop them first, or let them find its records elsewhere. It is deleted only once all of it was compared. "
-            "Where that fails they are let in again.",
+            "If the comparison fails, producers may write again.",
         )
     return _plan_mount_transition(sides, mounting, seen, location, situation)
 
@@ -470,7 +470,7 @@ def _warn_of_groups(sides: AddressView, stored: Recoverable, decision: Decision)
         ]
         count = counted(len(clamped), "committed offset")
         message = f"{count} beyond what was uploaded will be set back to its end: {first_few(named)}"
-        hint = "Those groups read on from there. What they had read beyond is lost with the cluster."
+        hint = "Those groups continue from that end. Later records were lost with the cluster."
         decision.warn(sides.address, sides.wanted.source, message, hint)
 
 

@@ -96,11 +96,11 @@ def _refuse_migration(order: MountOrder, situation: Situation) -> tuple[str, str
     if order.direction == "inbound":
         if seen is None and mirror not in situation.observed:
             return None
-        hint = "Choose another name with --to, or delete the topic that is there first."
+        hint = "Choose another name with --to, or delete the existing topic first."
         return f"{topic} exists: The topic has already been created", hint
     if mirror in situation.observed:
         hint = "Promote or delete the mirror first; its source can be unmounted where it is."
-        return f"{mirror} is a mirror: what it holds belongs to its source", hint
+        return f"{mirror} is a mirror: its records belong to its source", hint
     if seen is None or seen.is_internal:
         return f"{topic} does not exist (Topic does not exists)", "See: reconciler topic list"
     mirrors = situation.mirrored.get(topic, ())
@@ -140,5 +140,7 @@ def _warn_of_effects(order: MountOrder, situation: Situation, decision: Decision
         is_other, owned = is_unmount and order.topic in situation.recorded, order.topic
     if is_other:
         what = "it" if owned == order.topic else owned
-        message = f"{what} is of this workspace: plans warn that the files say otherwise, and leave it so"
+        message = (
+            f"{what} is managed by this workspace: plans warn about the difference from the files and do not revert it"
+        )
         decision.warn(order.topic, None, message, f"To write it into the files: reconciler drift --accept {owned}")

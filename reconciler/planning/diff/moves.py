@@ -135,8 +135,8 @@ def _plan_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
             sides.wanted.source,
             "it has another number of partitions: groups continue at the earliest record that they may not have read,"
             " so that none is skipped and some are read twice",
-            "Order by key is kept if all records of a key were in one partition. Readers must judge the effect "
-            "themselves.",
+            "Order by key is kept if all records of a key were in one partition. Check whether consumers rely on the "
+            "order themselves.",
         )
     for job in (MOVE, SWITCH_GROUPS):
         decision.actions.append(
@@ -202,8 +202,8 @@ def decide_moved(sides: AddressView, old: Address, situation: Situation, decisio
             decision.warn(
                 sides.address,
                 source,
-                f"{old}, which it is moved from, is not there",
-                "It is created empty. Correct movedFrom if its records should come along.",
+                f"{old}, which it is moved from, does not exist",
+                "It is created empty. Correct movedFrom if its records should be moved.",
             )
         return False
     elif old in decision.settled:
@@ -277,7 +277,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
         decision.refuse(
             sides.address,
             sides.wanted.source,
-            f"{old}, which it is moved from, is mounted with its records as {new_place}, and no Mounting says so",
+            f"{old}, which it is moved from, is mounted with its records as {new_place}, and no Mounting declares it",
             f"{mount_back_commands(old, new_place)} To make a new and empty one: reconciler state rm {old}",
         )
         return True
@@ -286,7 +286,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"{old}, which it is moved from, was unmounted, and no Mounting says so: it is detached at {location}",
+        f"{old}, which it is moved from, was unmounted, and no Mounting declares it: it is detached at {location}",
         f"To have its records declare a Mounting of {full_name_of(sides.address)} with state: mounted and source: "
         f"{location}. To make a new and empty one: reconciler state rm {old}",
     )
@@ -388,7 +388,7 @@ def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decisio
     new_address = situation.moved_away[sides.address]
     decision.hold(
         sides,
-        f"it was moved to {new_address}, and no file says so",
+        f"it was moved to {new_address}, and no file declares it",
         f"To leave it there: reconciler drift --accept {sides.address}. {_suggest_move_back(sides, new_address)}"
         f"To have a new and empty one next to it declare {new_address}, too.",
         f"{MOVED_TO}{new_address}",
@@ -444,7 +444,7 @@ def is_namespace_refused(sides: AddressView, old: Address, situation: Situation,
         decision.refuse(sides.address, source, message, "Remove movedFrom, or one of the two.")
         return True
     if sides.before is None and sides.last is None and not (old in situation.observed or old in situation.recorded):
-        message = f"{old}, which it is moved from, is not there"
+        message = f"{old}, which it is moved from, does not exist"
         decision.warn(sides.address, source, message, "Nothing moves into it. Correct movedFrom if something should.")
     return False
 

@@ -110,7 +110,7 @@ def alter_namespace(order: AlterNamespaceOrder, situation: Situation, decision: 
 
 def _report_unknown_namespace(name: str, cluster: str) -> tuple[str, str]:
     message = f"namespace {name!r} does not exist on cluster {cluster}" if name else "the default namespace '' stays"
-    return message, f"List what does with: reconciler namespace list {cluster}"
+    return message, f"List the existing ones with: reconciler namespace list {cluster}"
 
 
 def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision: Decision) -> None:
@@ -205,7 +205,7 @@ def _list_topics_to_move(order: MoveTopicsOrder, situation: Situation, decision:
     if named:
         for address in named:
             if address not in situation.observed:
-                hint = "List what does with: reconciler topic list"
+                hint = "List the existing ones with: reconciler topic list"
                 decision.refuse(address, None, f"{address} does not exist", hint)
         return sorted(address for address in named if address in situation.observed)
     prefix = f"{order.source}:" if order.source else ""
@@ -236,7 +236,7 @@ def _refuse_move(old: Address, name: str, situation: Situation) -> tuple[str, st
     except ValueError as error:
         return f"{name!r} is {error}", "Example: shop:eu:orders."
     if not isinstance(observed[old].resource, Topic):
-        return f"{old} is named by its link", "Promote it first, then move the topic."
+        return f"{old} gets its name from its link", "Promote it first, then move the topic."
     taken = next((kind for kind in ("topic", "mirror") if address_of(kind, cluster, name) in observed), None)
     if taken is not None:
         return f"{address_of('topic', cluster, name)} exists", "Name the topics to be moved: --topic"

@@ -172,7 +172,7 @@ def explain_forbidden_move(old: Address, new: Address) -> tuple[str, str] | None
         return f"{old} is a {kind_of(old)}, and {new} a {kind_of(new)}", "Name an address of the same kind."
     if cluster_of(old) != cluster_of(new):
         message = f"{old} lives on cluster {cluster_of(old)}, and {new} on {cluster_of(new)}"
-        return message, "What is recorded lives where it lives: name an address on the same cluster."
+        return message, "A recorded resource cannot change its cluster: name an address on the same cluster."
     if old == new or old in list_containers(new):
         return f"{new} is {old} itself, or in it", "Name another address."
     return None

@@ -241,14 +241,16 @@ class ContainerGuard:
             return action
         if kind == "namespace" and (left := self._find_unselected_content(action.address, staying)):
             message = f"it stays: it holds {first_few(left, grouping='')}, which this plan leaves out"
-            self.warnings.append(PlanFinding(action.address, action.source, message, "It goes with the last of them."))
+            self.warnings.append(
+                PlanFinding(action.address, action.source, message, "It is deleted together with the last of them.")
+            )
             return action
         if kind == "namespace" and staying and self._can_forget(action.address):
             ours = [owned for owned in staying if owned in self._situation.recorded and owned not in self._forgotten]
             if ours and self._situation.request.options.is_destroy:
                 message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
                 self.warnings.append(
-                    PlanFinding(action.address, action.source, message, "Destroy that too, or before it.")
+                    PlanFinding(action.address, action.source, message, "Destroy them, too, or first.")
                 )
                 return action
             return Forget(address=action.address, reasons=action.reasons)

@@ -98,8 +98,8 @@ def alter_topic(order: AlterTopicOrder, situation: Situation, decision: Decision
     after = _set_values(before.resource, order.configs, order.partitions)
     is_altered = alter(address, changes, after, refusals, situation, decision)
     if is_altered and any(change.path == "partitions" for change in changes):
-        message = "records of a key go to other partitions from now on: their order holds before and after, not across"
-        decision.warn(address, None, message, "Consumers that rely on it read what the topic has first.")
+        message = "records of a key go to other partitions from now on: their order across the change is lost"
+        decision.warn(address, None, message, "Let consumers that rely on the order read all existing records first.")
 
 
 def plan_changes(before: Observed, values: Mapping[str, Value]) -> tuple[Change, ...]:
@@ -256,4 +256,4 @@ def _report_unknown_topic(topic: Address, situation: Situation) -> tuple[str, st
         hint = f"Stop it first, and its topic stays: reconciler mirror failover {mirror_at(topic)}"
         return f"{topic} is a mirror, and takes no records of its own", hint
     near = nearest(topic, (address for address in observed if address.startswith("topic/")))
-    return f"{topic} does not exist", did_you_mean(near, otherwise="List what does with: reconciler topic list")
+    return f"{topic} does not exist", did_you_mean(near, otherwise="List the existing ones with: reconciler topic list")

@@ -248,8 +248,8 @@ def explain_unprotectable(link: MirrorLink, capabilities: Capabilities) -> Itera
     if not capabilities.acls:
         yield describe_unsupported(capabilities, "keep writers out of mirrors (protect: acl)", "acls")
     elif capabilities.access.principal is None:
-        message = "as whom its brokers know the link cannot be told: protect: acl might keep it out of its mirrors"
-        yield message, f"Say it in spec.{capabilities.platform}.security.principal of {cluster_address(link.cluster)}."
+        message = "the principal of the link is unknown to reconciler, so protect: acl might deny its own writes"
+        yield message, f"Set it in spec.{capabilities.platform}.security.principal of {cluster_address(link.cluster)}."
 
 
 def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> Iterator[tuple[str, str]]:
@@ -270,7 +270,7 @@ def check_changes(changes: tuple[Change, ...], capabilities: Capabilities) -> It
             yield from _check_replicas(after, capabilities)
         elif change.path == f"configs.{RECOVERY}" and after == "true":
             yield (
-                f"it is there, and {RECOVERY} works only when a topic is created: nothing would be recovered",
+                f"it exists already, and {RECOVERY} works only when a topic is created: nothing would be recovered",
                 "Remove it; to recover, declare a topic of another name, with recoverFrom.",
             )
         elif change.path == READ_REPLICA:
@@ -311,5 +311,5 @@ def describe_unsupported(capabilities: Capabilities, what: str, field: str = "")
     why = capabilities.lacks.get(field)
     return (
         f"a cluster of platform {capabilities.platform} cannot {what}{f': {why}' if why else ' in this version'}",
-        "Remove it from the manifest: what cannot be done is never left out silently.",
+        "Remove it from the manifest: an unsupported field is never ignored.",
     )

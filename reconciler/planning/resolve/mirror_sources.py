@@ -422,7 +422,7 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
         return _find_way_by_verdict(mirror, MirrorStatus.STOPPED, _judge_stopped(mirror))
     if mirror.source_cluster not in situation.trusted:
         return LeftOut(
-            f"it is STOPPED, and whether its source mirrors it cannot be told: cluster {mirror.source_cluster} "
+            f"it is STOPPED, and it is unknown whether its source mirrors it: cluster {mirror.source_cluster} "
             "was not read",
             "Plan again with both clusters.",
         )
@@ -612,8 +612,8 @@ def _check_source(mirror: MirrorTopic, situation: Situation) -> Iterator[tuple[s
     elif not has_source(mirror, situation) and is_live(situation.observed.get(mirror.address)):
         keep = f"To keep that: state failed-over, or `reconciler mirror failover {mirror.address}`."
         yield (
-            f"its source {source_of(mirror)} is gone: it has what was copied until then",
-            f"{keep} A new topic of that name is another one, and makes this mirror FAILED.",
+            f"its source {source_of(mirror)} no longer exists: the mirror has the records copied until then",
+            f"{keep} A new topic of that name has another id, and makes this mirror FAILED.",
         )
     elif not has_source(mirror, situation):
         near = nearest(mirror.source, topics_on(mirror.source_cluster, situation), most=_MAX_SUGGESTIONS)

@@ -425,7 +425,7 @@ def _check_places(cluster: EmbeddedCluster, request: HandMigration) -> None:
         topic = topics.get(name)
         if location and topic is not None and str(location_of(name, topic, cluster.cluster_id)) != location:
             message = f"topic {name} was deleted and created again after it was read"
-            raise StalePlanError(message, hint="Nothing was unmounted. Look again.")
+            raise StalePlanError(message, hint="Nothing was unmounted. Run the command again.")
 
 
 def _unfinished(migration: int, error: ReconcilerError) -> IncompleteError:

@@ -242,7 +242,9 @@ class EmbeddedProvider:
     def of(cls, declared: Cluster, edge: Edge) -> EmbeddedProvider:
         """Return the provider of a declared cluster without reading it."""
         if declared.spec.embedded is None:
-            raise UserError(f"{declared.address}: spec.embedded is missing", hint="Say where its root is.")
+            raise UserError(
+                f"{declared.address}: spec.embedded is missing", hint="Set spec.embedded.root to its location."
+            )
         return cls(declared, open_location(declared.spec.embedded.root, edge), edge, object_storage(declared, edge))
 
     @property

@@ -166,7 +166,7 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
 def shape_of(topic: Topic) -> TopicShape:
     """Return the shape of a new topic; its partitions must be declared."""
     if topic.spec.partitions is None:
-        raise UserError(f"{topic.address}: spec.partitions is missing", hint="Say how many partitions it has.")
+        raise UserError(f"{topic.address}: spec.partitions is missing", hint="Set spec.partitions.")
     return TopicShape(
         partitions=topic.spec.partitions,
         replication_factor=topic.spec.replication_factor or 1,

@@ -53,7 +53,7 @@ class KafkaGroups:
         states = self._states()
         group = self._broker_name(group, states)
         if group not in states:
-            raise NotFoundError(f"group {group} does not exist", hint="See which there are: reconciler group list")
+            raise NotFoundError(f"group {group} does not exist", hint="List the groups with: reconciler group list")
         committed = self._offsets({group: states[group]}).get(group, {})
         return self._group(group, states[group], self._rows(committed, committed))
 
@@ -203,7 +203,7 @@ class KafkaGroups:
         name = self.naming.physical(full_name)
         seen = self.client.topic(name)
         if seen is None:
-            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return [(name, number) for number in range(len(seen.replicas))]
 
     def _rows(self, places: Iterable[Place], committed: Mapping[Place, Any]) -> list[GroupOffset]:

@@ -215,7 +215,7 @@ class KafkaMoves:
         topic = self.made(full_name)
         if topic is None or len(topic.replicas) != manifest.partitions:
             message = f"topic {name} exists already, and is not the one that is to be mounted"
-            raise UserError(message, hint="Choose another name with `as`, or delete the topic that is there first.")
+            raise UserError(message, hint="Choose another name with `as`, or delete the existing topic first.")
         return topic.id
 
     def made(self, full_name: str) -> TopicSeen | None:

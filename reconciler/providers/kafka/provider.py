@@ -240,7 +240,7 @@ def _add_hint(client: KafkaClient, error: ReconcilerError, action: Update) -> Re
     is_reset = any(change.path == PROPERTIES + _NEVER_RESET and change.after is None for change in action.changes)
     if is_reset and isinstance(error, UserError) and is_reset_refused(client, _NEVER_RESET):
         error.hint = (
-            f"In place of leaving it out, write {_NEVER_RESET}: 1 among the properties of the Cluster. No property was "
+            f"Instead of removing it, write {_NEVER_RESET}: 1 among the properties of the Cluster. No property was "
             "changed; the next apply changes all of them."
         )
     return error
@@ -684,7 +684,7 @@ class KafkaProvider:
                 raise self._client.hidden(name)
             if name not in seen or seen[name].error:
                 message = f"{topic}: topic {full_name_of(topic)} does not exist"
-                raise NotFoundError(message, hint="See which there are: reconciler topic list")
+                raise NotFoundError(message, hint="List the topics with: reconciler topic list")
         return {topic: seen[name] for topic, name in names.items()}
 
 

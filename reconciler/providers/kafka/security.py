@@ -283,7 +283,9 @@ def _secret(reference: str | None, edge: Edge) -> Secret | None:
 
 def _connection(declared: Cluster) -> KafkaConnection:
     if declared.spec.kafka is None:
-        raise UserError(f"{declared.address}: spec.kafka is missing", hint="Say where its brokers are.")
+        raise UserError(
+            f"{declared.address}: spec.kafka is missing", hint="Set spec.kafka.bootstrapServers to its brokers."
+        )
     return declared.spec.kafka
 
 

@@ -211,7 +211,7 @@ def test_every_topic_that_a_policy_cannot_go_from_or_come_to_is_named_in_one_pla
     said = desk.plan()
     assert said.code == 1, said.out
     for name in TOPICS:
-        assert f"{desk.address(name)}: its tiered storage would be left to chance" in said.out + said.err
+        assert f"{desk.address(name)}: its tiered storage would be unmanaged" in said.out + said.err
     for name in TOPICS:
         desk.topic(name, tieringPolicy="cold", configs={"cleanup.policy": "compact"})
     said = desk.plan()

@@ -337,7 +337,7 @@ def test_a_lost_catalog_is_not_an_empty_one(store: ObjectStore, leave: Any) -> N
     leave(store)
     before = [listed.key for listed in store.list("")]
     for act in (lambda c: c.catalog.read(), lambda c: c.create_topic("orders"), lambda c: c.sweep()):
-        with pytest.raises(UserError, match=r"the catalog is lost: catalog/head\.json is not there, and ") as error:
+        with pytest.raises(UserError, match=r"the catalog is lost: catalog/head\.json is missing, and ") as error:
             act(cluster_in(store))
         assert "Restore it from a copy" in error.value.hint
     assert [listed.key for listed in store.list("")] == before

@@ -274,10 +274,10 @@ def make_mirror(link_id: str) -> Callable[[Draft], None]:
 DAMAGES = {
     "cluster file lost": Damage(lambda c: c.store.delete([CLUSTER]), (Kind.CLUSTER_FILE,)),
     "cluster file of something else": Damage(
-        lambda c: overwrite(c.store, CLUSTER, b"{}"), (Kind.CLUSTER_FILE,), says="not that of an embedded cluster"
+        lambda c: overwrite(c.store, CLUSTER, b"{}"), (Kind.CLUSTER_FILE,), says="does not describe an embedded cluster"
     ),
     "catalog lost": Damage(
-        lambda c: c.store.delete([CATALOG]), (Kind.CATALOG_LOST,), says="catalog/head.json is not there, and heads/"
+        lambda c: c.store.delete([CATALOG]), (Kind.CATALOG_LOST,), says="catalog/head.json is missing, and heads/"
     ),
     "catalog cut short": Damage(
         lambda c: overwrite(c.store, CATALOG, (c.store.get(CATALOG) or _none()).body[:-20]), (Kind.CATALOG_DAMAGED,)
@@ -314,7 +314,7 @@ DAMAGES = {
     "parent namespace lost": Damage(
         on_catalog(lambda draft: draft.put_namespace("shop", None)),
         (Kind.NAMESPACE_MISSING,),
-        says="namespace shop is not there",
+        says="namespace shop is missing",
         is_mended=True,
     ),
     "topic without its namespace": Damage(
@@ -369,12 +369,14 @@ DAMAGES = {
         on_head(lambda head: head["entries"][0].update(txn="t/0")), (Kind.HEAD_CONTRADICTION,), says="not open"
     ),
     "another writer": Damage(
-        on_head(lambda head: head.update(writer="somebody")), (Kind.HEAD_WRITER,), says="producers by the catalog"
+        on_head(lambda head: head.update(writer="somebody")),
+        (Kind.HEAD_WRITER,),
+        says="producers according to the catalog",
     ),
     "a handing over that died": Damage(
         on_head(lambda head: head.update(writer="link:other")),
         (Kind.HANDOVER_UNFINISHED,),
-        says="link:other may append by the head, producers by the catalog",
+        says="link:other may append according to the head, producers according to the catalog",
         is_mended=True,
     ),
     "cut beyond the end": Damage(
@@ -393,7 +395,7 @@ DAMAGES = {
         gone=(OffsetRange(0, 2),),
     ),
     "an older catalog": Damage(
-        forget_topic, (Kind.HEAD_UNKNOWN, Kind.GROUP_LEFT_OVER), says="40 records of a topic that is not there"
+        forget_topic, (Kind.HEAD_UNKNOWN, Kind.GROUP_LEFT_OVER), says="40 records of a topic that does not exist"
     ),
     "an older catalog, of one append": Damage(append_once_and_forget, (Kind.HEAD_UNKNOWN,)),
     "an older catalog, handed over": Damage(forget_handed_over, (Kind.HEAD_UNKNOWN, Kind.GROUP_LEFT_OVER)),
@@ -441,7 +443,7 @@ DAMAGES = {
         (Kind.REWRITE_UNFINISHED,),
         is_mended=True,
     ),
-    "an orphan": Damage(orphan, (Kind.UNNAMED,), says="nothing refers to"),
+    "an orphan": Damage(orphan, (Kind.UNNAMED,), says="no metadata refers to"),
     "another's folder": Damage(
         lambda c: c.store.put("photos/cat.jpg", b"x"), (Kind.FOREIGN,), says="not part of a cluster"
     ),

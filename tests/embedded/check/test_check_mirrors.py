@@ -86,7 +86,7 @@ def test_a_head_that_whoever_ended_mirroring_did_not_come_to_is_handed_over() ->
     stop_mirror(linked)
     (finding,) = found(linked)
     assert finding.kind is Kind.HANDOVER_UNFINISHED
-    assert "may append by the head, producers by the catalog" in finding.what
+    assert "may append according to the head, producers according to the catalog" in finding.what
     assert mended(linked) == ["gave 1 partition to whom the catalog lets append"]
     assert found(linked) == []
     linked.produce("east", "own")

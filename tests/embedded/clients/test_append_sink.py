@@ -77,7 +77,7 @@ def test_what_an_executor_wrote_into_a_copy_of_the_folder_is_not_published(clust
         lambda: appends.publish([replace(staged, parts=tuple(there[:2]))]),
         lambda: sink.publish([there[2]]),
     ):
-        with pytest.raises(UserError, match="is not shared with the executor on worker-7: it wrote topics/orders_"):
+        with pytest.raises(UserError, match="is not visible to the executor on worker-7: it wrote topics/orders_"):
             publish()
     assert [bounds.end for bounds in cluster.log(TOPIC).bounds().values()] == [1, 1]
 
@@ -274,7 +274,7 @@ def test_it_travels_to_tasks_and_back(cluster: EmbeddedCluster) -> None:
 def test_a_machine_that_does_not_see_the_cluster_says_so(cluster: EmbeddedCluster) -> None:
     elsewhere = MemoryStore()
     sink = replace(cluster.appends(TOPIC), store=elsewhere, catalog=CatalogRegister(elsewhere))
-    with pytest.raises(UserError, match=r"is not shared with the executor on .*: it does not find topic orders there"):
+    with pytest.raises(UserError, match=r"is not visible to the executor on .*: it does not find topic orders there"):
         sink.check_shared()
     cluster.appends(TOPIC).check_shared()
 

@@ -154,7 +154,7 @@ def test_a_consumer_told_to_begin_nowhere_refuses_what_was_never_committed(order
 
 @pytest.mark.parametrize("word", ["first", "EARLIEST", None])
 def test_a_consumer_told_to_begin_where_nobody_could_is_refused(orders: EmbeddedCluster, word: Any) -> None:
-    with pytest.raises(UserError, match="not a place to begin"):
+    with pytest.raises(UserError, match="not a start position"):
         orders.consumer("readers", topics=["orders"], auto_offset_reset=word)
 
 

@@ -551,6 +551,6 @@ def test_parts_older_than_an_hour_are_put_again_under_new_names(
 
 def test_parts_that_were_swept_meanwhile_are_said_and_nothing_is_written(orders: EmbeddedCluster) -> None:
     store = Sleepy(orders, 30 * HOUR, lambda key: orders.store.delete([key]))
-    with pytest.raises(UserError, match="waited so long that its parts were swept; nothing of it was written"):
+    with pytest.raises(UserError, match="waited so long that its uploaded parts were deleted; no record was written"):
         plain(awake(store), "a")
     assert contents(orders.log("orders")) == []

@@ -544,7 +544,7 @@ def test_lost_and_torn_segments_are_found_before_anything_is_made_and_their_offs
     body = contents_of(storage)[torn]
     storage.delete([lost, torn])
     storage.put(torn, body[:-9])
-    with pytest.raises(UserError, match="is not whole, what it names is lost") as refused:
+    with pytest.raises(UserError, match="is incomplete: objects that it needs are lost") as refused:
         east.recover_topic(TOPIC, location_in(west))
     assert refused.value.message.endswith(
         f": partition 0, offsets 8 to 11 ({torn} has {len(body) - 9:,} bytes, not {len(body):,}); "

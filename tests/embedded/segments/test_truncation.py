@@ -136,9 +136,11 @@ def test_who_comes_after_a_failover_cuts_nothing() -> None:
     late = TopicCut(it.store, None, it.cluster.cluster_id, it.cluster.catalog, link_writer("link-1"), OPERATION)
     it.cluster.linking.ask(TOPIC, "failover")
     append(it.opened(), ("k", "own"))
-    with pytest.raises(UserError, match="topic orders is not cut: producers may write to it"):
+    with pytest.raises(UserError, match="topic orders cannot be truncated: producers may write to it"):
         cut(it, 2)
-    with pytest.raises(UserError, match="partition 0 is not cut: producers may write to it now, not link:link-1"):
+    with pytest.raises(
+        UserError, match="partition 0 cannot be truncated: producers may write to it now, not link:link-1"
+    ):
         late.truncate(Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), 2)
     assert len(rows(it)) == 7
 

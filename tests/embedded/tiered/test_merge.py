@@ -114,7 +114,7 @@ def test_what_an_executor_merged_in_a_copy_of_the_storage_replaces_nothing() -> 
 
     done = found.cluster.upkeep().merge(elsewhere)
     assert done.failed == 1
-    assert "is not shared with the executor on worker-7" in done.errors[0].message
+    assert "is not visible to the executor on worker-7" in done.errors[0].message
     assert (found.segments(), remote_rows(found)) == (before, rows)
 
 

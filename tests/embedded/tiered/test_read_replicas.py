@@ -479,7 +479,7 @@ def test_a_source_that_gave_up_what_was_remote_is_followed_and_its_return_is_too
     pair.west.cluster.alter_topic(TOPIC, OFF_WITH_DELETE)
     emptied = pair.west.manifest()
     assert 0 < emptied.start == emptied.end < shown
-    with pytest.raises(UserError, match=r"source .* gave up what it had in object storage") as given_up:
+    with pytest.raises(UserError, match=r"source .* deleted its records in object storage") as given_up:
         pair.offsets(start=emptied.end)
     assert "run --once --only replicas" in given_up.value.hint
     assert (pair.follow(), pair.follow()) == (1, 0)

@@ -808,6 +808,6 @@ def test_topics_do_not_move_to_another_object_storage() -> None:
 
 def test_two_names_of_one_property_may_not_differ() -> None:
     cluster = cluster_with({"log_retention_ms": "1000"})
-    with pytest.raises(UserError, match="one property by two names"):
+    with pytest.raises(UserError, match="two names of one property"):
         cluster.alter_cluster({"delete_retention_ms": "2000"})
     cluster.alter_cluster({"delete_retention_ms": "2000", "log_retention_ms": None})

@@ -125,7 +125,7 @@ def test_a_plan_says_that_producers_are_refused_and_where_it_will_lie(site: Site
     site.declare("live", "unmounted")
     planned = site.plan().plan
     (warning,) = (each.message for each in planned.warnings)
-    assert warning == f"producers of topic {site.topic} are refused once most of it is archived"
+    assert warning == f"producers of topic {site.topic} are rejected once most of it is archived"
     (action,) = planned.actions
     assert (action.id, action.risk) == (f"unmount:mounting/live/{site.topic}", "disruptive")
 
@@ -199,7 +199,7 @@ def test_a_topic_that_commands_moved_to_another_cluster_is_said_to_be_there_and_
     plan = site.plan().plan
     assert plan.actions == ()
     assert plan.errors == ()
-    message = f"it is mounted with its records as topic/cold/{later}, and no Mounting says so: it is left as it is"
+    message = f"it is mounted with its records as topic/cold/{later}, and no Mounting declares it: it is left as it is"
     assert message in [finding.message for finding in plan.warnings]
 
 

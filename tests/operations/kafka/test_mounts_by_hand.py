@@ -276,7 +276,7 @@ def test_one_that_cannot_go_stops_no_other_and_a_pattern_of_none_is_an_error(hom
     assert home.listed("mountable") == [("carts", "mountable")]
     with pytest.raises(UserError, match=r"no topic matches .*none.*: nothing was done"):
         home.asked("unmount", home.address("clicks"), home.address("none*"))
-    with pytest.raises(UsageError, match="--to is of one topic"):
+    with pytest.raises(UsageError, match="--to takes one topic"):
         home.asked("mount", home.address("carts"), home.address("clicks"), to="other")
     taken = home.asked("mount", home.address("carts"), to=f"{home.prefix}:clicks")
     assert "The topic has already been created" in str(taken.verdict)

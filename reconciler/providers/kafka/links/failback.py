@@ -303,7 +303,7 @@ class Failback:
     def _find_topic(self, full_name: str) -> tuple[str, TopicSeen]:
         topic, seen = self.site.topic(full_name)
         if seen is None:
-            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return topic, seen
 
 

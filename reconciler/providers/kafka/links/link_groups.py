@@ -443,8 +443,8 @@ def _find_writers(
 ) -> tuple[str, ...]:
     own = site.capabilities().access.principal
     if own is None:
-        message = f"cluster {site.cluster}: as whom its brokers know the link cannot be told"
-        raise UserError(message, hint="Say it in spec.kafka.security.principal of the Cluster.")
+        message = f"cluster {site.cluster}: the principal of the link is unknown to reconciler"
+        raise UserError(message, hint="Set it in spec.kafka.security.principal of the Cluster.")
     return find_denied_writers(bindings, topic, own=own, denied=denied)
 
 

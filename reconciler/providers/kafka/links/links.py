@@ -178,7 +178,7 @@ class KafkaLinks(MirrorEntries):
         topic, seen = self.site.topic(full_name)
         states = self.site.states()
         if seen is None:
-            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return _describe_mirror(self.site, states, states.mirror(topic, full_name, seen.id), seen)
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
@@ -186,7 +186,7 @@ class KafkaLinks(MirrorEntries):
         positions = self.positions_of([full_name])
         if full_name not in positions:
             self.site.topic(full_name)  # raises if the topic may not be described
-            raise NotFoundError(f"topic {full_name} does not exist", hint="See which there are: reconciler topic list")
+            raise NotFoundError(f"topic {full_name} does not exist", hint="List the topics with: reconciler topic list")
         return positions[full_name]
 
     def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
@@ -549,7 +549,7 @@ def sink_of(site: Site, settings: Mapping[str, Any], full_name: str) -> CopySink
     topic, seen = site.topic(full_name)
     if seen is None:
         message = f"cluster {site.cluster} has no topic {topic}"
-        raise NotFoundError(message, hint="See which there are: reconciler topic list")
+        raise NotFoundError(message, hint="List the topics with: reconciler topic list")
     mirror = site.states().live({topic: seen.id}).mirrors.get(topic)
     configs = _read_configs(site, topic)
     more, partitions = _producer_settings(configs), len(seen.replicas)

@@ -488,7 +488,7 @@ class HeaderReader:
             for batch in batches_in(fetch_batches(self._leader, offset)):
                 self._by_offset.update(headers_in(batch))
         if offset not in self._by_offset:
-            message = f"{self._leader.topic}, partition {self._leader.partition}: offset {offset:,} is gone"
+            message = f"{self._leader.topic}, partition {self._leader.partition}: offset {offset:,} no longer exists"
             raise RetryableError(message, hint="It was removed while it was read. Run the same command again.")
         return self._by_offset[offset]
 
