@@ -539,6 +539,7 @@ _MECHANISMS: Final[Mapping[str, str]] = {
     "scramsha256": "SCRAM-SHA-256",
     "scramsha512": "SCRAM-SHA-512",
     "oauthbearer": "OAUTHBEARER",
+    "awsmskiam": "AWS_MSK_IAM",
 }
 
 
@@ -588,6 +589,8 @@ def _login(at: Fields, sasl: Sasl) -> dict[str, str]:
         hint = f"Write {SECURITY} of the Cluster by hand: one of {', '.join(sorted(_MECHANISMS.values()))}."
         at.lost("", f"logging in by {sasl.mechanism} is not done here", hint)
         return {}
+    if mechanism == "AWS_MSK_IAM":
+        return {"mechanism": mechanism}
     if mechanism == "OAUTHBEARER":
         needed = {"tokenEndpointUrl": sasl.token_url, "clientId": sasl.client_id}
         rest = {"clientSecret": CLIENT_SECRET, **({"scope": sasl.scope} if sasl.scope else {})}

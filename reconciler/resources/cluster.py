@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -191,7 +191,10 @@ class SecuritySpec(Model):
         default="PLAINTEXT", description="Encryption and authentication of the listener.", examples=["SASL_SSL"]
     )
     mechanism: (
-        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_to_upper)] | None
+        Annotated[
+            Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], BeforeValidator(_to_upper)
+        ]
+        | None
     ) = Field(default=None, description="How a SASL listener authenticates.", examples=["SCRAM-SHA-512"])
     username: str | None = Field(default=None, description="Who logs in.", examples=["reconciler"])
     password: SecretReference | None = Field(default=None, description="Reference to the password.")
@@ -211,10 +214,15 @@ class SecuritySpec(Model):
     client_id: str | None = Field(default=None, description="OAuth client.", examples=["reconciler"])
     client_secret: SecretReference | None = Field(default=None, description="Reference to its secret.")
     scope: str | None = Field(default=None, description="OAuth scope.", examples=["kafka"])
+    region: str | None = Field(
+        default=None,
+        description="AWS region of the brokers, for AWS_MSK_IAM; absent: that in their names.",
+        examples=["eu-west-1"],
+    )
     principal: Principal | None = Field(
         default=None,
-        description="As whom the brokers know us, where that is not `User:` and the username: with a certificate or "
-        "OAUTHBEARER. Links with `protect: acl` need it.",
+        description="As whom the brokers know us, where that is not `User:` and the username: with a certificate, "
+        "OAUTHBEARER or AWS_MSK_IAM. Links with `protect: acl` need it.",
         examples=["User:CN=reconciler"],
     )
 
@@ -232,6 +240,7 @@ class SecuritySpec(Model):
             yield f"means nothing with {self.protocol}", "Use SASL_SSL, or leave it out", ("mechanism",)
         needed = {
             None: {},
+            "AWS_MSK_IAM": {},
             "OAUTHBEARER": {"tokenEndpointUrl": self.token_endpoint_url, "clientId": self.client_id},
             "PLAIN": {"username": self.username, "password": self.password},
             "SCRAM-SHA-256": {"username": self.username, "password": self.password},
@@ -242,12 +251,30 @@ class SecuritySpec(Model):
                 yield f"is required with {self.mechanism}", "Add it next to `mechanism`", (name,)
 
 
+_REGION: Final = ("security", "region")
+_MSK_SERVER: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:\d+\s*")
+
+
 class BrokersConnection(Connection):
     """How to connect to brokers."""
 
     if TYPE_CHECKING:
         bootstrap_servers: Many[str]
         security: SecuritySpec | None
+
+    @model_validator(mode="after")
+    def _check_region(self) -> Self:
+        if self.security is not None and self.security.mechanism == "AWS_MSK_IAM" and self.region() is None:
+            message = "is required with AWS_MSK_IAM if no name in bootstrapServers contains it"
+            raise refusal(Complaint(message, "Add `region: eu-west-1`, or yours, next to `mechanism`", _REGION))
+        return self
+
+    def region(self) -> str | None:
+        """Return the AWS region of the brokers: the declared one, or that in their names."""
+        if self.security is not None and self.security.region is not None:
+            return self.security.region
+        names = map(_MSK_SERVER.search, self.bootstrap_servers)
+        return next((name[1] for name in names if name is not None), None)
 
     def login(self) -> SecuritySpec | None:
         """Return the authentication for its brokers."""
@@ -263,10 +290,12 @@ class BrokersConnection(Connection):
         return frozenset(f"{protocol}://{server.strip()}" for server in self.bootstrap_servers if protocol is not None)
 
     def secrets(self) -> Iterator[tuple[str, str, frozenset[str]]]:
-        """Yield the password and the OAuth client secret."""
+        """Yield the password and the OAuth client secret; for AWS_MSK_IAM, its tokens by the mechanism's name."""
         security = self.security
         if security is None or security.mechanism is None:
             return
+        if security.mechanism == "AWS_MSK_IAM":
+            yield "security.mechanism", security.mechanism, self.targets()
         if security.password is not None:
             yield "security.password", security.password, self.targets()
         if security.client_secret is not None:

@@ -94,6 +94,12 @@ def cluster(server: str, password: str = REFERENCE, protocol: str = "SASL_SSL", 
     )
 
 
+def signed(server: str) -> str:
+    """Return a cluster that gets tokens which this machine signs."""
+    text = cluster(server, mechanism="AWS_MSK_IAM", region="eu-west-1")
+    return text.replace(f"username: 'me', password: '{REFERENCE}', ", "")
+
+
 def workspace(bench: Bench, *allow: str, state: str = "file://.reconciler") -> None:
     """Write `reconciler.yaml`; nothing is allowed: what is by default."""
     references = f"\n  references: {{allow: {list(allow)}}}" if allow else ""
@@ -200,6 +206,9 @@ KNOWN = cluster(HERE)
             BlockedError,
             id="to the same address, in clear",
         ),
+        pytest.param(signed(HERE), (), None, id="a token that is signed here, to the same address"),
+        pytest.param(signed(THERE), (), BlockedError, id="a token that is signed here, elsewhere"),
+        pytest.param(signed(THERE), ("connect:cluster/live",), None, id="a token that is signed here, let"),
     ],
 )
 def test_a_secret_is_bound_to_the_address_the_state_knows(
@@ -298,6 +307,7 @@ def forked(bench: Bench) -> Bench:
         pytest.param(cluster(HERE, "${env:KAFKA_OTHER}"), (), None, id="what the base allows, to what it knows"),
         pytest.param(cluster(HERE, "${env:RECONCILER_PASSWORD}"), (), UserError, id="what only the request allows"),
         pytest.param(cluster(THERE), (), BlockedError, id="to a stranger"),
+        pytest.param(signed(THERE), (), BlockedError, id="a token that the pipeline signs, to a stranger"),
         pytest.param(cluster(THERE).replace("name: live", "name: fresh"), (), BlockedError, id="a cluster of its own"),
         pytest.param(cluster(THERE), ("connect:cluster/live",), None, id="to a stranger, and somebody lets it"),
         pytest.param(cluster(HERE, caFile="/etc/hostname"), (), UserError, id="a file of the runner"),

@@ -57,6 +57,11 @@ class Broker:
         return self.node.folder
 
     @property
+    def classes(self) -> Path:
+        """Where classes of its own may be, before it is launched."""
+        return self.folder / "classes"
+
+    @property
     def pid(self) -> int:
         return int((self.folder / "pid").read_text())
 
@@ -74,7 +79,8 @@ class Broker:
             (self.folder / name).unlink(missing_ok=True)
         command = [
             *(java(), *_SMALL, f"-Xms{heap}", f"-Xmx{heap}", *logging_settings(self.folder)),
-            *("-cp", classpath(self.node.version), "kafka.Kafka", str(self.folder / "server.properties")),
+            *("-cp", f"{classpath(self.node.version)}:{self.classes}"),
+            *("kafka.Kafka", str(self.folder / "server.properties")),
         ]
         guard = [sys.executable, "-S", str(Path(__file__).with_name("guard.py")), "--stay", str(self.folder)]
         self.guards.append(subprocess.Popen([*guard, *command], stdin=subprocess.PIPE, start_new_session=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from examples.kafkajars import KafkaMissingError, classpath, java
 from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
 from tests.servers.certificates import Authority
@@ -18,6 +20,8 @@ from tests.servers.tokenendpoint import CLIENT, SECRET, TokenEndpoint
 
 USER: Final = "admin"
 ENVIRON: Final = {"PASSWORD": "right-one", "WRONG": "wrong-one", "CLIENT_SECRET": SECRET}
+REGION: Final = "eu-west-1"
+_KEYS: Final = "aws-keys"
 _LISTENERS: Final = {
     "LOGIN": "SASL_PLAINTEXT",
     "BOTH": "SASL_SSL",
@@ -25,6 +29,7 @@ _LISTENERS: Final = {
     "MUTUAL": "SSL",
     "EXPIRED": "SSL",
     "ELSEWHERE": "SSL",
+    "MSK": "SASL_SSL",
 }
 _LOGIN: Final = "org.apache.kafka.common.security"
 
@@ -40,6 +45,11 @@ class Secured:
     def declared(self, listener: str, **security: str) -> Cluster:
         """Return the broker as a manifest declares it."""
         return declared(self.kafka.bootstrap(listener), **security)
+
+    def trust(self, access_key: str, secret: str) -> None:
+        """Let the listener MSK know the secret of an access key."""
+        with (self.authority.folder / _KEYS).open("a") as file:
+            file.write(f"{access_key}={secret}\n")
 
     def edge(self) -> Edge:
         return edge(self.authority.folder)
@@ -60,9 +70,9 @@ def secured(**options: Any) -> Iterator[Secured]:
     """Start one."""
     with tempfile.TemporaryDirectory(prefix="certificates-") as folder, TokenEndpoint() as tokens:
         authority = Authority(Path(folder))
-        extra = {**_of_logins(), **_of_certificates(authority)}
+        extra = {**_of_logins(), **_of_msk(Path(folder)), **_of_certificates(authority)}
         scram = {USER: ENVIRON["PASSWORD"]}
-        with Kafka.start(listeners=_LISTENERS, extra=extra, scram=scram, **options) as kafka:
+        with Kafka.start(listeners=_LISTENERS, extra=extra, scram=scram, before=_compile, **options) as kafka:
             yield Secured(kafka, authority, tokens)
 
 
@@ -79,10 +89,36 @@ def _of_logins() -> dict[str, str]:
     return {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", **found}
 
 
+def _of_msk(folder: Path) -> dict[str, str]:
+    """Return the properties of a listener that checks tokens as Amazon MSK does, and ends sessions with them."""
+    (folder / _KEYS).touch()
+    options = f'principal="{USER}" region="{REGION}" keys="{folder / _KEYS}" unsecuredLoginStringClaim_sub="{USER}"'
+    found = {
+        "sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required {options};",
+        "sasl.server.callback.handler.class": "MskTokens",
+        "connections.max.reauth.ms": "3600000",
+    }
+    return {f"listener.name.msk.oauthbearer.{name}": value for name, value in found.items()} | {
+        "listener.name.msk.sasl.enabled.mechanisms": "OAUTHBEARER"
+    }
+
+
+def _compile(kafka: Kafka) -> None:
+    for broker in kafka.brokers:
+        compiler = (java(), "-m", "jdk.compiler/com.sun.tools.javac.Main")
+        library = Path(classpath(kafka.version)).with_name(f"kafka-clients-{kafka.version}.jar")
+        source = Path(__file__).with_name("MskTokens.java")
+        command = [*compiler, "-cp", str(library), "-d", str(broker.classes), str(source)]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            message = f"a broker that checks tokens needs a Java with its compiler (JDK): {ended.stdout}{ended.stderr}"
+            raise KafkaMissingError(message)
+
+
 def _of_certificates(authority: Authority) -> dict[str, str]:
     expired = authority.keystore("expired", lasts=-dt.timedelta(hours=1))
     stores = {
-        **dict.fromkeys(("both", "tls", "mutual"), authority.keystore("broker")),
+        **dict.fromkeys(("both", "tls", "mutual", "msk"), authority.keystore("broker")),
         "expired": expired,
         "elsewhere": authority.keystore("elsewhere", host="elsewhere.example.com"),
     }
@@ -97,4 +133,4 @@ def _of_certificates(authority: Authority) -> dict[str, str]:
     return found
 
 
-__all__ = ["CLIENT", "ENVIRON", "USER", "Secured", "declared", "edge", "secured"]
+__all__ = ["CLIENT", "ENVIRON", "REGION", "USER", "Secured", "declared", "edge", "secured"]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SentSecret(NamedTuple):
-    """A secret, and the addresses that receive it."""
+    """A secret, and the addresses that receive it; `reference` of a token signed here is its mechanism."""
 
     field: str
     reference: str
@@ -151,7 +151,8 @@ class Trust:
         return [
             sent
             for sent in secrets_of(cluster)
-            if not self._was_sent(cluster, sent)
+            if _is_reference(sent)
+            and not self._was_sent(cluster, sent)
             and not any(_allows(pattern, sent.reference) for pattern in self._trusted_facts.allow)
         ]
 
@@ -170,7 +171,8 @@ class Trust:
         fresh = sorted(sent.to - addresses)
         if fresh and not self._is_allowed(cluster.address):
             was = "which the base of this pull request" if self._is_pull_request else "which the state"
-            message = f"{about}: the secret of {sent.field} would go to {fresh[0]}, {was} does not know"
+            what = "secret" if _is_reference(sent) else "token"
+            message = f"{about}: the {what} of {sent.field} would go to {fresh[0]}, {was} does not know"
             hint = f"Nothing was sent. If that is its address now: --allow connect:{cluster.address}"
             raise BlockedError(message, hint=hint)
 
@@ -278,6 +280,10 @@ def _find_link(folder: Path) -> Path | None:
         if link is not None:
             return Path(inside, link)
     return None
+
+
+def _is_reference(sent: SentSecret) -> bool:
+    return SECRET_REFERENCE.fullmatch(sent.reference) is not None
 
 
 def _allows(pattern: str, reference: str) -> bool:

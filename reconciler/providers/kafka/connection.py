@@ -26,7 +26,7 @@ from kafka.protocol.api_header import RequestHeader
 
 from reconciler.providers.kafka.faults import translate_error
 from reconciler.providers.kafka.reachability import Route
-from reconciler.providers.kafka.security import CONNECT_MS, Tokens
+from reconciler.providers.kafka.security import CONNECT_MS, MskTokens, Tokens
 from reconciler.providers.kafka.translate import ConfigSeen
 from reconciler.providers.secrets import Secret
 
@@ -77,12 +77,13 @@ def _library_options(settings: Mapping[str, Any], route: Route) -> dict[str, Any
     if tls is not None:
         options["ssl_context"] = tls.context(where=f"cluster {route.cluster}: spec.kafka.security")
     if tokens is not None:
+        options["sasl_mechanism"] = "OAUTHBEARER"
         options["sasl_oauth_token_provider"] = _TokenProvider(tokens)
     return options
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens | MskTokens) -> None:
         super().__init__()
         self._tokens = tokens
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.faults import LOGIN, OURS, translate_error
-from reconciler.providers.kafka.security import Tls
+from reconciler.providers.kafka.security import MSK, Tls
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import one_line
 
@@ -75,6 +75,7 @@ _REFUSED_S: Final = 0.75
 _HANG_UPS: Final = 3
 """Hang-ups after a greeting that count as final."""
 _SECURITY: Final = "spec.kafka.security"
+_CHECK_AWS: Final = f"Allow kafka-cluster:Connect to this AWS identity, and check {_SECURITY}.region and the clock."
 _CHECK_LISTENER: Final = f"Name the port of another listener in bootstrapServers, or correct {_SECURITY}.protocol."
 
 _ENDS: Final = ("disconnected", "reset by peer", "EOF", "Broken pipe", "KafkaConnectionError", "Invalid frame length")
@@ -197,7 +198,8 @@ class Route:
         if code == _REFUSED:
             who = f"user {self.username}" if self.username is not None else "our token"
             message = f"{where} does not accept {who} by {self.mechanism}: {_broker_words(error)}"
-            return NotAuthorizedError(message, hint=f"Check the credentials in {_SECURITY}, and that the user exists.")
+            hint = f"Check the credentials in {_SECURITY}, and that the user exists."
+            return NotAuthorizedError(message, hint=_CHECK_AWS if self.mechanism == MSK else hint)
         if code == _NO_MECHANISM:
             message = f"{where} does not offer the mechanism {self.mechanism}"
             return UserError(message, hint=f"Correct {_SECURITY}.mechanism, or switch it on at the brokers.")

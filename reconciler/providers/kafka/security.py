@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import base64
 import logging
+import os
 import tempfile
 import threading
+from calendar import timegm
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from time import monotonic
+from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.secrets import Secret, resolve
+from reconciler.runtime.text import one_line
 
 if TYPE_CHECKING:
     import ssl
@@ -138,6 +142,10 @@ REQUEST_MS: Final = 60_000
 _BACKOFF_MAX_MS: Final = 500
 _HIGHEST_PORT: Final = 65_535
 _ANONYMOUS: Final = "User:ANONYMOUS"
+MSK: Final = "AWS_MSK_IAM"
+"""Sent as OAUTHBEARER."""
+_CALLBACK: Final = "oauth_cb"
+"""Setting of record clients: returns a token."""
 
 _IN_FLIGHT: Final = 1_000
 """Requests per connection, which threads share; beyond, the library finds no available broker."""
@@ -163,7 +171,7 @@ def admin_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     settings["security_protocol"] = security.protocol
     if security.protocol.endswith("SSL"):
         settings["tls"] = Tls.of(security, edge, where=where)
-    return settings | _admin_login(security, edge, where)
+    return settings | _admin_login(connection, security, edge, where)
 
 
 def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
@@ -182,7 +190,7 @@ def record_settings(declared: Cluster, edge: Edge) -> dict[str, Any]:
     settings["security.protocol"] = security.protocol
     if security.protocol.endswith("SSL"):
         settings |= Tls.of(security, edge, where=where).of_records()
-    return settings | _record_login(security, edge, where)
+    return settings | _record_login(connection, security, edge, where)
 
 
 def principal_of(declared: Cluster) -> str | None:
@@ -193,7 +201,7 @@ def principal_of(declared: Cluster) -> str | None:
     if security.principal is not None:
         return security.principal
     if security.mechanism is not None:
-        return None if security.mechanism == "OAUTHBEARER" else f"User:{security.username}"
+        return None if security.mechanism in {"OAUTHBEARER", MSK} else f"User:{security.username}"
     return _ANONYMOUS if security.cert_file is None else None
 
 
@@ -206,6 +214,8 @@ def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
     if options["security_protocol"].endswith("SSL"):
         options["tls"] = Tls(*(settings.get(f"ssl.{part}.pem") for part in ("ca", "certificate", "key")))
+    if _CALLBACK in settings:
+        return options | {"sasl_mechanism": MSK, "tokens": settings[_CALLBACK]}
     mechanism = settings.get("sasl.mechanism")
     if mechanism == "OAUTHBEARER":
         tokens = Tokens(
@@ -223,9 +233,11 @@ def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _admin_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+def _admin_login(connection: KafkaConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
     if security.mechanism is None:
         return {}
+    if security.mechanism == MSK:
+        return {"sasl_mechanism": MSK, "tokens": MskTokens(connection.region() or "")}
     if security.mechanism == "OAUTHBEARER":
         trusted = Tls(ca=Tls.of(security, edge, where=where).ca)
         url, client_id = _endpoint(security, where), security.client_id or ""
@@ -238,9 +250,11 @@ def _admin_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, An
     }
 
 
-def _record_login(security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
+def _record_login(connection: KafkaConnection, security: SecuritySpec, edge: Edge, where: str) -> dict[str, Any]:
     if security.mechanism is None:
         return {}
+    if security.mechanism == MSK:
+        return {"sasl.mechanism": "OAUTHBEARER", _CALLBACK: MskTokens(connection.region() or "")}
     if security.mechanism != "OAUTHBEARER":
         return {
             "sasl.mechanism": security.mechanism,
@@ -316,7 +330,11 @@ _quiet.propagate = False  # errors are also raised
 
 def reveal_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a record client with secrets in clear and common defaults."""
-    clear = {name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()}
+    clear: dict[str, Any] = {
+        name: value.reveal() if isinstance(value, Secret) else value for name, value in settings.items()
+    }
+    if _CALLBACK in clear:
+        clear[_CALLBACK].token()  # the library would time out instead of reporting missing credentials
     return {**_BASE, **clear, "logger": _quiet}
 
 
@@ -429,3 +447,60 @@ class Tokens:
     @property
     def _where(self) -> str:
         return f"the token endpoint {self.url}"
+
+
+_MSK_SECONDS: Final = 900
+"""Life of a token, as the signers of AWS set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MskTokens:
+    """Source of tokens for Amazon MSK: presigned requests to connect, by this machine's AWS credentials. Picklable."""
+
+    region: str
+
+    def token(self) -> str:
+        """Return a new token; raises as calls do."""
+        return self("")[0]
+
+    def __call__(self, _: str) -> tuple[str, float]:
+        """Return a new token and the time it expires, in seconds since 1970.
+
+        Raises:
+            NotAuthorizedError: AWS credentials are missing, or AWS refuses new ones.
+            RetryableError: AWS does not answer.
+        """
+        from botocore.auth import SIGV4_TIMESTAMP, SigV4QueryAuth
+        from botocore.awsrequest import AWSRequest
+
+        domain = "amazonaws.com.cn" if self.region.startswith("cn-") else "amazonaws.com"
+        request = AWSRequest("GET", f"https://kafka.{self.region}.{domain}/?Action=kafka-cluster%3AConnect")
+        SigV4QueryAuth(_aws_credentials(), "kafka-cluster", self.region, expires=_MSK_SECONDS).add_auth(request)
+        url = f"{request.url}&User-Agent=reconciler"  # not signed, as in the signers of AWS
+        signed_at = timegm(strptime(request.context["timestamp"], SIGV4_TIMESTAMP))
+        return base64.urlsafe_b64encode(url.encode()).decode().rstrip("="), signed_at + _MSK_SECONDS
+
+
+def _aws_credentials() -> Any:
+    from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004
+
+    try:
+        credentials = _aws_session(os.getpid()).get_credentials()
+        if credentials is not None:
+            return credentials.get_frozen_credentials()
+    except (ConnectionError, HTTPClientError) as error:
+        message = f"{MSK}: AWS does not answer: {one_line(str(error))}"
+        raise RetryableError(message, hint="Check the network, then run the same command again.") from error
+    except (BotoCoreError, ClientError) as error:
+        message = f"{MSK}: the AWS credentials cannot be used: {one_line(str(error))}"
+        raise NotAuthorizedError(message, hint="Correct the AWS profile or environment, or log in again.") from error
+    hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login)."
+    raise NotAuthorizedError(f"{MSK}: no AWS credentials were found", hint=hint)
+
+
+@lru_cache(maxsize=1)
+def _aws_session(process: int) -> Any:  # noqa: ARG001 - a fork must not share its locks
+    """Keep credentials: each session requests its own from AWS."""
+    import botocore.session
+
+    return botocore.session.get_session()

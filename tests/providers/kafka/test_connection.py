@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
 import pickle
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -20,8 +24,10 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from moto import mock_aws
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.providers.kafka import security
 from reconciler.providers.kafka.capabilities import ClusterFacts
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.connection import open_admin
@@ -34,7 +40,7 @@ from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, text_of
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafka import Kafka
-from tests.servers.kafkasecured import CLIENT, ENVIRON, Secured, declared
+from tests.servers.kafkasecured import CLIENT, ENVIRON, REGION, Secured, declared, edge
 from tests.servers.kafkatopics import make_topic
 from tests.servers.relay import Relay
 from tests.servers.tokenendpoint import SECRET, TokenEndpoint
@@ -58,6 +64,7 @@ GOOD = {
     "SCRAM-SHA-512 over TLS": ("BOTH", {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", **LOGS_IN, **TRUSTS}),
     "OAUTHBEARER": ("LOGIN", {"protocol": "SASL_PLAINTEXT", **TOKENS}),
     "OAUTHBEARER over TLS": ("BOTH", {"protocol": "SASL_SSL", **TOKENS, **TRUSTS}),
+    "AWS_MSK_IAM": ("MSK", {"protocol": "SASL_SSL", "mechanism": "AWS_MSK_IAM", "region": REGION, **TRUSTS}),
 }
 
 WRONG = {
@@ -121,7 +128,14 @@ WRONG = {
         NotAuthorizedError,
         "answers 401",
     ),
+    "a token for another region": (
+        "MSK",
+        {**GOOD["AWS_MSK_IAM"][1], "region": "us-east-1"},
+        NotAuthorizedError,
+        "does not accept our token by AWS_MSK_IAM: ",
+    ),
 }
+AWS = {"AWS_ACCESS_KEY_ID": "AKIAWEST", "AWS_SECRET_ACCESS_KEY": "se/cr+et"}
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +143,27 @@ def there(kafka_secured: Secured) -> Secured:
 
     kafka_secured.authority.issued("me")
     kafka_secured.authority.issued("old", lasts=-dt.timedelta(hours=1))
+    kafka_secured.trust(*AWS.values())
     return kafka_secured
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Give this machine credentials of AWS, and no others; a test may give others."""
+    config = tmp_path / "config"
+
+    def given(profile: str = "", **environ: str) -> None:
+        security._aws_session.cache_clear()
+        config.write_text(profile)
+        for name in AWS:
+            monkeypatch.delenv(name, raising=False)
+        files = {"AWS_CONFIG_FILE": str(config), "AWS_SHARED_CREDENTIALS_FILE": str(config)}
+        for name, value in {"AWS_EC2_METADATA_DISABLED": "true", **files, **environ}.items():
+            monkeypatch.setenv(name, value)
+
+    given(**AWS)
+    yield given
+    security._aws_session.cache_clear()
 
 
 def secured_by(there: Secured, listener: str, security: dict[str, str]) -> Cluster:
@@ -286,6 +320,113 @@ def test_a_token_endpoint_that_is_out_of_order_may_come_back(there: Secured) -> 
     assert isinstance(error, RetryableError)
     assert "answers 503" in error.message
     assert KafkaClient.of(cluster, there.edge()).cluster().id
+
+
+def accepted(there: Secured) -> list[tuple[str, str]]:
+    """Return the signatures of the tokens that the broker accepted, each with its access key."""
+    return re.findall(r"accepted token (\w+) of (\w+)", there.kafka.brokers[0].log())
+
+
+def test_a_token_is_signed_with_the_credentials_of_a_profile(
+    there: Secured, aws: Callable[..., None], tmp_path: Path
+) -> None:
+    fields = {"AccessKeyId": "ASIAWEST", "SecretAccessKey": "other", "SessionToken": "a/b+c=="}
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    session = {"Version": 1, **fields, "Expiration": until.isoformat()}
+    (tmp_path / "session").write_text(json.dumps(session))
+    aws(f"[profile west]\ncredential_process = cat {tmp_path / 'session'}\n", AWS_PROFILE="west")
+    there.trust("ASIAWEST", "other")
+    assert KafkaClient.of(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).cluster().id
+    assert accepted(there)[-1][1] == "ASIAWEST"
+
+
+def test_a_token_is_signed_with_the_role_of_a_web_identity(
+    there: Secured, aws: Callable[..., None], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("of the pipeline")
+    aws(AWS_ROLE_ARN="arn:aws:iam::123456789012:role/plan", AWS_WEB_IDENTITY_TOKEN_FILE=str(token))
+    with mock_aws(config={"core": {"mock_credentials": False}}):
+        credentials = security._aws_credentials()
+        there.trust(credentials.access_key, credentials.secret_key)
+        assert KafkaClient.of(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).cluster().id
+    assert accepted(there)[-1][1] == credentials.access_key
+
+
+UNSIGNED = {
+    "no credentials": ({}, "no AWS credentials were found", "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    "a profile that is not there": (
+        {"AWS_PROFILE": "lost"},
+        "the AWS credentials cannot be used: The config profile (lost) could not be found",
+        "Correct the AWS profile",
+    ),
+    "a secret that AWS does not know": (
+        {**AWS, "AWS_SECRET_ACCESS_KEY": "wrong"},
+        "does not accept our token by AWS_MSK_IAM: ",
+        "Allow kafka-cluster:Connect to this AWS identity",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", UNSIGNED)
+def test_credentials_of_aws_that_do_not_help_are_told_in_one_sentence(
+    what: str, there: Secured, aws: Callable[..., None]
+) -> None:
+    environ, sentence, hint = UNSIGNED[what]
+    cluster = secured_by(there, *GOOD["AWS_MSK_IAM"])
+    aws(**environ)
+    error, seconds = failed(cluster, there)
+    assert isinstance(error, NotAuthorizedError)
+    assert error.message.startswith("cluster west: connecting: ")
+    assert sentence in error.message
+    assert error.hint.startswith(hint)
+    assert seconds < SOON_SECONDS
+
+
+def test_a_client_of_records_reports_missing_credentials_before_it_opens(
+    there: Secured, aws: Callable[..., None]
+) -> None:
+    aws()
+    settings = record_settings(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge())
+    with pytest.raises(NotAuthorizedError, match="AWS_MSK_IAM: no AWS credentials were found"):
+        reveal_secrets(settings)
+
+
+@pytest.mark.parametrize(
+    ("server", "host"),
+    [
+        ("b-1.west.ab12cd.c2.kafka.eu-west-1.amazonaws.com:9098", "kafka.eu-west-1.amazonaws.com"),
+        ("b-1-public.west.ab12cd.c2.kafka.us-gov-west-1.amazonaws.com:9198", "kafka.us-gov-west-1.amazonaws.com"),
+        ("boot-ab12cd.c1.kafka-serverless.ap-southeast-2.amazonaws.com:9098", "kafka.ap-southeast-2.amazonaws.com"),
+        ("b-1.west.ab12cd.c2.kafka.cn-north-1.amazonaws.com.cn:9098", "kafka.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_the_region_of_a_token_is_that_in_the_names_of_the_brokers(server: str, host: str, tmp_path: Path) -> None:
+    cluster = declared(f"other:9098,{server}", protocol="SASL_SSL", mechanism="AWS_MSK_IAM")
+    token = admin_settings(cluster, edge(tmp_path))["tokens"].token()
+    assert base64.urlsafe_b64decode(token + "===").decode().startswith(f"https://{host}/?Action=")
+
+
+LIFE_SECONDS = 15
+"""librdkafka looks once a second whether 80 % of a token's life are over, and logs in again after 90 %."""
+
+
+def test_a_long_run_gets_new_tokens_and_the_broker_ends_no_session(
+    there: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(security, "_MSK_SECONDS", LIFE_SECONDS)
+    cluster, before = secured_by(there, *GOOD["AWS_MSK_IAM"]), set(accepted(there))
+    settings, troubles = reveal_secrets(record_settings(cluster, there.edge())), []
+    admin = open_admin(admin_settings(cluster, there.edge()), cluster="west")
+    consumer = Consumer({**settings, "group.id": "renewing", "error_cb": troubles.append})
+    with closing(admin), closing(consumer):
+        admin.describe_cluster()
+        deaths, until = dict(admin._manager.route.deaths), time.monotonic() + 2 * LIFE_SECONDS
+        while time.monotonic() < until:
+            assert admin.describe_cluster()["cluster_id"] == consumer.list_topics(timeout=SOON_SECONDS).cluster_id
+            consumer.poll(0.5)
+        assert (admin._manager.route.deaths, troubles) == (deaths, [])
+    assert len(set(accepted(there)) - before) >= 2 * 2
 
 
 UNREADABLE = {
