@@ -264,6 +264,14 @@ def test_brokers_are_where_the_command_line_says_whatever_the_files_say(tmp_path
     assert 'bootstrapServers: ["h:9092", "i:9092"]' in written
 
 
+def test_a_login_by_tokens_of_amazon_msk_is_taken(tmp_path: Path) -> None:
+    server, sasl = "b-1.c.ab12cd.c2.kafka.eu-west-1.amazonaws.com:9098", "{enabled: true, mechanism: AWS-MSK-IAM}"
+    spec = f'{{bootstrapAddrs: ["{server}"], tls: {{enabled: true}}, sasl: {sasl}}}'
+    files_in(tmp_path, {"a.yaml": f"meta: {{name: c}}\nspec: {spec}\n---\n{TOPICCTL}"})
+    assert run(tmp_path, "topicctl", is_workspace=True).lost == ()
+    assert "{protocol: SASL_SSL, mechanism: AWS_MSK_IAM}" in manifests_in(tmp_path / "out")["clusters.yaml"]
+
+
 # Several clusters: each thing goes to its own, and what is asked of one names it.
 
 
