@@ -34,7 +34,7 @@ from reconciler.providers.kafka.connection import open_admin
 from reconciler.providers.kafka.reachability import Route, translate_record_error
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.providers.kafka.records.record_producer import KafkaProducer
-from reconciler.providers.kafka.security import Tokens, admin_settings, record_settings, reveal_secrets
+from reconciler.providers.kafka.security import MskTokens, Tokens, admin_settings, record_settings, reveal_secrets
 from reconciler.providers.secrets import Secret
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, text_of
@@ -351,6 +351,14 @@ def test_a_token_is_signed_with_the_role_of_a_web_identity(
         there.trust(credentials.access_key, credentials.secret_key)
         assert KafkaClient.of(secured_by(there, *GOOD["AWS_MSK_IAM"]), there.edge()).cluster().id
     assert accepted(there)[-1][1] == credentials.access_key
+
+
+def test_a_service_of_roles_that_does_not_answer_may_come_back(aws: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("of the pipeline")
+    role = {"AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/plan", "AWS_ENDPOINT_URL_STS": "http://127.0.0.1:1"}
+    aws(**role, AWS_WEB_IDENTITY_TOKEN_FILE=str(tmp_path / "token"), AWS_MAX_ATTEMPTS="1")
+    with pytest.raises(RetryableError, match="AWS_MSK_IAM: AWS does not answer: Could not connect"):
+        MskTokens(REGION).token()
 
 
 UNSIGNED = {
