@@ -76,8 +76,7 @@ class Gitea(SharedApi):
 
     def open_issue(self, title: str, body: str, labels: Sequence[str]) -> Issue:
         """Create an issue; missing labels are left out."""
-        known = self._rows(f"{self._labels}?", "list the labels") if labels else ()
-        numbers = [label["id"] for label in known if label.get("name") in labels]
+        numbers = list(self._label_keys(labels).values()) if labels else []
         content = {"title": title, "body": body, "labels": numbers}
         return issue_of(self._api.send("POST", self._issues, "open an issue", body=content).item())
 
@@ -108,6 +107,10 @@ class Gitea(SharedApi):
             for review in latest
             if review.get("official")
         ]
+
+    def _label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
+        known = self._rows(f"{self._labels}?", "list the labels")
+        return {label["name"]: label["id"] for label in known if label.get("name") in names}
 
     def _comments(self, number: int) -> Iterator[dict[str, Any]]:
         return self._rows(f"{self._issues}/{number}/comments?", "list the comments")

@@ -69,6 +69,21 @@ class SharedApi:
         """Delete a comment."""
         self._api.send("DELETE", f"{self._issues}/comments/{comment.id}", "delete its comment", accepts=(_GONE,))
 
+    def label(self, number: int, label: str, others: Sequence[str]) -> None:
+        """Give a pull request a label, and remove others."""
+        path = f"{self._issues}/{number}/labels"
+        keys = self._label_keys([label, *others])
+        rows = self._api.get(f"{path}?per_page={_AT_ONCE}", "list the labels").listed()
+        present = {str(row.get("name")) for row in rows}
+        if label in keys and label not in present:
+            self._api.send("POST", path, "label it", body={"labels": [keys[label]]}, is_repeatable=True)
+        for other in present & keys.keys() & {*others}:
+            self._api.send("DELETE", f"{path}/{quote(str(keys[other]), safe='')}", "remove a label", accepts=(_GONE,))
+
+    def _label_keys(self, names: Sequence[str]) -> dict[str, str | int]:
+        """Return what the API calls labels by; a name that is unknown is left out."""
+        return {name: name for name in names}
+
     def pull_request(self, number: int) -> PullRequest:
         """Return a pull request."""
         return request_of(self._api.get(f"{self._repository}/pulls/{number}", "see the pull request").item())

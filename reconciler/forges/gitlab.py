@@ -79,6 +79,11 @@ class GitLab:
         if marker is not None:
             self.edit_comment(number, comment, collapse_comment_text(marker, comment.body, self.limit))
 
+    def label(self, number: int, label: str, others: Sequence[str]) -> None:
+        """Give a merge request a label, and remove others; missing labels are created."""
+        content = {"add_labels": label, "remove_labels": ",".join(others)}
+        self._api.send("PUT", f"{self._project}/merge_requests/{number}", "label it", body=content)
+
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:
         """Return matching open issues of this token's user."""
         me = self._api.get("/user", "see whose token this is").item()["id"]

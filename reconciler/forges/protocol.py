@@ -17,6 +17,8 @@ from reconciler.runtime.text import count_text, visible
 _MARKER: Final = re.compile(r"<!-- reconciler:([a-z-]+)((?: [a-z]+=[A-Za-z0-9._-]+)*) -->")
 OUTDATED: Final = "outdated"
 """Command of a collapsed comment, which is not searched."""
+RESULTS: Final = ("no changes", "changes", "danger", "blocked", "errors")
+"""Results of a plan, the gravest last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,13 @@ class Marker:
     """Number of actions, findings or errors; `None` from an older version."""
     approvers: int = 0
     """Number of required approvals."""
+    verdict: str = ""
+    """`errors`, `blocked` or `danger`; empty for other plans."""
+
+    @property
+    def result(self) -> str:
+        """Result of the plan, one of `RESULTS`."""
+        return "errors" if not self.digest else self.verdict or ("no changes" if self.items == 0 else "changes")
 
     @property
     def line(self) -> str:
@@ -41,6 +50,7 @@ class Marker:
             "digest": self.digest,
             "items": "" if self.items is None else str(self.items),
             "approvers": str(self.approvers or ""),
+            "verdict": self.verdict,
         }
         values = "".join(f" {name}={value}" for name, value in fields.items() if value)
         return f"<!-- reconciler:{self.command}{values} -->"
@@ -71,6 +81,7 @@ def marker_of(text: str) -> Marker | None:
         fields.get("digest", ""),
         int(items) if items.isdecimal() else None,
         int(approvers) if approvers.isdecimal() else 0,
+        fields.get("verdict", ""),
     )
 
 
@@ -276,6 +287,10 @@ class Forge(Protocol):
 
     def collapse_comment(self, number: int, comment: Comment) -> None:
         """Hide an older comment from `own_comments`; it stays readable."""
+        ...
+
+    def label(self, number: int, label: str, others: Sequence[str]) -> None:
+        """Give a pull request a label, and remove others."""
         ...
 
     def own_issues(self, is_wanted: Callable[[str], bool]) -> list[Issue]:

@@ -11,6 +11,7 @@ from reconciler.errors import BlockedError, RetryableError, UnansweredError, Usa
 from reconciler.forges.environment import ForgeRequest, commit_of_run, open_forge, pull_request_of
 from reconciler.forges.protocol import (
     OUTDATED,
+    RESULTS,
     Approval,
     Comment,
     Forge,
@@ -47,10 +48,13 @@ class CommentResult:
     is_cut: bool
 
 
-def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False) -> CommentResult:
+def comment(
+    invocation: Invocation, text: str, options: ForgeRequest, *, deletes_empty: bool = False, labels: bool = False
+) -> CommentResult:
     """Update our newest comment with this marker, or write one; hide older ones.
 
-    With `deletes_empty`, a text without findings deletes them. Other accounts' comments stay.
+    With `deletes_empty`, a text without findings deletes them. Other accounts' comments stay. With `labels`, the pull
+    request gets the gravest result of its plans as a label.
     """
     marker = marker_of(text)
     if marker is None or marker.command == OUTDATED:
@@ -69,6 +73,8 @@ def comment(invocation: Invocation, text: str, options: ForgeRequest, *, deletes
             )
         did, current, older = _keep_comment(forge, number, marker, body)
         collapsed = _collapse(invocation, forge, number, older)
+        if labels:
+            _label(invocation, forge, number)
         return CommentResult(did, marker, forge.title, number, current, collapsed, is_cut=body != text)
     finally:
         forge.close()
@@ -142,6 +148,20 @@ def _collapse(invocation: Invocation, forge: Forge, number: int, older: list[Com
             invocation.warn(f"an older comment stays open: {error}")
             return hidden
     return len(older)
+
+
+def _label(invocation: Invocation, forge: Forge, number: int) -> None:
+    """Label a pull request by the gravest result of all its plans. Missing permission is only a warning."""
+    texts = forge.own_comments(
+        number, lambda text: (marker := marker_of(text)) is not None and marker.command == "plan"
+    )
+    results = [RESULTS.index(marker.result) for text in texts if (marker := marker_of(text.body)) is not None]
+    names = [f"plan: {result}" for result in RESULTS]
+    label = names[max(results, default=0)]
+    try:
+        forge.label(number, label, [name for name in names if name != label])
+    except UserError as error:
+        invocation.warn(f"the pull request has no label {label!r}: {error}")
 
 
 def is_same(one: str, other: str) -> bool:

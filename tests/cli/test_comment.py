@@ -6,11 +6,12 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reconciler.forges.protocol import Marker, marker_of
+from reconciler.forges.protocol import RESULTS, Marker, marker_of
 from tests.cli.conftest import Call, Said
 from tests.servers.certificates import Authority
 from tests.servers.forge import BOT, KINDS, NUMBER, STRANGER, TOKEN, Fault, ForgeServer, Kind, enter
@@ -77,6 +78,25 @@ def test_the_comment_links_the_page_of_its_plan(forge: ForgeServer, say: Call, p
     assert [comment.body for comment in forge.comments] == [
         f"{result()}\n[The plan as a page]({page})\n" for _ in range(code == 0)
     ]
+
+
+def test_labels_tell_the_gravest_result_of_all_plans_of_a_pull_request(forge: ForgeServer, say: Call) -> None:
+    forge.labels += [f"plan: {result}" for result in RESULTS]
+    forge.request_labels = ["bug"]
+    steps = {
+        "changes": SHOP,
+        "blocked": replace(SHOP, environment="dev", verdict="blocked"),
+        "errors": replace(SHOP, digest=""),
+    }
+    for label, marker in steps.items():
+        assert say(result(marker=marker), "--labels").err == ""
+        assert forge.request_labels == ["bug", f"plan: {label}"]
+    say(result(marker=replace(SHOP, items=0)), "--labels")
+    say(result(marker=replace(SHOP, environment="dev", items=0)), "--labels")
+    assert forge.request_labels == ["bug", "plan: no changes"]
+    forge.faults = [Fault("GET" if forge.kind != "gitlab" else "PUT", "labels|requests/7$", status=403)]
+    said = say(result("again"), "--labels")
+    assert (said.code, "the pull request has no label 'plan: changes'" in said.err) == (0, True), said.err
 
 
 def test_the_comment_is_found_among_many_pages_of_others(forge: ForgeServer, say: Call) -> None:

@@ -222,7 +222,8 @@ def test_a_comment_fits_also_where_a_table_of_counts_would_not() -> None:
 
 def test_a_comment_can_be_found_again_by_its_marker() -> None:
     first = plan_markdown(dataclasses.replace(sample_results.everything(), environment="prod")).splitlines()[0]
-    assert first == f"<!-- reconciler:plan workspace=shop environment=prod digest={sample_results.DIGEST} items=16 -->"
+    fields = f"workspace=shop environment=prod digest={sample_results.DIGEST} items=16 verdict=blocked"
+    assert first == f"<!-- reconciler:plan {fields} -->"
 
 
 def test_what_is_dangerous_is_what_has_a_risk_a_block_or_differs_where_it_was_adopted() -> None:

@@ -23,24 +23,25 @@ _INPUT = re.compile(r"\$\[\[ inputs\.([\w-]+) \]\]")
 MERGE = "5eed"
 
 
-def component(name: str, **given: str) -> dict[str, Any]:
+def component(name: str, **given: Any) -> dict[str, Any]:
     """Return the one job of a component, its inputs filled in."""
     spec, body = (ROOT / "templates" / f"{name}.yml").read_text(encoding="utf-8").split("\n---\n")
-    inputs = {key: each.get("default") or "" for key, each in yaml.safe_load(spec)["spec"]["inputs"].items()}
+    inputs = {key: each.get("default", "") for key, each in yaml.safe_load(spec)["spec"]["inputs"].items()}
     inputs |= {key.replace("_", "-"): value for key, value in given.items()}
     ((_, job),) = yaml.safe_load(body).items()
     found: dict[str, Any] = _filled(job, inputs)
     return found
 
 
-def _filled(node: Any, inputs: dict[str, str]) -> Any:
+def _filled(node: Any, inputs: dict[str, Any]) -> Any:
     match node:
         case dict():
             return {key: _filled(value, inputs) for key, value in node.items()}
         case list():
             return [_filled(value, inputs) for value in node]
         case str():
-            return _INPUT.sub(lambda found: str(inputs[found[1]]), node)
+            whole = _INPUT.fullmatch(node)
+            return inputs[whole[1]] if whole else _INPUT.sub(lambda found: str(inputs[found[1]]), node)
         case _:
             return node
 
@@ -51,6 +52,7 @@ class Checkout:
     def __init__(self, folder: Path, forge: ForgeServer) -> None:
         self.folder = folder
         self.forge = forge
+        self.environ = {"CI_JOB_URL": f"{forge.url}/jobs/1"}
 
     def run(self, name: str, source: str, **given: str) -> subprocess.CompletedProcess[str]:
         job = component(name, package="", **given)
@@ -59,7 +61,12 @@ class Checkout:
         environ = {**kept, "CI": "true", **self.forge.environ(), "CI_COMMIT_SHA": MERGE, "PATH": tools}
         if source != "merge_request_event":
             del environ["CI_MERGE_REQUEST_IID"]
-        environ |= {"CI_PIPELINE_SOURCE": source, "CI_PROJECT_DIR": str(self.folder), **job["variables"]}
+        environ |= {
+            "CI_PIPELINE_SOURCE": source,
+            "CI_PROJECT_DIR": str(self.folder),
+            **job["variables"],
+            **self.environ,
+        }
         script = "\n".join(job["script"])
         command = ["sh", "-e", "-c", script]  # a runner joins the lines, and ends at the first that fails
         done = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=False)
@@ -90,6 +97,9 @@ def test_a_merge_request_is_planned_approved_applied_and_watched(checkout: Check
     assert "digest=" in (folder / "reconciler-plan" / "outputs.env").read_text()
     (comment,) = forge.comments
     assert "Plan for `shop`" in comment.body
+    assert f"({forge.url}/jobs/1/artifacts/file/reconciler-plan/1/plan.html)" in comment.body
+    assert checkout.run("plan", "merge_request_event", labels="true").returncode == 0
+    assert forge.request_labels == ["plan: changes"]
 
     forge.merged_as = MERGE
     assert checkout.run("apply", "push").returncode == 7
@@ -156,6 +166,42 @@ def test_a_repository_without_a_workspace_is_told(checkout: Checkout) -> None:
     (checkout.folder / "reconciler.yaml").unlink()
     done = checkout.run("plan", "merge_request_event")
     assert (done.returncode, "No folder of this repository has a reconciler.yaml" in done.stdout) == (1, True)
+
+
+@pytest.mark.thorough
+def test_a_checkout_of_another_user_has_a_base(checkout: Checkout) -> None:
+    commands = (
+        ("init", "--quiet"),
+        ("add", "--all"),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"),
+    )
+    for arguments in commands:
+        subprocess.run(["git", *arguments], cwd=checkout.folder, check=True)
+    checkout.environ |= {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "HEAD", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
+    planned = checkout.run("plan", "merge_request_event")
+    assert planned.returncode == 0, planned.stderr
+    checkout.environ["GIT_CONFIG_COUNT"] = "0"
+    assert "git cannot read HEAD" in checkout.run("plan", "merge_request_event").stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("plan", "merge_request_event"), ("apply", "push"), ("drift", "schedule")]
+)
+def test_a_job_logs_in_by_oidc_on_the_runner_that_has_the_tags(checkout: Checkout, name: str, source: str) -> None:
+    tool = checkout.folder / "bin" / "reconciler"
+    tool.parent.mkdir()
+    tool.write_text(
+        '#!/bin/sh\necho "$AWS_ROLE_ARN $AWS_DEFAULT_REGION $AZURE_CLIENT_ID $AZURE_TENANT_ID"\n'
+        'cat "$AWS_WEB_IDENTITY_TOKEN_FILE" "$AZURE_FEDERATED_TOKEN_FILE"\n'
+    )
+    tool.chmod(0o755)
+    given = {"aws_role": "arn:1", "aws_region": "eu-west-1", "azure_client": "c", "azure_tenant": "t"}
+    checkout.environ |= {"PATH": f"{tool.parent}:{os.environ['PATH']}", "RECONCILER_ID_TOKEN": "jwt"}
+    done = checkout.run(name, source, **given)
+    assert "arn:1 eu-west-1 c t\njwtjwt" in done.stdout
+    job = component(name, tags=["kafka"])
+    assert (job["tags"], job["image"]["entrypoint"]) == (["kafka"], [""])
+    assert job["id_tokens"] == {"RECONCILER_ID_TOKEN": {"aud": "$CI_SERVER_URL"}}
 
 
 @pytest.mark.thorough

@@ -126,6 +126,8 @@ class ForgeServer:
     """GitLab says only since version 18 when something was approved."""
     labels: list[str] = field(default_factory=lambda: ["bug", "drift"])
     """Gitea knows labels by number: that of their place here."""
+    request_labels: list[str] = field(default_factory=list)
+    """Labels of the pull request."""
     messages: list[Any] = field(default_factory=list)
     """What was sent to the webhook, `/hook` of this server."""
     faults: list[Fault] = field(default_factory=list)
@@ -270,6 +272,8 @@ class ForgeServer:
             return self._listed(place, query)
         if found := re.fullmatch(rf"{issues}/comments/(\d+)", place):
             return self._one(method, int(found[1]), body)
+        if found := re.fullmatch(rf"{issues}/{NUMBER}/labels(?:/(.+))?", place):
+            return self._labelled(method, found[1], body)
         if place == f"/repos/{REPOSITORY}/labels":
             return self._page(place, query, [{"id": n, "name": name} for n, name in enumerate(self.labels)])
         if place == issues:
@@ -278,10 +282,22 @@ class ForgeServer:
             return self._changed(int(found[1]), body)
         return _Answer(404, {"message": "Not Found"})
 
+    def _labelled(self, method: str, key: str | None, body: Mapping[str, Any]) -> _Answer:
+        """GitHub creates a label that is missing, and calls labels by name; Gitea by number."""
+        name = (lambda key: self.labels[int(key)]) if self.kind == "gitea" else str
+        if method == "POST":
+            self.request_labels += [name(added) for added in body["labels"]]
+        if method == "DELETE" and key is not None:
+            self.request_labels.remove(name(key))
+        return _Answer(200, [{"id": number, "name": label} for number, label in enumerate(self.request_labels)])
+
     def _gitlab(self, method: str, place: str, query: Mapping[str, str], body: Mapping[str, Any]) -> _Answer:
         request = f"/projects/{REPOSITORY}/merge_requests/{NUMBER}"
         if place == "/user":
             return _Answer(200, {"id": BOT, "username": "bot"})
+        if place == request and method == "PUT":
+            kept = [label for label in self.request_labels if label not in body["remove_labels"].split(",")]
+            self.request_labels = [*kept, *({body["add_labels"]} - {*kept})]
         if place == request:
             return _Answer(200, self._merge_request())
         if place == f"{request}/approvals":

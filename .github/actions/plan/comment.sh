@@ -11,9 +11,12 @@ if [[ "$GITHUB_EVENT_NAME" == pull_request && "$HEAD_REPOSITORY" != "$GITHUB_REP
   echo "The pull request is from a fork, whose token may not comment: the plan is in the summary of this job."
   exit 0
 fi
+options=()
+[[ "$LABELS" != true ]] || options+=(--labels)
 if [[ -s "$FOLDER/comment.md" ]]; then
-  exec reconciler comment "$FOLDER/comment.md" ${PAGE:+--page "$PAGE"}
+  [[ -z "$PAGE" ]] || options+=(--page "$PAGE")
+  exec reconciler comment "$FOLDER/comment.md" "${options[@]}"
 fi
-options=(--workspace "$WORKSPACE")
+options+=(--workspace "$WORKSPACE")
 [[ -z "$ENVIRONMENT" ]] || options+=(--environment "$ENVIRONMENT")
 exec reconciler comment --failed "$FAILURE" "${options[@]}"

@@ -55,6 +55,9 @@ def comment_command(
     delete_when_empty: Annotated[
         bool, Option("--delete-when-empty", help="If nothing is reported, delete the comment.")
     ] = False,
+    labels: Annotated[
+        bool, Option("--labels", help="Label it by the gravest result of its plans, as 'plan: blocked'.")
+    ] = False,
     pull_request: Annotated[
         int | None,
         Option("--pull-request", metavar="N", min=1, help="By default the one of this run.", show_default=False),
@@ -86,7 +89,7 @@ def comment_command(
             if not re.fullmatch(r"https?://[^\s()<>]+", page):
                 raise UsageError(f"--page takes a URL, not {page!r}", hint="Write it as: --page https://…")
             text = f"{text}\n[The plan as a page]({page})\n"
-    commented = comment(invocation, text, request, deletes_empty=delete_when_empty)
+    commented = comment(invocation, text, request, deletes_empty=delete_when_empty, labels=labels)
     from reconciler.cli.json.checks_json import COMMENT
 
     present(form, lambda: _lines(commented), lambda: COMMENT.row(commented))

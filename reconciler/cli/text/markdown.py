@@ -16,7 +16,7 @@ from reconciler.cli.text.lines import text_of
 from reconciler.cli.text.plan_text import back_lines, last_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.forges.protocol import Marker
-from reconciler.planning.actions import Create, Risk
+from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
 from reconciler.planning.plan_rows import name_of, totals
@@ -320,7 +320,9 @@ def _heading_lines(count: int, title: str) -> list[str]:
 def _head_lines(plan: Plan, forge: Forge | None) -> list[str]:
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     return [
-        Marker("plan", plan.workspace, plan.environment, plan.digest, _count_items(plan), plan.approvers).line,
+        Marker(
+            "plan", plan.workspace, plan.environment, plan.digest, _count_items(plan), plan.approvers, _verdict(plan)
+        ).line,
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),
@@ -341,6 +343,12 @@ def _where_text(forge: Forge | None) -> str:
 def _approval_lines(plan: Plan) -> list[str]:
     messages = [warning.message for warning in plan.warnings if warning.is_of_approval]
     return [line for message in messages for line in (f"**{cell(message)}**", "")]
+
+
+def _verdict(plan: Plan) -> str:
+    if plan.errors:
+        return "errors"
+    return "blocked" if plan.blocked else "danger" if any(map(is_dangerous, plan.actions)) else ""
 
 
 def _count_items(plan: Plan) -> int:
