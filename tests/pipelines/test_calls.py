@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ import yaml
 from reconciler.resources.workspace import Workspace
 from tests.docs import markdown
 from tests.pipelines.runner import COMMIT, OURS, OURS_TOKEN, Runner, RunOutcome, filled, truth, value_of
-from tests.pipelines.test_life import CLUSTER, ORDERS, WORKSPACE, Repository
-from tests.servers.forge import NUMBER, REPOSITORY, TOKEN, ForgeServer
+from tests.pipelines.test_life import CLUSTER, ORDERS, RECONCILER, WORKSPACE, Repository
+from tests.servers.forge import NUMBER, REPOSITORY, TOKEN, ForgeServer, Review
 from tests.servers.kafkasecured import USER, secured
 
 pytestmark = pytest.mark.thorough
@@ -42,15 +43,17 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 
 def called(repository: Repository, workflow: str, *, event: str = "", **options: Any) -> list[RunOutcome]:
-    """Call a workflow for the pull request, or for a comment in it by a member, a stranger."""
+    """Call a workflow for the pull request, for a comment in it (`/plan by MEMBER`), or for a push or schedule."""
     base = {"ref": "main", "sha": repository.git("rev-parse", "main")}
     payload: dict[str, Any] = {"pull_request": {"number": NUMBER, "base": base}}
     payload["pull_request"]["head"] = {"repo": {"full_name": REPOSITORY}}
-    if event:
+    if event in {"push", "schedule"}:
+        payload = {}
+    elif event:
         text, _, association = event.partition(" by ")
         comment = {"body": text, "author_association": association}
         payload = {"issue": {"number": NUMBER, "state": "open", "pull_request": {}}, "comment": comment}
-    name = "issue_comment" if event else "pull_request"
+    name = event if not payload else "issue_comment" if event else "pull_request"
     environ = {**repository.forge.environ(), "GITHUB_SHA": repository.git("rev-parse", "HEAD")}
     machine = {key: options.pop(key) for key in ("job", "server") if key in options}
     runner = Runner(repository.home, repository.folder, name, payload, environ, TOKEN, **machine)
@@ -110,6 +113,27 @@ def test_inputs_choose_the_runner_the_login_and_the_protection(repository: Repos
     expected = {"role-to-assume": login["aws-role"], "aws-region": "eu-west-1"}
     assert used["aws-actions/configure-aws-credentials"] == expected
     assert not used.keys() & {"actions/setup-python", "google-github-actions/auth", "azure/login"}
+
+
+def test_a_change_goes_through_the_three_workflows(repository: Repository, tmp_path: Path) -> None:
+    it, forge = repository, repository.forge
+    it.git("switch", "--quiet", "--create", "change", "main")
+    settings = WORKSPACE.replace("spec: {", f"spec: {{state: 'file://{tmp_path}/state', ")
+    (it.folder / "reconciler.yaml").write_text(settings)
+    it.write(all=CLUSTER.replace("file://.clusters", f"file://{tmp_path}/clusters"))
+    it.git("branch", "--force", "main", "HEAD")
+    forge.head = it.write(orders=ORDERS % 3)
+    only: dict[str, Any] = {"workspaces": '["."]'}
+    assert called(it, "plan", **only)[1].code == 0
+    forge.merged_as, forge.reviews = forge.head, [Review("bob", commit=forge.head)]
+    _, applied = called(it, "apply", event="push", **only)
+    assert (applied.code, applied.job["group"]) == (0, "reconciler-apply-.-"), applied.log
+    _, compared = called(it, "drift", event="schedule", **only)
+    assert (compared.code, forge.issues) == (0, []), compared.log
+    alter = [RECONCILER, "topic", "alter", "topic/west/orders", "--set", "retention.ms=1d", "--no-state"]
+    subprocess.run(alter, cwd=it.folder, check=True, capture_output=True)
+    _, drifted = called(it, "drift", event="schedule", fail=True, **only)
+    assert (drifted.code, [issue.labels for issue in forge.issues]) == (3, [["drift"]]), drifted.log
 
 
 def proposed(repository: Repository, text: str) -> None:
