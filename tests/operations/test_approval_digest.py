@@ -325,7 +325,7 @@ def test_a_second_look_does_nothing_that_too_few_people_approved(bench: Bench) -
     bench.write("manifests/refunds.yaml", REFUNDS)
     with pytest.raises(
         IncompleteError,
-        match="^the plan is done, but unfinished actions of an earlier run were not continued: 1 person",
+        match=r"^the plan is done, but unfinished actions of an earlier run were not continued: 1 person",
     ):
         bench.apply(Select(allow=(f"update:{ORDERS}",)), report=keep_a_record_for_ever(bench, "shop:orders"))
     assert [action.id for action in bench.plan().plan.actions] == [f"update:{ORDERS}"]
