@@ -211,3 +211,10 @@ class InterruptedRunError(ReconcilerError):
 
 class BrokenInvariantError(ReconcilerError):
     """A bug of reconciler: report it with the run's files."""
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain of foreign errors; one of ours was handled when the chain began."""
+    while (cause := error.__cause__ or error.__context__) and not isinstance(cause, ReconcilerError):
+        error = cause
+    return error

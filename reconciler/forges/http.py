@@ -11,15 +11,23 @@ import ssl
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urljoin, urlsplit
 
-import httpx
 import orjson
+from urllib3 import exceptions
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UnansweredError, UserError
+from reconciler.errors import (
+    NotAuthorizedError,
+    ReconcilerError,
+    RetryableError,
+    UnansweredError,
+    UserError,
+    root_cause,
+)
 from reconciler.runtime.effects import note
+from reconciler.runtime.https import make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries, pause
 from reconciler.runtime.text import about, json_error, one_line
 
@@ -35,6 +43,7 @@ _AT_ONCE_S: Final = 30.0
 """Limit of one read."""
 _MAX_BYTES: Final = 64 << 20
 """Limit of one answer, well above a hundred comments of full length."""
+_CHUNK_BYTES: Final = 64 << 10
 _HOPS: Final = 5
 _MESSAGE_CHARACTERS: Final = 500
 """Limit of the forge's text in a message, in characters."""
@@ -45,6 +54,8 @@ _CHECK: Final = "Check the address of the API, and any proxy in between."
 _BUSY: Final = frozenset({502, 503, 504})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _MOVED_SAME_METHOD: Final = frozenset({307, 308})
+_UNSENT: Final = (exceptions.NewConnectionError, exceptions.ConnectTimeoutError, exceptions.ProxyError)
+"""Errors before a request is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,11 @@ class Answer:
     body: bytes
     where: str
     """Host name."""
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     def json(self) -> Any:
         """Return the body."""
@@ -87,14 +103,6 @@ class Answer:
     def _unreadable_error(self) -> UserError:
         message = f"the answer of {self.where} is not a response of the forge's API"
         return UserError(message, hint=_CHECK)
-
-
-@cache
-def _make_ssl_context(file: str | None, folder: str | None) -> ssl.SSLContext:
-    """Return the SSL context, cached: loading certificates is slow."""
-    if file or folder:
-        return ssl.create_default_context(cafile=file, capath=None if file else folder)
-    return httpx.create_ssl_context(trust_env=False)
 
 
 Trouble: TypeAlias = Literal["limit", "busy"]
@@ -129,24 +137,12 @@ class Api:
         self._now_ms = now_ms
         self._clock = Tries(_BACKOFF)
         self._where = urlsplit(settings.api).netloc
-        headers = {"User-Agent": f"reconciler/{settings.tool}", **headers}
-        try:
-            self._client = httpx.Client(
-                headers=headers,
-                follow_redirects=False,
-                verify=_make_ssl_context(settings.trusted_file, settings.trusted_folder),
-            )
-        except (ValueError, ImportError, httpx.InvalidURL) as error:
-            message = "the proxy that the environment names cannot be used"  # its value may hold a password
-            raise UserError(message, hint="Correct HTTPS_PROXY, or name the forge in NO_PROXY.") from error
-        except OSError as error:  # includes `ssl` errors
-            trusted = settings.trusted_file or settings.trusted_folder
-            message = f"the certificates in {trusted} cannot be read: {error.strerror or error}"
-            raise UserError(message, hint="Correct SSL_CERT_FILE or SSL_CERT_DIR.") from error
+        self._headers = {"User-Agent": f"reconciler/{settings.tool}", "Accept-Encoding": "gzip", **headers}
+        self._pool = open_pool(settings.api, make_ssl_context(settings.trusted_file, settings.trusted_folder))
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._pool.clear()
 
     def get(self, path: str, what: str, *, accepts: Collection[int] = ()) -> Answer:
         """Send a GET; `path` begins with a slash, or is an address from an answer."""
@@ -181,7 +177,7 @@ class Api:
             if answer.status not in _MOVED:
                 break
             url = self._next_place(answer, url, method)
-        if answer.status in accepts or httpx.codes.is_success(answer.status):
+        if answer.status in accepts or answer.is_success:
             return answer
         raise self._raise_refusal(answer, what)
 
@@ -191,18 +187,21 @@ class Api:
         while True:
             try:
                 answer = self._send_once(method, url, content)
-            except httpx.RequestError as error:
-                self._check_trust(error)
-                is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-                problem = f"{self._where} does not answer: {self._one_line(str(error)) or type(error).__name__}"
-                if is_sent and not is_repeatable:
+            except exceptions.HTTPError as error:
+                cause = root_cause(error)
+                self._check_trust(cause)
+                reason = self._one_line(str(cause)) or type(cause).__name__
+                if isinstance(error, exceptions.LocationValueError):
+                    raise UserError(f"{self._where} names an invalid address: {reason}", hint=_CHECK) from error
+                if isinstance(error, exceptions.DecodeError):
+                    message = f"{self._where} does not speak as an API does: {reason}"
+                    raise UserError(message, hint=_CHECK) from error
+                problem = f"{self._where} does not answer: {reason}"
+                if not (is_repeatable or isinstance(error, _UNSENT)):
                     raise self._unanswered_error(problem, what) from error
                 self._pause(tries, problem, what, error)
                 continue
-            except httpx.InvalidURL as error:
-                message = f"{self._where} names an invalid address: {self._one_line(str(error))}"
-                raise UserError(message, hint=_CHECK) from error
-            trouble = self._advice.trouble_of(answer) if httpx.codes.is_success(answer.status) else None
+            trouble = self._advice.trouble_of(answer) if answer.is_success else None
             pause_s = self._pause_of(answer, is_limited=trouble == "limit")
             if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
                 self._wait_for_limit(answer, what, pause_s)
@@ -225,20 +224,27 @@ class Api:
     def _send_once(self, method: str, url: str, content: bytes | None) -> Answer:
         left = self._left_s
         if left <= 0:
-            raise httpx.ConnectTimeout("the time is over")
-        headers = {"Content-Type": "application/json"} if content is not None else None
-        timeout = min(left, _AT_ONCE_S)
-        with self._client.stream(method, url, content=content, headers=headers, timeout=timeout) as response:
+            raise exceptions.ConnectTimeoutError("the time is over")
+        headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
+        with self._pool.request(
+            method,
+            url,
+            body=content,
+            headers=headers,
+            timeout=min(left, _AT_ONCE_S),
+            redirect=False,
+            preload_content=False,
+        ) as response:
             body = bytearray()
-            for chunk in response.iter_bytes():
+            while chunk := response.read1(_CHUNK_BYTES):
                 body += chunk
                 if len(body) > _MAX_BYTES:
                     message = f"the answer of {self._where} does not end"
                     raise UserError(message, hint=_CHECK)
                 if self._left_s <= 0:
-                    raise httpx.ReadTimeout("the answer does not end in time")
-            note(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status_code)
-            return Answer(response.status_code, response.headers, bytes(body), self._where)
+                    raise exceptions.TimeoutError("the answer does not end in time")
+            note(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status)
+            return Answer(response.status, response.headers, bytes(body), self._where)
 
     @property
     def _left_s(self) -> float:
@@ -267,9 +273,9 @@ class Api:
         is_spent = headers.get("x-ratelimit-remaining") == "0" or headers.get("ratelimit-remaining") == "0"
         is_limit = (
             is_limited
-            or answer.status == httpx.codes.TOO_MANY_REQUESTS
+            or answer.status == HTTPStatus.TOO_MANY_REQUESTS
             or (
-                answer.status == httpx.codes.FORBIDDEN
+                answer.status == HTTPStatus.FORBIDDEN
                 and ("retry-after" in headers or is_spent or b"rate limit" in answer.body.lower())
             )
         )
@@ -330,17 +336,11 @@ class Api:
         message = f"{problem}. Whether it could {what} is not known"
         return UnansweredError(message, hint="Run the same command again: it checks what exists before it writes.")
 
-    def _check_trust(self, error: httpx.RequestError) -> None:
-        """Raise for an untrusted certificate or a malformed address, which a retry cannot change."""
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLCertVerificationError):
-                message = f"the certificate of {self._where} is not trusted: {self._one_line(cause.verify_message)}"
-                raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from error
-            cause = cause.__cause__ or cause.__context__
-        if isinstance(error, httpx.UnsupportedProtocol | httpx.DecodingError):
-            message = f"{self._where} does not speak as an API does: {self._one_line(str(error))}"
-            raise UserError(message, hint=_CHECK) from error
+    def _check_trust(self, cause: BaseException) -> None:
+        """Raise for an untrusted certificate, which a retry cannot change."""
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            message = f"the certificate of {self._where} is not trusted: {self._one_line(cause.verify_message)}"
+            raise UserError(message, hint="Name a file with its authority in SSL_CERT_FILE.") from cause
 
     def _reason_of(self, answer: Answer) -> str:
         """Return the forge's message in one line; HTML is ignored."""

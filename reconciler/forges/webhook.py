@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
+from urllib3.exceptions import HTTPError, LocationValueError
 
-from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError
+from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError, root_cause
 from reconciler.forges.environment import is_loopback
+from reconciler.runtime.https import make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import one_line
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 4
 _SECONDS: Final = 20.0
+_MAX_BYTES: Final = 1 << 20
+"""Limit of what is read of an answer."""
 _MAX_REASON: Final = 200
 _RETRIED_STATUSES: Final = frozenset({429, 502, 503, 504})
 
@@ -31,21 +35,29 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
     url = address_of(environ, name, allows_http=allows_http)
     headers = {"User-Agent": f"reconciler/{tool}"}
     tries = Tries(_BACKOFF, attempts=_ATTEMPTS)
+    context = make_ssl_context(environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"))
     while True:
         try:
-            answer = httpx.post(url, json={"text": text}, headers=headers, timeout=_SECONDS, follow_redirects=False)
-        except (httpx.RequestError, httpx.InvalidURL) as error:
+            with (
+                open_pool(url, context, headers) as pool,
+                pool.request(
+                    "POST", url, json={"text": text}, timeout=_SECONDS, redirect=False, preload_content=False
+                ) as answer,
+            ):
+                content = answer.read(_MAX_BYTES).decode(errors="replace")
+        except HTTPError as error:
             problem: ReconcilerError = RetryableError(
-                f"the webhook in {name} does not answer ({type(error).__name__})", hint="Run the same command again."
+                f"the webhook in {name} does not answer ({type(root_cause(error)).__name__})",
+                hint="Run the same command again.",
             )
-            is_final = isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL)
+            is_final = isinstance(error, LocationValueError)
         else:
-            if answer.is_success:
+            if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
                 return
-            reason = one_line(answer.text.replace(url, "***"))[:_MAX_REASON]
-            message = f"the webhook in {name} answers {answer.status_code}: {reason or answer.reason_phrase}"
+            reason = one_line(content.replace(url, "***"))[:_MAX_REASON]
+            message = f"the webhook in {name} answers {answer.status}: {reason or answer.reason}"
             problem = UserError(message, hint=f"See that {name} holds its whole address, and that it still exists.")
-            is_final = answer.status_code not in _RETRIED_STATUSES
+            is_final = answer.status not in _RETRIED_STATUSES
         if is_final or tries.is_over:
             raise problem
         tries.wait()

@@ -6,6 +6,7 @@ credentials included (`cloud_client.py`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
@@ -91,17 +92,20 @@ class CloudStore:
 
     def clock_ms(self) -> int:
         """Return the store's time from an answer's date, to the second; the request has no credentials."""
-        import httpx  # noqa: PLC0415 - lazy import
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - lazy import
+
+        from reconciler.runtime.https import make_ssl_context, open_pool  # noqa: PLC0415 - lazy import
 
         endpoint, trusted = self._clients.endpoint, self._clients.settings.trust_file
-        verify = httpx.create_ssl_context()
-        if trusted is not None:
-            verify.load_verify_locations(cadata=certificates(trusted, self.url).decode("ascii", "ignore"))
+        extra = "" if trusted is None else certificates(trusted, self.url).decode("ascii", "ignore")
+        environ = os.environ  # noqa: TID251 - the edge where the environment of a cloud is read
+        context = make_ssl_context(environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR"), extra=extra)
         try:
-            answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)
-            if answer.status_code >= _SERVER_ERROR:
-                answer = httpx.head(endpoint, timeout=_CLOCK_SECONDS, verify=verify)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            with open_pool(endpoint, context) as pool:
+                answer = pool.request("HEAD", endpoint, timeout=_CLOCK_SECONDS, redirect=False)
+                if answer.status >= _SERVER_ERROR:
+                    answer = pool.request("HEAD", endpoint, timeout=_CLOCK_SECONDS, redirect=False)
+        except HTTPError as error:
             message = f"cannot read {self.url}: it does not report the time"
             raise RetryableError(
                 message, hint="Check the endpoint and the network. Run the same command again."

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import urlsplit
 
-from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError
+from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError, root_cause
 from reconciler.objectstore.base import StoreOperation
 from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import note_attempt
@@ -201,9 +201,7 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
 
 
 def _connection_failure(error: BotoCoreError) -> str:
-    cause: BaseException = error
-    while (cause.__cause__ or cause.__context__) is not None:
-        cause = cause.__cause__ or cause.__context__ or cause
+    cause = root_cause(error)
     if isinstance(cause, OSError) and cause.strerror:
         # The address would repeat bucket and key.
         endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))

@@ -433,6 +433,30 @@ def test_a_forge_that_cannot_be_reached_is_said_with_the_reason(
     assert "does not answer: [Errno 111] Connection refused" in said.err
 
 
+@pytest.mark.parametrize(
+    ("proxy", "direct", "message"),
+    [
+        ("{server}", "elsewhere.example.com", None),
+        ("{server}", "127.0.0.1", "127.0.0.1:9 does not answer: [Errno 111] Connection refused"),
+        ("gopher://user:hush@proxy", "", "the proxy that the environment names cannot be used"),
+    ],
+)
+def test_requests_take_the_proxy_of_the_environment_except_for_hosts_in_no_proxy(
+    monkeypatch: pytest.MonkeyPatch, typed: Call, tmp_path: Path, proxy: str, direct: str, message: str | None
+) -> None:
+    (tmp_path / "c.md").write_text(result())
+    with ForgeServer("github").started() as server:
+        enter(monkeypatch, server)
+        monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:9")  # nothing listens there
+        monkeypatch.setenv("http_proxy", proxy.format(server=server.url))
+        monkeypatch.setenv("no_proxy", direct)
+        said = typed("comment", "c.md", "--pull-request", str(NUMBER), "--timeout", "1s")
+    assert said.code == (1 if message else 0)
+    assert (message or "") in said.err
+    assert "hush" not in said.err
+    assert [comment.body for comment in server.comments] == ([] if message else [result()])
+
+
 def test_a_repository_that_was_renamed_is_followed_on_the_same_host(forge: ForgeServer, say: Call) -> None:
     forge.says(OLD)
     notes = {"gitlab": f"/projects/acme%2Ftopics/merge_requests/{NUMBER}/notes"}.get(

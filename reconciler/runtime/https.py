@@ -1,0 +1,54 @@
+"""HTTPS with urllib3: the proxy that the environment names, and the authorities that the caller trusts."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from functools import cache
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from botocore.httpsession import get_cert_path
+from urllib3 import PoolManager, ProxyManager
+from urllib3.util import make_headers, parse_url
+
+from reconciler.errors import UserError
+
+
+@cache
+def make_ssl_context(file: str | None = None, folder: str | None = None, *, extra: str = "") -> ssl.SSLContext:
+    """Return a context that trusts a PEM file, else a folder, else the public authorities, and always `extra` (PEM).
+
+    Cached: loading certificates is slow.
+    """
+    try:
+        context = ssl.create_default_context(
+            cafile=file or (None if folder else get_cert_path(verify=True)), capath=None if file else folder
+        )
+    except OSError as error:  # includes `ssl` errors
+        message = f"the certificates in {file or folder} cannot be read: {error.strerror or error}"
+        raise UserError(message, hint="Correct SSL_CERT_FILE or SSL_CERT_DIR.") from error
+    if extra:
+        context.load_verify_locations(cadata=extra)
+    return context
+
+
+def open_pool(url: str, context: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> PoolManager:
+    """Return connections to the host of `url`, without retries; callers pass `redirect=False`."""
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return PoolManager(headers=headers, ssl_context=context, retries=False)
+    try:
+        address = parse_url(proxy if "://" in proxy else f"http://{proxy}")
+        return ProxyManager(
+            address.url,
+            proxy_headers=make_headers(proxy_basic_auth=unquote(address.auth)) if address.auth else None,
+            proxy_ssl_context=context,
+            headers=headers,
+            ssl_context=context,
+            retries=False,
+        )
+    except ValueError as error:
+        message = "the proxy that the environment names cannot be used"  # its value may hold a password
+        raise UserError(message, hint="Correct HTTPS_PROXY, or name the host in NO_PROXY.") from error
