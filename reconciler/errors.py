@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, Self
 
+NOTHING_DONE: Final = "nothing was done: "
+"""Start of the message of a refusal before any change."""
+
 
 class ReconcilerError(Exception):
     """Base class: `message` says what is wrong, `hint` what to do."""
@@ -14,14 +17,21 @@ class ReconcilerError(Exception):
     exit_code: ClassVar[int] = 1
     message: str
     hint: str
+    subject: str
+    """Start of the message that a caller may leave out, such as `topic/west/orders: `; empty if there is none."""
 
-    def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str, *, hint: str, subject: str = "") -> None:
+        super().__init__(subject + message)
+        self.message = subject + message
         self.hint = hint
+        self.subject = subject
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}"
+
+    def without(self, subject: str) -> str:
+        """Return the message without its subject if that is `subject`, else the whole message."""
+        return self.message.removeprefix(subject) if self.subject == subject else self.message
 
     def about(self, subject: str, role: str = "") -> Self:
         """Prefix the message with its subject and the subject's `role`, unless it names the subject."""

@@ -14,7 +14,15 @@ from reconciler.applying.engine import Engine, LeaseTurn, RunResult, may_still_h
 from reconciler.applying.events import PlanMade, ResultMissing, RunHandedOver, Summary, group_failures
 from reconciler.applying.ports import RunPorts, Setting
 from reconciler.applying.recovery import Recovery, SettledJournal
-from reconciler.errors import IncompleteError, InterruptedRunError, LeaseError, ReconcilerError, StoppedError, UserError
+from reconciler.errors import (
+    NOTHING_DONE,
+    IncompleteError,
+    InterruptedRunError,
+    LeaseError,
+    ReconcilerError,
+    StoppedError,
+    UserError,
+)
 from reconciler.planning.record import learn, record_action, record_refusal
 from reconciler.planning.saved_plan import stored_action
 from reconciler.runtime.text import ended_sentence, first_few, short_run
@@ -547,8 +555,7 @@ def _report_unchecked() -> IncompleteError:
 
 
 def _report_failed_check(error: ReconcilerError) -> IncompleteError:
-    why = error.message.removeprefix("nothing was done: ")
     return IncompleteError(
-        f"the plan is done, but unfinished actions of an earlier run were not continued: {why}",
+        f"the plan is done, but unfinished actions of an earlier run were not continued: {error.without(NOTHING_DONE)}",
         hint=f"{ended_sentence(error.hint)} Check with: reconciler plan",
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from reconciler.errors import (
+    NOTHING_DONE,
     BlockedError,
     IncompleteError,
     PartialError,
@@ -229,13 +230,13 @@ class BlockedPlanError(BlockedError):
         actions, applied = planned.plan.blocked, planned.plan.applied
         if applied is not None and not actions:
             message, hint = applied.message_and_hint()
-            super().__init__(f"nothing was done: {message}", hint=hint)
+            super().__init__(message, hint=hint, subject=NOTHING_DONE)
             return
         allows = [action.blocked.allow for action in actions if action.blocked and action.blocked.allow]
         options = " ".join(f"--allow {allow}" for allow in dict.fromkeys(allows))
         hint = f"Allow once with {options}" if options else "Change the files."
         what = "; ".join(f"{action.id}: {action.blocked.message}" for action in actions if action.blocked)
-        super().__init__(f"nothing was done: {len(actions)} blocked ({what})", hint=hint)
+        super().__init__(f"{len(actions)} blocked ({what})", hint=hint, subject=NOTHING_DONE)
 
 
 def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> PlanResult:

@@ -10,7 +10,14 @@ import pytest
 
 from reconciler.applying.ports import Setting
 from reconciler.applying.run import Caller, DecisionBasis, Run, RunOutcome, RunRequest, RunWork
-from reconciler.errors import BlockedError, IncompleteError, MendFirstError, ReconcilerError, UnansweredError
+from reconciler.errors import (
+    NOTHING_DONE,
+    BlockedError,
+    IncompleteError,
+    MendFirstError,
+    ReconcilerError,
+    UnansweredError,
+)
 from reconciler.objectstore.base import Version
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.runner import Stop
@@ -128,7 +135,7 @@ def test_what_failed_and_is_tried_once_more_at_the_second_look_counts_once(
 
 def test_a_second_look_that_is_refused_does_not_say_that_nothing_was_done() -> None:
     def refuse() -> None:
-        raise BlockedError("nothing was done: 1 blocked", hint="Allow it.")
+        raise BlockedError("1 blocked", hint="Allow it.", subject=NOTHING_DONE)
 
     with pytest.raises(IncompleteError, match=r"the plan is done, but .*: 1 blocked") as caught:
         run_after_a_dead_one(Empty(), B, on_second=refuse)

@@ -250,9 +250,10 @@ class _Choice:
         for address, candidate in chosen.items():
             missing = [member for member in candidate.members if member not in chosen]
             if missing:
-                message = f"{address}: its {verb} is one migration with {', '.join(missing)}"
+                members = ", ".join(missing)
+                message = f"its {verb} is one migration with {members}, and finishing it moves them together"
                 hint = f"Name all of them: reconciler topic {verb} --finish {' '.join(candidate.members)}"
-                self.refused[address] = UserError(f"{message}, and finishing it moves them together", hint=hint)
+                self.refused[address] = UserError(message, hint=hint, subject=f"{address}: ")
                 del whole[address]
         return whole
 
@@ -279,18 +280,19 @@ class _Choice:
     def _explain_ambiguous(self, address: Address, candidates: Sequence[_Candidate]) -> ReconcilerError:
         cluster = cluster_of(address) or ""
         if self.request.phase == "finish":
-            message = f"{address}: no {self.request.verb} of it that a command began is in progress"
-            return UserError(message, hint="See those in progress: reconciler mount status")
+            message = f"no {self.request.verb} of it that a command began is in progress"
+            return UserError(message, hint="See those in progress: reconciler mount status", subject=f"{address}: ")
         if not candidates:
-            message = f"{address}: nothing of that name or place can be mounted"
-            return UserError(message, hint="List mountable topics with: reconciler mount list")
+            message = "nothing of that name or place can be mounted"
+            return UserError(message, hint="List mountable topics with: reconciler mount list", subject=f"{address}: ")
         register = candidates[0].register
         if len(candidates) == 1 and register is not None and not candidates[0].is_free:
             return self._explain_owner(address, register)
         places = ", ".join(candidate.location for candidate in candidates)
         place = address_of("topic", cluster, candidates[0].location)
         hint = f"Name the location of the one to mount: {place}. Mount others with --to, under another name."
-        return UserError(f"{address}: several topics of that name can be mounted: {places}", hint=hint)
+        message = f"several topics of that name can be mounted: {places}"
+        return UserError(message, hint=hint, subject=f"{address}: ")
 
     def _explain_owner(self, address: Address, register: Mountable) -> UserError:
         cluster = cluster_of(address) or ""
@@ -314,7 +316,7 @@ class _Choice:
         else:
             hint = f"Unmount it there: reconciler topic unmount {address_of('topic', owner, register.name)}"
         message = _OWNED[register.state].format(owner or register.owner, register.name)
-        return UserError(f"{address}: {message}", hint=hint)
+        return UserError(message, hint=hint, subject=f"{address}: ")
 
     def _find_mount(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]

@@ -103,7 +103,7 @@ def typed_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str,
     try:
         plain = MirrorLinkSpec.model_validate(values_of(content)).to_json()
     except ValidationError as error:
-        raise _refusal("", error, MirrorLinkSpec, content) from error
+        raise _refusal(error, MirrorLinkSpec, content) from error
     return {**{key: plain.get(key) for key in fields}, **dict.fromkeys(resets)}
 
 
@@ -128,11 +128,13 @@ def _build_link(address: Address, fields: Mapping[str, object]) -> MirrorLink:
     try:
         return MirrorLink.model_validate(values_of(content))
     except ValidationError as error:
-        raise _refusal(f"{address}: ", error, MirrorLink, content) from error
+        raise _refusal(error, MirrorLink, content, f"{address}: ") from error
 
 
-def _refusal(what: str, error: ValidationError, model: type[MirrorLink | MirrorLinkSpec], content: object) -> UserError:
+def _refusal(
+    error: ValidationError, model: type[MirrorLink | MirrorLinkSpec], content: object, subject: str = ""
+) -> UserError:
     first = next(iter(complaints_of(error, model, content)))
     place = ".".join(str(part) for part in first.at if part != "spec")
-    message = f"{what}{place}: {first.message}" if place else f"{what}{first.message}"
-    return UserError(message, hint=first.hint or _FIELDS)
+    message = f"{place}: {first.message}" if place else first.message
+    return UserError(message, hint=first.hint or _FIELDS, subject=subject)

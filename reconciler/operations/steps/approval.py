@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from reconciler.errors import BlockedError, StalePlanError, UsageError, UserError
+from reconciler.errors import NOTHING_DONE, BlockedError, StalePlanError, UsageError, UserError
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.observe import burst
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
@@ -293,7 +293,8 @@ def check_approvers(
         who = f"{first_few(approvers)} did" if approvers else "no approver is named"
         message = f"{counted(required, 'person', 'people')} must have approved {first_few(because, _SHOWN)}, and {who}"
         how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
-        raise BlockedError(f"nothing was done: {message}", hint=f"guards.approvals of the workspace requires it. {how}")
+        hint = f"guards.approvals of the workspace requires it. {how}"
+        raise BlockedError(message, hint=hint, subject=NOTHING_DONE)
 
 
 def _base_of(plan: Plan) -> tuple[int, str]:

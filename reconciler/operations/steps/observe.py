@@ -214,7 +214,8 @@ def ask_clusters(
             answers[name] = future.result(max(0.0, until - monotonic()) if name in optional else None)
         except TimeoutError:
             hint = "Try again when it answers."
-            errors[name] = RetryableError(f"cluster {name} does not answer within {_OPTIONAL_S} s", hint=hint)
+            message = f"does not answer within {_OPTIONAL_S} s"
+            errors[name] = RetryableError(message, hint=hint, subject=f"cluster {name} ")
         except ReconcilerError as error:
             errors[name] = error
     workers.close()
@@ -223,8 +224,8 @@ def ask_clusters(
 
 def why_lost(cluster: str, error: ReconcilerError) -> str:
     """Return why a cluster was not read, as the end of a sentence."""
-    rest = error.message.removeprefix(f"cluster {cluster} ")
-    return rest if rest != error.message else f"does not answer: {rest}"
+    subject = f"cluster {cluster} "
+    return error.without(subject) if error.subject == subject else f"does not answer: {error.message}"
 
 
 def absent_cluster(cluster: Cluster) -> ReconcilerError:
@@ -232,8 +233,9 @@ def absent_cluster(cluster: Cluster) -> ReconcilerError:
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
     return UserError(
-        f"cluster {cluster.metadata.name} is not there{where}",
+        f"is not there{where}",
         hint="Correct the location. If the cluster was never created: reconciler apply",
+        subject=f"cluster {cluster.metadata.name} ",
     )
 
 

@@ -325,7 +325,7 @@ class OrderRun:
     def _add_errors(self, plan: Plan, failed: Mapping[Address, ReconcilerError]) -> Plan:
         refused = {address for address, _ in self._refusals(plan)}
         errors = [
-            PlanFinding(at, None, refusal.message.removeprefix(f"{at}: "), refusal.hint)
+            PlanFinding(at, None, refusal.without(f"{at}: "), refusal.hint)
             for at, refusal in failed.items()
             if at not in refused
         ]
@@ -633,8 +633,8 @@ def _find_replaced_sources(
             source = link.declared.spec.source
             seen = observed.get(cluster_address(source))
             if seen is not None and link.source_cluster_id not in {None, seen.incarnation}:
-                message = f"cluster {source} is another cluster than when the link was created: {seen.incarnation}"
-                yield source, UserError(message, hint=f"Correct where {source} is.")
+                message = f"is another cluster than when the link was created: {seen.incarnation}"
+                yield source, UserError(message, hint=f"Correct where {source} is.", subject=f"cluster {source} ")
 
 
 def _observe(
@@ -646,7 +646,7 @@ def _observe(
 
     def read(cluster: str) -> Inventory:
         if cluster not in site.clusters and cluster in optional:
-            raise UserError(f"cluster {cluster} is not declared here", hint="Declare it as a Cluster.")
+            raise UserError("is not declared here", hint="Declare it as a Cluster.", subject=f"cluster {cluster} ")
         observed = site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
         if cluster_address(cluster) in scopes[cluster] and cluster_address(cluster) not in observed:
             raise absent_cluster(site.clusters[cluster])
@@ -717,7 +717,7 @@ def _refusals(plan: Plan, *, is_whole: bool) -> Iterator[tuple[Address, Reconcil
             )
             lifted = options if is_whole else f"--allow {allow}"
             hint = f"Allow it once with: {lifted}" if allow else _hint_for(guard, action.address)
-            yield action.address, BlockedError(f"{action.address}: {action.blocked.message}", hint=hint)
+            yield action.address, BlockedError(action.blocked.message, hint=hint, subject=f"{action.address}: ")
     for error in plan.errors:
         if error.address is not None:
             subject = f"{error.address}: " if error.message.startswith("it ") else ""
