@@ -51,7 +51,7 @@ from reconciler.planning.orders import (
     RoleOrder,
 )
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput, PlanSource, Selection
-from reconciler.planning.resolve.mirror_sources import link_of
+from reconciler.planning.resolve.mirror_sources import NOT_DECLARED, link_of
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
 from reconciler.providers.protocol import Provider, Scope, archives_of, links_of
@@ -646,7 +646,7 @@ def _observe(
 
     def read(cluster: str) -> Inventory:
         if cluster not in site.clusters and cluster in optional:
-            raise UserError("is not declared here", hint="Declare it as a Cluster.", subject=f"cluster {cluster} ")
+            raise UserError(NOT_DECLARED, hint="Declare it as a Cluster.", subject=f"cluster {cluster} ")
         observed = site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
         if cluster_address(cluster) in scopes[cluster] and cluster_address(cluster) not in observed:
             raise absent_cluster(site.clusters[cluster])

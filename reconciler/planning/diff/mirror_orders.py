@@ -17,6 +17,7 @@ from reconciler.planning.resolve.limits import check_configs
 from reconciler.planning.resolve.mirror_sources import (
     BY_COMMAND,
     ENDS,
+    NOT_DECLARED,
     RoleRefusal,
     Step,
     check_sides,
@@ -350,7 +351,7 @@ def _check_source(address: Address, verb: str, source: str, situation: Situation
     if source in situation.trusted:
         return
     way = "Try again then." if verb == RESTORE else "Fail over: reconciler mirror failover works without it."
-    is_unknown = source not in situation.request.lost or situation.request.lost[source].startswith("is not known")
+    is_unknown = situation.request.lost.get(source, NOT_DECLARED) == NOT_DECLARED
     hint = f"Declare it as a Cluster. {way}" if is_unknown else way
     message = f"{address}: {verb} needs both clusters, and {source} {explain_unread(source, situation)}"
     raise UserError(message, hint=hint)

@@ -791,6 +791,10 @@ def _pick_synced_configs(mirror: MirrorTopic, situation: Situation) -> tuple[str
     return SYNCED_BY_DEFAULT
 
 
+NOT_DECLARED: Final = "is not declared here"
+"""Why a cluster without a Cluster was not read, among `PlanInput.lost`."""
+
+
 def explain_unread(cluster: str, situation: Situation) -> str:
     """Return why a cluster was not read, as a predicate for a sentence."""
     why = situation.request.lost.get(cluster)
