@@ -165,8 +165,8 @@ class RunRecovered:
     who: str
     settled: Mapping[str, str]
     """The result of each action in doubt, by id: absent, done, partial (and completed), conflict, under way (a
-    transition over two clusters that has not ended), moving (replicas still move), or unknown if the cluster could
-    not be read.
+    transition over two clusters that has not ended), moving (replicas still move), or unknown if the cluster could not
+    be read.
     """
     parting: Parting | None = None
     """How it ended: stopped, or handed over on purpose; null if it was killed."""

@@ -197,9 +197,9 @@ class Recovery:
     ) -> None:
         """Makes no call.
 
-        `gives_up`: addresses that need no observation, because the caller excluded their cluster.
-        `drives`: transitions over two clusters that are driven until they end, which may take long.
-        `resumes`: nothing else is done if one of them does not end.
+        `gives_up`: addresses that need no observation, because the caller excluded their cluster. `drives`: transitions
+        over two clusters that are driven until they end, which may take long. `resumes`: nothing else is done if one of
+        them does not end.
         """
         self._lease = lease
         self._setting = setting

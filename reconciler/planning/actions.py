@@ -298,13 +298,13 @@ class RunJob(_Step):
     """A job over topic logs; `source` and `sink` are topic addresses.
 
     A topic that cannot be renamed is moved by two jobs, then deleted. Their `parameters` are `incarnation` of the
-    source, and `partitioning`: `same` (by partition, in order) or `by-key` (another number of partitions, ordered
-    by key). `move` copies to the end and compares, continuing an earlier run. `switch-groups` copies the rest,
-    fails if the source is still written to, and sets each group's offsets in the sink: by the exact offset map, or,
-    by key, to the earliest unread record of each partition.
+    source, and `partitioning`: `same` (by partition, in order) or `by-key` (another number of partitions, ordered by
+    key). `move` copies to the end and compares, continuing an earlier run. `switch-groups` copies the rest, fails if
+    the source is still written to, and sets each group's offsets in the sink: by the exact offset map, or, by key, to
+    the earliest unread record of each partition.
 
-    `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to
-    locations; address, source and sink are those of the first topic.
+    `mount` and `unmount` are migrations that a command requests: `parameters["topics"]` maps full names to locations;
+    address, source and sink are those of the first topic.
     """
 
     job: str

@@ -324,8 +324,8 @@ class SameOrLess:
 def compare(approved: Plan, now: Plan) -> SameOrLess:
     """Compare the current plan with the approved one: ids, results, and the fields that actions depend on.
 
-    Blocked in both is no difference; no longer blocked exceeds the approval. An action that only records what
-    another process did as approved is less.
+    Blocked in both is no difference; no longer blocked exceeds the approval. An action that only records what another
+    process did as approved is less.
     """
     return compare_actions(approved.actions, now)
 

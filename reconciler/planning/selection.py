@@ -117,8 +117,8 @@ def _find_changed_addresses(
 ) -> set[Address] | None:
     """Return the addresses that the changed files may affect; `None` for all.
 
-    A resource missing from the files was removed by some changed file. Topics and mirrors in a changed namespace
-    may inherit from it. What a changed policy removed is unknown.
+    A resource missing from the files was removed by some changed file. Topics and mirrors in a changed namespace may
+    inherit from it. What a changed policy removed is unknown.
     """
     files = selection.changed_files
     if files is None:

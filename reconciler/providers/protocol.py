@@ -313,8 +313,7 @@ class Archives(Protocol):
     ) -> Recoveries:
         """Return sources for new topics by location, or by name if `None`; or why there is none.
 
-        The cluster itself need not exist. `replicas`: new read replicas with the locations to follow, not
-        measured.
+        The cluster itself need not exist. `replicas`: new read replicas with the locations to follow, not measured.
         """
         ...
 

@@ -105,8 +105,8 @@ class LinksByJobs(Links, Protocol):
     ) -> ObservedMirror:
         """Ask for a verb of the table on this side, and return what the mirror is then.
 
-        Ends here for `pause`, `resume` and `failover` (heads handed over, groups clamped); `promote`, `reverse-…`
-        only begin, under the id `operation`.
+        Ends here for `pause`, `resume` and `failover` (heads handed over, groups clamped); `promote`, `reverse-…` only
+        begin, under the id `operation`.
 
         Raises:
             UserError: That is not legal in its state: it says what is.
@@ -211,8 +211,8 @@ class LinksByJobs(Links, Protocol):
     ) -> Mapping[str, Sequence[ForeignRecords]]:
         """Return the records in mirrors that their links did not copy, by full name; those without any are absent.
 
-        `is_stopped`: of stopped mirrors, too, those that lie before the last record that was copied.
-        `on_unknown`: takes each mirror of which it is not known, and why; without it that error is raised.
+        `is_stopped`: of stopped mirrors, too, those that lie before the last record that was copied. `on_unknown`:
+        takes each mirror of which it is not known, and why; without it that error is raised.
 
         Nothing where the platform refuses all other producers.
         """

@@ -32,8 +32,8 @@ class Migrations(Protocol):
     def carry_out(self) -> Callable[[HandMigration, Callable[[], None]], None] | None:
         """Run a command's migration up to its phase; `None`: jobs do it.
 
-        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called
-        before each write and may raise.
+        A migration that cannot continue is undone, unless it was prepared earlier. The second argument is called before
+        each write and may raise.
 
         Raises:
             UserError: The migration is refused, or a prepared migration cannot continue.
@@ -44,8 +44,8 @@ class Migrations(Protocol):
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the migrations that there is a record of, by id; one that came to its end has none. Changes nothing.
 
-        Left out are those of topics that whoever acts may not know of. Without `is_measured` nothing is said of what
-        is left to upload, nor of what keeps one: the catalog alone is read.
+        Left out are those of topics that whoever acts may not know of. Without `is_measured` nothing is said of what is
+        left to upload, nor of what keeps one: the catalog alone is read.
         """
         ...
 

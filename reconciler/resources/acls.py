@@ -320,8 +320,8 @@ def find_denied_writers(
 ) -> tuple[str, ...]:
     """Return the principals that a protected mirror denies writes, sorted.
 
-    `own` is the principal of its link. `denied` are those that the protection denies already; a principal outside
-    it with the same denial has one from somewhere else, which is not ours to manage.
+    `own` is the principal of its link. `denied` are those that the protection denies already; a principal outside it
+    with the same denial has one from somewhere else, which is not ours to manage.
     """
     principals = {binding.principal for binding in find_write_allowances(bindings, topic)} - {own}
     return tuple(

@@ -1,7 +1,7 @@
 """Addresses of resources, patterns over them, and legal names.
 
-`cluster/<name>`, `policy/<name>`, and for resources of a cluster `<kind>/<cluster>/<full name>`, where a full name
-is `<namespace>:<name>`, or `<name>` in the default namespace.
+`cluster/<name>`, `policy/<name>`, and for resources of a cluster `<kind>/<cluster>/<full name>`, where a full name is
+`<namespace>:<name>`, or `<name>` in the default namespace.
 """
 
 from __future__ import annotations

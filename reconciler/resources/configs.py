@@ -1,7 +1,7 @@
 """Topic configs: conversion between the value that a platform stores and the value that a person writes.
 
-Values are compared as the strings that platforms store. Keys are data: Kafka's in `kafka_configs`, those of tiering
-on embedded clusters here, others in `Capabilities.configs`.
+Values are compared as the strings that platforms store. Keys are data: Kafka's in `kafka_configs`, those of tiering on
+embedded clusters here, others in `Capabilities.configs`.
 """
 
 from __future__ import annotations

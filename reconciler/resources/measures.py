@@ -138,8 +138,8 @@ def find_agreed_ends(
 ) -> dict[int, int]:
     """Return the offset at which each partition of an original source is truncated: its last agreement with the mirror.
 
-    Each side stores what it copied from the other; the higher offset counts. On a renumbered topic, whose record is
-    in offsets of the other side, only the mirror's counts.
+    Each side stores what it copied from the other; the higher offset counts. On a renumbered topic, whose record is in
+    offsets of the other side, only the mirror's counts.
     """
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():

@@ -136,8 +136,8 @@ class ObservedLink:
 class Position:
     """Position of a partition of a present or former mirror.
 
-    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`; later ones were
-    written here after mirroring ended.
+    Records below `fetched` are copies of the log of `source_topic_id` under `source_epochs`; later ones were written
+    here after mirroring ended.
     """
 
     start: int
@@ -244,8 +244,7 @@ STOPPED: Final = "STOPPED"
 class Operation:
     """A requested promotion, reversal or restore; `id` is the same on both clusters.
 
-    `ends` are the offsets that a promotion or reversal must reach, or at which a restore truncates; `None` until
-    known.
+    `ends` are the offsets that a promotion or reversal must reach, or at which a restore truncates; `None` until known.
     """
 
     id: str
@@ -283,8 +282,8 @@ class Operation:
 class MirrorEntry:
     """What a cluster stores of a mirror; `status_of` adds what its link imposes on `state`.
 
-    `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, so that
-    a late process does not repeat one. Other fields are as in `ObservedMirror`.
+    `rules` are the access rules that its link copied, by path. `ended` are the ids of its last operations, so that a
+    late process does not repeat one. Other fields are as in `ObservedMirror`.
     """
 
     link_id: str
@@ -564,8 +563,8 @@ def join_peer(
 ) -> MirrorEntry:
     """Return the entry of an ordinary topic that becomes the mirror of its own mirror.
 
-    `mirror` is its former entry as a mirror, `status` its displayed status, `begun` the operation and its start in
-    ms. Idempotent.
+    `mirror` is its former entry as a mirror, `status` its displayed status, `begun` the operation and its start in ms.
+    Idempotent.
 
     Raises:
         UserError: The topic is a mirror, its link goes one way or has a prefix, or the operation is over.

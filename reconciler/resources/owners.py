@@ -1,7 +1,7 @@
 """Owners of a cluster's resources: which workspace owns which key, and how it takes or releases keys. Pure.
 
-Platforms store, for each key, the lineage of the state that owns it, and the workspace of each lineage. Keys omit
-the cluster's name, which may differ between workspaces.
+Platforms store, for each key, the lineage of the state that owns it, and the workspace of each lineage. Keys omit the
+cluster's name, which may differ between workspaces.
 """
 
 from __future__ import annotations

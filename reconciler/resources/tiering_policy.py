@@ -324,8 +324,8 @@ def merge_layers(above: Layer, own: Layer) -> Layer:
 def resolve_policy(layer: Layer, topic: str, seen: Mapping[str, str], *, can_untier: bool = True) -> Layer:
     """Resolve the policy of a layer for one topic, whose present configs are `seen`.
 
-    Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because
-    `retain` would switch its tiering on.
+    Switching on resumes paused copying. Switching off sets nothing on a topic that was never tiered, because `retain`
+    would switch its tiering on.
     """
     if OFF not in layer:
         value, origin = layer.get(ENABLE, ("", ""))

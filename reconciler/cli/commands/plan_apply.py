@@ -348,8 +348,8 @@ def run_command(
     Closed segments are uploaded to object storage and may leave the local tier; what expired goes on both tiers; keys
     are compacted; small remote segments are merged; what lies there is held against what the cluster knows (scrub).
 
-    JOBS: mirror, migrations, deletions, disablings, recoveries, rewrites, transactions, roll, upload, scrub,
-    retention, compact, merge, metadata, sweep, replicas; several with commas between.
+    JOBS: mirror, migrations, deletions, disablings, recoveries, rewrites, transactions, roll, upload, scrub, retention,
+    compact, merge, metadata, sweep, replicas; several with commas between.
     """
     if once == (interval is not None):
         raise UsageError("run needs --once or --interval", hint="Write: reconciler run --once, or --interval 30s")

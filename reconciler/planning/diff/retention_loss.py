@@ -60,8 +60,8 @@ class RetentionRule:
     ) -> tuple[RetentionRule, RetentionRule]:
         """Return the retention before and after a change.
 
-        A tiered topic keeps at least its local retention (F-R-027), even after tiering is disabled: if neither side
-        is tiered, only `before` is raised.
+        A tiered topic keeps at least its local retention (F-R-027), even after tiering is disabled: if neither side is
+        tiered, only `before` is raised.
         """
         was = cls.read(before.acting, catalog, defaults)
         will = cls.read(after.acting, catalog, defaults if defaults_after is None else defaults_after)

@@ -176,8 +176,8 @@ def no_topic_error(mounting: Mounting, url: str, leaves_by: Address | None = Non
 def is_stranger(mounting: Mounting, seen: Observed, situation: Situation) -> bool:
     """Return whether the topic under a mounting's name is another than the one mounted, unmounted or applied.
 
-    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered;
-    on Kafka, when it is mounted.
+    A topic keeps its id until it is unmounted, and its location permanently. It gets a location when it is tiered; on
+    Kafka, when it is mounted.
     """
     last, topic = last_of(mounting, situation), situation.recorded.get(mounted_by(mounting))
     ids = {record.incarnation for record in (last, topic) if record is not None} - {None}

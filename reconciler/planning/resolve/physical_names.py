@@ -63,8 +63,7 @@ def rekey_observed(
 ) -> Inventory:
     """Return the observed inventory under known addresses: on flat platforms the physical name is the identity.
 
-    A topic may be declared or recorded outside the namespace that its name suggests. `ours`: declared, then
-    recorded.
+    A topic may be declared or recorded outside the namespace that its name suggests. `ours`: declared, then recorded.
     """
     flat = {name: cluster for name, cluster in clusters.items() if is_flat(cluster)}
     if not flat:

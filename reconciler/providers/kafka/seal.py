@@ -53,8 +53,8 @@ class Seals:
     def put(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Seal a topic, known to brokers as `name`, and return its ends; only transaction markers may follow.
 
-        On return all leaders refuse records, all records are replicated, and no earlier transaction is open.
-        May be repeated.
+        On return all leaders refuse records, all records are replicated, and no earlier transaction is open. May be
+        repeated.
 
         Raises:
             StalePlanError: The topic is missing or another one.

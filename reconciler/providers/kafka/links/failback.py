@@ -1,7 +1,7 @@
 """Failback: the source of a stopped mirror becomes the mirror of that mirror.
 
-Brokers cannot cut the end of a log. Partitions with records that the mirror never got
-are emptied and copied again; the others continue by the inverted offset map.
+Brokers cannot cut the end of a log. Partitions with records that the mirror never got are emptied and copied again; the
+others continue by the inverted offset map.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class _Partition:
     def suspects(self, within: OffsetRange) -> list[OffsetRange]:
         """Return the gaps of the map that may contain records, in order.
 
-        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not:
-        a marker follows copied records.
+        A gap of one offset is a marker if there are no more gaps than transactions. A gap at the beginning is not: a
+        marker follows copied records.
         """
         gaps = list(self._gaps(within.stop))
         before, between = ([gap for gap in gaps if (gap.start == 0) is is_first] for is_first in (True, False))

@@ -43,8 +43,7 @@ CREATING: Final = "CREATING"
 class RecordedMirror:
     """A mirror's entry with fields that only the ledger stores.
 
-    `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences
-    them.
+    `opening` is the operation that ended mirroring while copiers may not be fenced yet; the next process fences them.
     """
 
     name: str
@@ -213,8 +212,8 @@ def resolve_configs(
 ) -> dict[str, str | None]:
     """Return a mirror's synced configs; `None` resets one.
 
-    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. Declared
-    configs among `own`, the mirror's current or declared ones, stay.
+    A source's default is set if the destination's differs. Configs unknown to the brokers are omitted. Declared configs
+    among `own`, the mirror's current or declared ones, stay.
     """
     taken: dict[str, str | None] = {
         key: value for key, value in PINNED.items() if key in destination.configs and own.get(key, value) == value
@@ -319,8 +318,7 @@ def observe_links(
 ) -> dict[Address, Observed]:
     """Return links and mirrors by address, also stopped mirrors.
 
-    `configs` are the topics' own configs. `becomes` returns the ordinary topic that a mirror would be, by flat
-    name.
+    `configs` are the topics' own configs. `becomes` returns the ordinary topic that a mirror would be, by flat name.
     """
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     observed = {

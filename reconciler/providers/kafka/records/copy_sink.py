@@ -200,8 +200,8 @@ class CopySink:
     def spans(self, source: Mapping[int, Bounds]) -> Mapping[int, Spans]:
         """Return the ranges that both sides have according to the offset map, the copy's first.
 
-        Records that the source or the copy's retention removed are excluded. A partition missing from the copy has
-        an empty range.
+        Records that the source or the copy's retention removed are excluded. A partition missing from the copy has an
+        empty range.
         """
         target = self.target
         ledger = self.ledger or Ledger(target.settings, target.cluster)

@@ -1,7 +1,6 @@
 """Read and pack record batches of the Kafka protocol, for records that librdkafka cannot handle.
 
-It cannot read header names that are not UTF-8, nor write names with a byte 0. It replaces time 0 by the current
-time.
+It cannot read header names that are not UTF-8, nor write names with a byte 0. It replaces time 0 by the current time.
 """
 
 from __future__ import annotations

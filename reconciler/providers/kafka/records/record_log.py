@@ -254,8 +254,8 @@ class _RangeReader:
     def _load_headers(self, readable: Sequence[Message]) -> None:
         """Load the headers of all messages; the client fails if a name is not UTF-8.
 
-        Such headers are fetched by the protocol, with names as bytes. Never call the client's method again for such
-        a message: its partial headers crash the process.
+        Such headers are fetched by the protocol, with names as bytes. Never call the client's method again for such a
+        message: its partial headers crash the process.
         """
         seen: list[Any] = []
         while len(seen) < len(readable):

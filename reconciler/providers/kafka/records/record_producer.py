@@ -124,8 +124,8 @@ _ANSWER_S: Final = 30.0
 class KafkaProducer:
     """A `TopicProducer`. Not thread-safe.
 
-    `topic` is its name on the brokers; `settings` are those of confluent-kafka, secrets have `reveal`.
-    `compression`: none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
+    `topic` is its name on the brokers; `settings` are those of confluent-kafka, secrets have `reveal`. `compression`:
+    none, gzip, snappy, lz4 or zstd. `batch_bytes` must not exceed the topic's `max.message.bytes`.
     """
 
     def __init__(
