@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ OLDER: Final = "3.9.2"
 _CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stream-reconciler" / "kafka"
 """Read when this is loaded: tests put another cache folder in place for what they test."""
 _RESOLVE_SECONDS: Final = 900
+_COMPILER: Final = "3.37.0"
+"""Eclipse's compiler for Java; the newest that runs on Java 17."""
 _LINES: Final = 5
 """How much of the end of what Ivy says goes into the one line that fails."""
 
@@ -78,20 +81,38 @@ def classpath(version: str = NEWEST) -> str:
     return f"{libs}/*"
 
 
+def compiler_jar() -> str:
+    """Return the jar of a Java compiler that runs on a Java without one.
+
+    Raises:
+        KafkaMissingError: There is no Java, no PySpark, or the artifact cannot be had.
+    """
+    jar = _CACHE / f"ecj-{_COMPILER}.jar"
+    if not jar.is_file():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE) as folder:
+            _retrieve(folder, ("-dependency", "org.eclipse.jdt", "ecj", _COMPILER), jar.name, "a compiler of Java")
+            Path(folder, "libs", jar.name).rename(jar)
+    return str(jar)
+
+
+def _retrieve(folder: str, what: Sequence[str], expected: str, name: str) -> None:
+    command = [
+        *(java(), "-jar", _ivy_jar(), "-cache", str(_CACHE / "ivy"), *what),
+        *("-types", "jar", "bundle", "-confs", "default"),
+        *("-retrieve", f"{folder}/libs/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False)
+    if ended.returncode or not any(Path(folder, "libs").glob(expected)):
+        said = " | ".join((ended.stdout + ended.stderr).strip().splitlines()[-_LINES:])
+        raise KafkaMissingError(f"{name} cannot be had from Maven's central repository: {said}")
+
+
 def _resolve(version: str, libs: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f"{version}-", dir=_CACHE) as folder:
         ivy = Path(folder, "ivy.xml")
         ivy.write_text(_IVY_XML.format(version=version, logging="" if version.startswith("3.") else _LOG4J))
-        command = [
-            *(java(), "-jar", _ivy_jar(), "-cache", str(_CACHE / "ivy"), "-ivy", str(ivy)),
-            *("-types", "jar", "bundle", "-confs", "default"),
-            *("-retrieve", f"{folder}/libs/[artifact]-[revision](-[classifier]).[ext]"),
-        ]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_RESOLVE_SECONDS, check=False)
-        if ended.returncode or not any(Path(folder, "libs").glob("kafka_2.13-*.jar")):
-            said = " | ".join((ended.stdout + ended.stderr).strip().splitlines()[-_LINES:])
-            message = f"the jars of Kafka {version} cannot be had from Maven's central repository: {said}"
-            raise KafkaMissingError(message)
+        _retrieve(folder, ("-ivy", str(ivy)), "kafka_2.13-*.jar", f"the jars of Kafka {version}")
         Path(folder, "libs").rename(libs)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from examples.kafkajars import KafkaMissingError, classpath, java
+from examples.kafkajars import KafkaMissingError, classpath, compiler_jar, java
 from reconciler.providers.protocol import Edge
 from reconciler.resources.cluster import Cluster
 from tests.servers.certificates import Authority
@@ -105,14 +105,12 @@ def _of_msk(folder: Path) -> dict[str, str]:
 
 def _compile(kafka: Kafka) -> None:
     for broker in kafka.brokers:
-        compiler = (java(), "-m", "jdk.compiler/com.sun.tools.javac.Main")
         library = Path(classpath(kafka.version)).with_name(f"kafka-clients-{kafka.version}.jar")
         source = Path(__file__).with_name("MskTokens.java")
-        command = [*compiler, "-cp", str(library), "-d", str(broker.classes), str(source)]
+        command = [java(), "-jar", compiler_jar(), "-17", "-cp", str(library), "-d", str(broker.classes), str(source)]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode:
-            message = f"a broker that checks tokens needs a Java with its compiler (JDK): {ended.stdout}{ended.stderr}"
-            raise KafkaMissingError(message)
+            raise KafkaMissingError(f"{source.name} cannot be compiled: {ended.stdout}{ended.stderr}")
 
 
 def _of_certificates(authority: Authority) -> dict[str, str]:
