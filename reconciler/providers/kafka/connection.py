@@ -1,7 +1,7 @@
 """Admin connections to brokers by kafka-python, and a fast parser of config descriptions.
 
 kafka-python hides why no broker was reached (even a wrong password), retries hopeless attempts, and hangs on silent
-brokers. It has no public hooks, so private methods are overridden, and its version is held below 4.
+brokers. It has no public hooks, so private methods are overridden, and its minor release is pinned.
 """
 
 from __future__ import annotations
