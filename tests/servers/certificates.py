@@ -14,6 +14,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY: Final = dt.timedelta(days=1)
+_SIGNS: Final = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 def _named(name: str) -> x509.Name:
@@ -58,8 +69,13 @@ class Authority:
             .not_valid_before(now - 3 * _DAY)
             .not_valid_after(now + lasts)
             .add_extension(x509.BasicConstraints(ca=host is None, path_length=None), critical=True)
+            # Since Python 3.13 the default context requires the names of keys.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
         )
-        if host is not None:
+        if host is None:
+            builder = builder.add_extension(_SIGNS, critical=True)
+        else:
             builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=False)
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
