@@ -55,11 +55,12 @@ coverage: setup ## which lines no test reaches; takes longer than the tests
 bench: setup ## the benchmarks: ratios against a floor measured in the same run
 	@$(BIN)/python tests/benchmarks/run.py
 
+# PySpark 4.0 writes no streams: tests/jobs/test_oldest_spark.py shows what it does.
 lowest: setup ## tests of what a change may break, with the lowest versions that pyproject.toml declares (needs uv)
 	@uv venv --quiet --clear --python $(BIN)/python .venv-lowest
 	@uv pip install --quiet --python .venv-lowest/bin/python -r requirements.lock
 	@uv pip compile pyproject.toml --extra records --extra spark --extra kafka --extra gcs --extra azure --resolution lowest-direct --python-version 3.11 \
-		--quiet --no-header | uv pip install --quiet --python .venv-lowest/bin/python -r -
+		--quiet --no-header | sed 's/^pyspark==.*/pyspark==4.2.0/' | uv pip install --quiet --python .venv-lowest/bin/python -r -
 	@uv pip install --quiet --python .venv-lowest/bin/python --no-build-isolation --no-deps -e .
 	@PATH="$(abspath .venv-lowest/bin):$$PATH" .venv-lowest/bin/python -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder \
 		-m "not soak and not thorough"

@@ -7,24 +7,14 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
@@ -33,7 +23,12 @@ from reconciler.jobs.flows import pieces_of
 from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, SelectiveLog, TopicLog
 from reconciler.runtime.text import did_you_mean, nearest
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # since PySpark 4.1, as all filters
+
 NAME: Final = "topic-log"
+_UTC: Final[Mapping[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""Before PySpark 4.2, Arrow schemas are always in UTC."""
 _LOGGER: Final = logging.getLogger("reconciler.jobs")
 
 # Columns are those of Spark's Kafka source.
@@ -271,17 +266,17 @@ class _NumberRange:
 
     def narrow(self, condition: Filter) -> _NumberRange | None:
         match condition:
-            case EqualTo(value=value) | EqualNullSafe(value=value):
+            case datasource.EqualTo(value=value) | datasource.EqualNullSafe(value=value):
                 return self._narrow_to(value, value, 0, 0)
-            case GreaterThan(value=value):
+            case datasource.GreaterThan(value=value):
                 return self._narrow_to(value, None, 1, 0)
-            case GreaterThanOrEqual(value=value):
+            case datasource.GreaterThanOrEqual(value=value):
                 return self._narrow_to(value, None, 0, 0)
-            case LessThan(value=value):
+            case datasource.LessThan(value=value):
                 return self._narrow_to(None, value, 0, -1)
-            case LessThanOrEqual(value=value):
+            case datasource.LessThanOrEqual(value=value):
                 return self._narrow_to(None, value, 0, 0)
-            case In(value=values):
+            case datasource.In(value=values):
                 numbers = [_parse_number(value) for value in values]
                 known = frozenset(number for number in numbers if number is not None)
                 if len(known) != len(set(numbers)) or not known:
@@ -330,9 +325,9 @@ class _QueryFilter:
 
 def _is_exact(condition: Filter) -> bool:
     (name, *deeper) = getattr(condition, "attribute", ("",))
-    if isinstance(condition, IsNotNull):
+    if isinstance(condition, datasource.IsNotNull):
         return not deeper and name in COLUMNS and COLUMNS[name].is_never_null
-    return name == "partition" or (name == "offset" and not isinstance(condition, In))
+    return name == "partition" or (name == "offset" and not isinstance(condition, datasource.In))
 
 
 @dataclass(frozen=True)
@@ -403,7 +398,7 @@ class Rows:
         Time limits skip offsets on purpose, so then only the beginning is checked.
         """
         self.log.check_shared()
-        schema = to_arrow_schema(self._schema, timezone="UTC")
+        schema = to_arrow_schema(self._schema, **_UTC)
         if isinstance(self.log, SelectiveLog):
             fields = frozenset(
                 record_field for name in schema.names if (record_field := COLUMNS[name].field) is not None
@@ -536,6 +531,6 @@ class PushingReader(TopicLogReader):
         for condition in filters:
             narrow = self._wanted.narrow(condition)
             self._wanted = narrow or self._wanted
-            is_never_null = isinstance(condition, IsNotNull) and _is_exact(condition)
+            is_never_null = isinstance(condition, datasource.IsNotNull) and _is_exact(condition)
             if not is_never_null and (narrow is None or not _is_exact(condition)):
                 yield condition

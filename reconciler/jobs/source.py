@@ -6,25 +6,25 @@ The process that registers it defines the options that name a log (`cluster`, `t
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
-    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from reconciler.errors import ProducerFencedError, SourceChangedError, UserError
 from reconciler.jobs.scan import (
@@ -49,7 +49,14 @@ from reconciler.records.log import AppendSink, Bounds, NumberedBatch, OffsetRang
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before PySpark 4.2, streams have no limits and are not written
+    DataSourceStreamArrowWriter, SupportsTriggerAvailableNow = DataSourceStreamWriter, object  # type: ignore[assignment,misc]
+
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
 
@@ -70,6 +77,8 @@ OPTIONS: Final = (*_READ, *_BATCH_ONLY, *_STREAM_ONLY)
 OPTIONS_TEXT: Final = (
     f"{', '.join(_READ)}; of batch reads also {', '.join(_BATCH_ONLY)}; of streams also {', '.join(_STREAM_ONLY)}"
 )
+_DEFAULT_PYTHON: Final = "python3"
+"""What PySpark runs unless `PYSPARK_PYTHON` is set."""
 WRITE_OPTIONS: Final = ("cluster", "topic", "checkpointLocation", "queryName")
 """Includes the stream settings that Spark passes on."""
 
@@ -87,14 +96,27 @@ def register(
     """Register `topic-log` in a session. `open_log` gets a read's options (names in lower case) and is pickled.
 
     It runs on the driver and its log in executors, so Spark's options, columns and configuration contain no secrets.
-    `open_appends` does the same for writes.
+    `open_appends` does the same for writes. Workers of a local session use this interpreter by default.
     """
 
     class TopicLogSource(_TopicLogSource):
         opener = staticmethod(open_log)
         append_opener = staticmethod(open_appends)
 
+    _set_worker_python(session)
     session.dataSource.register(TopicLogSource)
+
+
+def _set_worker_python(session: Session) -> None:
+    context: Any = getattr(session, "sparkContext", None)  # Spark Connect has none
+    if context is not None and context.master.startswith("local") and context.pythonExec == _DEFAULT_PYTHON:
+        context.pythonExec = context.getConf().get("spark.pyspark.python") or sys.executable
+
+
+def _check_version(what: str, oldest: str, *, is_supported: bool) -> None:
+    if not is_supported:
+        message = f"{what} needs PySpark {oldest} or newer, and this is {pyspark.__version__}"
+        raise UserError(message, hint=f"Install it: pip install 'pyspark>={oldest}'.")
 
 
 class _TopicLogSource(DataSource):
@@ -109,7 +131,12 @@ class _TopicLogSource(DataSource):
         return ddl_of(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = PushingReader if truth_of(self.options, "pushFilters", otherwise=False) else TopicLogReader
+        pushes = truth_of(self.options, "pushFilters", otherwise=False)
+        if pushes:
+            _check_version(
+                f"option pushFilters of {NAME}", "4.1", is_supported=hasattr(DataSourceReader, "pushFilters")
+            )
+        kind = PushingReader if pushes else TopicLogReader
         options, topics = self._read_options(schema, _STREAM_ONLY, "streams")
         return kind({topic: self._build_rows(topic, options, schema) for topic in topics}, options)
 
@@ -127,12 +154,14 @@ class _TopicLogSource(DataSource):
         return _TopicLogStream(self._build_rows(topics[0], options, schema), topics[0], options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's, as below
-        return BatchWriter(self._available_now(schema, overwrites=overwrite)[0])
+        return BatchWriter(self._open_appends(schema, overwrites=overwrite)[0])
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001
-        return StreamWriter(*self._available_now(schema, overwrites=overwrite))
+        is_supported = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+        _check_version(f"writing streams to {NAME}", "4.2", is_supported=is_supported)
+        return StreamWriter(*self._open_appends(schema, overwrites=overwrite))
 
-    def _available_now(self, schema: StructType, *, overwrites: bool) -> tuple[AppendSink, str]:
+    def _open_appends(self, schema: StructType, *, overwrites: bool) -> tuple[AppendSink, str]:
         if overwrites:
             message = f"{NAME} only appends: a topic cannot be overwritten"
             raise UserError(message, hint='Use mode("append"), or outputMode("append").')
@@ -162,6 +191,9 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic = topic
         self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
         self._max_offsets = whole_of(options, "maxOffsetsPerTrigger", least=1)
+        if self._max_offsets is not None:
+            is_supported = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+            _check_version(f"option maxOffsetsPerTrigger of {NAME}", "4.2", is_supported=is_supported)
         self._available_now: Mapping[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as those below
@@ -177,8 +209,12 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._available_now = {partition: bounds.stable for partition, bounds in self._build_rows.log.bounds().items()}
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begins, bounds = self._parse_position(start), self._build_rows.log.bounds()
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
+        bounds = self._build_rows.log.bounds()
+        if start is None:  # before PySpark 4.2; `partitions` then reports what is lost
+            begins = {partition: partition_bounds.start for partition, partition_bounds in bounds.items()}
+        else:
+            begins = self._parse_position(start)
         ends = {
             partition: partition_bounds.stable
             if self._available_now is None
@@ -190,8 +226,8 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges, lost = _find_readable_ranges(begins, ends, bounds)
         if self._build_rows.losses.is_error:
             self._build_rows.losses.report(lost)
-        if isinstance(limit, ReadMaxRows):
-            ranges = _limit_ranges(ranges, limit.max_rows)
+        if (max_rows := getattr(limit, "max_rows", None)) is not None:
+            ranges = _limit_ranges(ranges, max_rows)
         return self._to_position({**begins, **{partition: offsets.stop for partition, offsets in ranges.items()}})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -238,7 +274,7 @@ class _RefusedStream(DataSourceStreamReader):
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name, as those below
         raise self._error
 
-    def latestOffset(self, _start: dict[str, Any], _limit: ReadLimit) -> NoReturn:  # noqa: N802
+    def latestOffset(self, _start: dict[str, Any] | None = None, _limit: ReadLimit | None = None) -> NoReturn:  # noqa: N802
         raise self._error
 
     def getDefaultReadLimit(self) -> NoReturn:  # noqa: N802
@@ -256,7 +292,7 @@ def _find_readable_ranges(
 ) -> tuple[dict[int, OffsetRange], list[str]]:
     ranges: dict[int, OffsetRange] = {}
     lost: list[str] = []
-    for partition, end in sorted(ends.items()):
+    for partition, end in sorted({**begins, **ends}.items()):
         begin, partition_bounds = begins.get(partition, 0), bounds.get(partition)
         if partition_bounds is None:
             lost.append(f"partition {partition}: it was deleted, with all offsets from {begin}")

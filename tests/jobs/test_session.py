@@ -74,6 +74,25 @@ def test_nothing_is_printed_and_nothing_is_left(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.spark
+def test_workers_of_a_local_session_of_ones_own_run_the_python_of_its_driver(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o700)
+    body = """
+        from pyspark.sql import SparkSession
+        from reconciler import register
+        os.environ.pop("PYSPARK_PYTHON", None)
+        os.environ["PATH"] = os.getcwd() + os.pathsep + os.environ["PATH"]
+        session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", False).getOrCreate()
+        register(session, len)
+        print(session.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable])
+        session.stop()
+        """
+    stdout, _, code = run(body, tmp_path, warnings="ignore")
+    assert (stdout, code) == ("True\n", 0)
+
+
 REFUSED = """
         try:
             start_session(SparkSpec(master="west://host"), environ=os.environ)
