@@ -179,6 +179,8 @@ class Engine:
     """Work on fewer stored bytes runs in threads of this process; 0: everything runs in Spark."""
     clock: Callable[[], float] = seconds
     used: EngineUse = field(default_factory=EngineUse)
+    before_spark: Callable[[], None] = lambda: None
+    """Called before `session` is."""
 
     def starts_spark(self, stored_bytes: int) -> bool:
         """Return whether so many bytes are processed in Spark."""
@@ -193,6 +195,7 @@ class Engine:
         """
         began = self.clock()
         try:
+            self.before_spark()
             started = self.session()
             self.used.starting_s += self.clock() - began
             return started  # noqa: TRY300 - what follows is about errors

@@ -38,8 +38,6 @@ from reconciler.resources.workspace import IN_PROCESS, SparkSpec
 from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from reconciler.jobs.session import RunningSpark
     from reconciler.jobs.stage import Engine
     from reconciler.operations.steps.invocation import Invocation
@@ -128,13 +126,12 @@ class SparkJobs:
         def report(current: Progress) -> None:
             progress(replace(current, ran=self.ran(engine)))
 
-        def start_spark() -> SparkSession:
+        def report_start() -> None:
             if self._spark is None:
                 estimate = action.estimate
                 progress(Progress(action.id, 0, estimate.records, 0, estimate.bytes, 0.0, phase="starting Spark"))
-            return self.engine().session()
 
-        moved = self._run_action(replace(engine, session=start_spark), action, report, may_go_on)
+        moved = self._run_action(replace(engine, before_spark=report_start), action, report, may_go_on)
         return replace(moved, ran=self.ran(engine))
 
     def _run_action(
