@@ -36,7 +36,7 @@ def gzip_value(value: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def missing_object_error(store: ObjectStore, key: str, what: str) -> MissingObjectError:
-    """Return the error for a missing object; `what` is lost."""
+    """Return the error for a missing object; `what` names the lost contents."""
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
@@ -57,10 +57,10 @@ def missing_offsets(
 
 
 def retry_missing(look: Callable[[], T]) -> T:
-    """Call `look` until it finds every object, or misses the same one three times.
+    """Call `look` again while objects are missing, until the same one was missing three times.
 
-    Maintenance may have replaced the object. A newly missing one shows that another process published: no failed
-    attempt.
+    Maintenance may have replaced an object. Each newly missing object shows progress by another process, so it begins
+    with three attempts of its own.
 
     Raises:
         MissingObjectError: The same object was missing three times.
@@ -76,7 +76,7 @@ def retry_missing(look: Callable[[], T]) -> T:
 
 
 def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the catalog") -> dict[str, Any]:
-    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`: `what` is lost."""
+    """Return a value stored by `put_gzipped`. Raises `MissingObjectError`; `what` names the contents."""
     body = read_existing(store, key, what)
     actual = hashlib.sha256(body).hexdigest()
     if actual != sha256:
@@ -85,7 +85,7 @@ def get_gzipped(store: ObjectStore, key: str, sha256: str, what: str = "the cata
 
 
 def read_existing(store: ObjectStore, key: str, what: str) -> bytes:
-    """Return the body of a named object. Raises `MissingObjectError`: `what` is lost."""
+    """Return the body of a referenced object. Raises `MissingObjectError`; `what` names the contents."""
     stored = store.get(key)
     if stored is None:
         raise missing_object_error(store, key, what)

@@ -43,7 +43,7 @@ class Marker:
 
     @property
     def line(self) -> str:
-        """The hidden line."""
+        """The marker as an HTML comment, hidden in the rendered text."""
         fields = {
             "workspace": comment_safe(self.workspace),
             "environment": comment_safe(self.environment or ""),
@@ -253,7 +253,7 @@ class Forge(Protocol):
 
     @property
     def title(self) -> str:
-        """Its name for messages."""
+        """The forge's name for messages."""
         ...
 
     @property

@@ -104,7 +104,7 @@ class CommitFlowRun(FlowRun):
 def copy_committed(
     source: TopicLog, sink: TransactionalSink, pieces: Iterator[Piece]
 ) -> Iterator[tuple[int, CopyProgress | LostRaceError]]:
-    """Copy pieces; a partition taken by another process does not affect others."""
+    """Copy ranges, each committed with its progress; yield an error for a partition that another process took."""
     for piece in pieces:
         try:
             for copied in sink.copy_range(piece.partition, source, piece.offsets):

@@ -151,14 +151,14 @@ ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
 
 @dataclass(frozen=True)
 class Places:
-    """An offset in each partition: one for all, or by partition."""
+    """Start or end offsets: one for all partitions, or by partition."""
 
     option: str
     everywhere: int | None
     by_partition: Mapping[int, int] = field(default_factory=dict)
 
     def offset_in(self, partition: int) -> int | None:
-        """Return a partition's number; `None` for a word."""
+        """Return a partition's offset; `None` for `earliest` or `latest`."""
         offset = self.by_partition.get(partition) if self.everywhere is None else self.everywhere
         return None if offset is None or offset < 0 else offset
 
@@ -195,7 +195,7 @@ def topics_of(options: Mapping[str, str]) -> list[str]:
 def places_of(
     options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str, *, topic: str
 ) -> Places:
-    """Return the value of our option or of its equivalent in Spark's Kafka source."""
+    """Parse the start or end offsets from our option or its equivalent in Spark's Kafka source."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
         message = f"options {ours} and {kafkas} of {NAME} mean the same, and both are given"

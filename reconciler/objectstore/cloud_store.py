@@ -77,7 +77,7 @@ class CloudStore:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The store's URL."""
         return self._place.url
 
     @property

@@ -379,7 +379,7 @@ class DirectoryStore:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The store's URL."""
         return f"file://{self._root}"
 
     @property

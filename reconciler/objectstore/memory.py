@@ -63,7 +63,7 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The store's URL."""
         return f"memory://{self._name}"
 
     @property

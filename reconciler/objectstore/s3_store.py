@@ -313,7 +313,7 @@ class S3Store:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The store's URL."""
         return self._place.url
 
     @property

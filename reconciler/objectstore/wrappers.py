@@ -29,7 +29,7 @@ class WrappedStore:
 
     @property
     def url(self) -> str:
-        """Its URL."""
+        """The store's URL."""
         return self.inner.url
 
     @property

@@ -76,9 +76,9 @@ class DriftFinding:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A role or location that a command gave to a resource, while the files still have the recorded one.
+    """A role or location that a command changed, while the files still declare the one recorded by the last apply.
 
-    No plan changes it until the files request another one than the recorded.
+    Plans leave it until the files declare a third value.
     """
 
     address: Address

@@ -183,13 +183,13 @@ def _record_mount(
 
 
 def _read_location(done: ActionResult | None) -> str | None:
-    """A name is no location."""
+    """Return the location of an unmounted topic; `None` if the result has only a name."""
     name = done.physical_name if done is not None else None
     return name if name is not None and "/" in name else None
 
 
 def _find_mounted_incarnation(topic: Address, record: Record) -> str | None:
-    """Most mountings have the topic's name."""
+    """Return the incarnation of the Mounting that mounts a topic; tries the Mounting of the same name first."""
     likely = Address("mounting/" + topic.partition("/")[2])
     others = (address for address in record if address.startswith("mounting/") and address != likely)
     for address in chain((likely,), others):
@@ -200,7 +200,7 @@ def _find_mounted_incarnation(topic: Address, record: Record) -> str | None:
 
 
 def _is_protected(after: Resource, last: Recorded | None) -> bool:
-    """Omitting the field does not lift the protection."""
+    """Omitting `protect` in the file does not lift a recorded protection."""
     declared = after.spec.protect if isinstance(after, Topic) else None
     return declared if declared is not None else bool(last and last.protect)
 

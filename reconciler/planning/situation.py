@@ -98,7 +98,7 @@ class Situation:
         return self.request.capabilities[cluster]
 
     def is_decidable(self, address: Address) -> bool:
-        """Return whether an address is selected and its cluster was read."""
+        """Return whether an address is selected and its cluster was read, so that the plan may change it."""
         return cluster_of(address) in self.trusted and self.is_chosen(address)
 
     def is_there(self, address: Address) -> bool:

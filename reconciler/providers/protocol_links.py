@@ -1,4 +1,4 @@
-"""What a platform answers about the links whose destination it is, and what jobs ask of it to copy their mirrors."""
+"""Protocols of the links into a cluster: links and mirrors for readers, and the steps of jobs that copy mirrors."""
 
 from __future__ import annotations
 
@@ -32,118 +32,118 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopicMark:
-    """A topic as one bulk look has it. A partition that was never written has no mark."""
+    """A topic as listed by `marks`. Partitions that were never written to have no mark."""
 
     topic: SourceTopic
     partitions: Mapping[int, str]
-    """What changes whenever a partition does; it says nothing else."""
+    """Opaque values that change whenever their partition does."""
 
 
 class Links(Protocol):
     """The links whose destination is one cluster, and their mirrors.
 
-    Each call is about its own side only.
+    Each call concerns this side only.
     """
 
     @property
     def by_jobs(self) -> LinksByJobs | None:
-        """What jobs ask of the cluster to copy mirrors and to change their roles; `None`: it does so by itself."""
+        """Steps of jobs that copy mirrors and change their roles; `None`: the cluster does both itself."""
         ...
 
     def links(self) -> Sequence[ObservedLink]:
-        """Return the links, by name."""
+        """Return the links by name."""
         ...
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
     ) -> Sequence[ObservedMirror]:
-        """Return the mirrors, stopped ones too, by full name: all, or those of a link, a full name, or a source."""
+        """Return mirrors by full name, stopped ones included: all, or those of a link, a full name or a source."""
         ...
 
     def lost(self, link: str) -> Sequence[str]:
-        """Return mirrors of a link whose topics were deleted behind it, or made anew by others, by full name.
+        """Return full names of a link's mirrors whose topics were deleted, or recreated by another process.
 
-        Nothing where a mirror ends with its topic.
+        Empty if the platform deletes mirrors with their topics.
         """
         ...
 
     def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:
-        """Return the mirrors that are to be copied, are not among `shown` and may not be described, by full name."""
+        """Return errors by full name for mirrors to copy that are not in `shown` and may not be described."""
         ...
 
     def mirror(self, full_name: str) -> ObservedMirror:
         """Return one mirror.
 
         Raises:
-            UserError: There is no such topic, or it is not mirrored.
+            UserError: The topic does not exist or is not mirrored.
         """
         ...
 
     def positions(self, full_name: str) -> Mapping[int, Position]:
-        """Return where the partitions of a topic stand, one look at each head."""
+        """Return the position of each partition, with one read per head."""
         ...
 
     def positions_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, Position]]:
-        """Return where the partitions of many topics stand, those that are there, by as few requests as can be."""
+        """Return positions of many topics in few requests; missing topics are absent."""
         ...
 
 
 class LinksByJobs(Links, Protocol):
-    """Links whose mirrors jobs copy, and topics that become mirrors of others.
+    """Links whose mirrors are copied by jobs, and topics that become mirrors.
 
-    A job that drives a transition reads both sides. Each call is one durable step and may be repeated; `operation` is
-    the id that tells one transition from the next.
+    The job that drives a transition reads both sides. Each call is one durable step and may be repeated; `operation` is
+    the id of the transition.
     """
 
     @property
     def syncs(self) -> SyncsByJobs:
-        """What links keep in step beside records, this cluster's side of it."""
+        """What links sync besides records, on this cluster's side."""
         ...
 
     def ask(
         self, full_name: str, verb: str, *, operation: str = "", may_go_on: Callable[[], None] = go_on
     ) -> ObservedMirror:
-        """Ask for a verb of the table on this side, and return what the mirror is then.
+        """Request a verb of the lifecycle on this side, and return the resulting mirror.
 
-        Ends here for `pause`, `resume` and `failover` (heads handed over, groups clamped); `promote`, `reverse-…` only
-        begin, under the id `operation`.
+        `pause`, `resume` and `failover` are complete on return: heads handed over, groups clamped. `promote` and
+        `reverse-…` only begin, with the id `operation`.
 
         Raises:
-            UserError: That is not legal in its state: it says what is.
+            UserError: The verb is not legal in the mirror's state; the message lists the legal ones.
         """
         ...
 
     def marks(self) -> Mapping[str, TopicMark]:
-        """Return every topic and mirror by full name, and what changes whenever one of its partitions does.
-
-        One bulk listing, whatever their number.
-        """
+        """Return topics and mirrors by full name, with marks of their partitions. One bulk listing."""
         ...
 
     def join(
         self, full_name: str, of: ObservedMirror, operation: Operation, *, may_go_on: Callable[[], None] = go_on
     ) -> ObservedMirror:
-        """Let an ordinary topic become the mirror of `of`, its own mirror on the peer: it takes no records any more.
+        """Make an ordinary topic the mirror of `of`, which is its own mirror on the peer; producers are refused.
 
-        A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. What is open of transactions is
-        aborted. What the operation says of records that `of` never got counts when it begins.
+        A reversal leaves it PENDING_MIRROR, a restore PENDING_SETUP_FOR_RESTORE. Open transactions are aborted.
+        `operation` lists records that `of` never got; only the first call's list counts.
 
         Raises:
-            UserError: There is no link half of that name here, or the topic is a mirror already.
+            UserError: This cluster has no half of that link, or the topic is a mirror already.
         """
         ...
 
     def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
-        """Write down where an operation is to end: the source's ends, or where to cut. The first ones count."""
+        """Record the offsets at which an operation ends: the source's ends, or where to truncate.
+
+        Later calls change nothing.
+        """
         ...
 
     def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
-        """Refuse the records of all producers until an operation of a mirror is over; open transactions end first.
+        """Refuse all producers until an operation of a mirror ends; open transactions end first.
 
-        Does nothing where the platform refuses them by itself.
+        Does nothing if the platform refuses producers of mirrors itself.
 
         Raises:
-            UserError: The operation is over.
+            UserError: The operation has ended.
             RetryableError: A transaction stays open, or a broker does not answer.
         """
         ...
@@ -157,27 +157,27 @@ class LinksByJobs(Links, Protocol):
         is_given_up: bool = False,
         may_go_on: Callable[[], None] = go_on,
     ) -> ObservedMirror:
-        """Let a mirror go to the next state of its operation; STOPPED hands its heads to producers.
+        """Move a mirror to the next state of its operation; STOPPED hands its heads to producers.
 
-        `is_given_up`: the source of a reversal takes records again, so that its mirror may be ACTIVE.
+        `is_given_up`: the source of a reversal accepts producers again, so its mirror may become ACTIVE.
 
         Raises:
-            UserError: The operation is not that one any more, or the table has no such move.
+            UserError: Another operation runs, or the lifecycle has no such move.
         """
         ...
 
     def truncate(
         self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on
     ) -> Mapping[int, TruncatedPartition]:
-        """Cut what a restore has to cut (`operation.ends`), and return what was cut, by partition."""
+        """Truncate the mirror to `operation.ends` for a restore, and return the truncated partitions."""
         ...
 
     def diverged(self, full_name: str, cuts: Mapping[int, int]) -> Sequence[DivergedPartition] | None:
-        """Return what a topic has from where its mirror agrees with it last, by records; `None`: its offsets say it."""
+        """Return a topic's records that its mirror lacks, at or after `cuts`; `None`: all offsets after the cuts."""
         ...
 
     def offset_maps(self, full_name: str) -> Mapping[int, OffsetMap] | None:
-        """Return where records of its source lie in a mirror, stopped or not; `None`: at the same offsets."""
+        """Return the offset maps from a mirror's source, also of a stopped mirror; `None`: offsets are equal."""
         ...
 
     def stand(
@@ -189,17 +189,20 @@ class LinksByJobs(Links, Protocol):
         operation: str,
         maps: Mapping[int, OffsetMap] | None = None,
     ) -> None:
-        """Note that a new mirror equals its source up to its own ends: roles were swapped, or all else was cut.
+        """Record that a new mirror equals its source up to its own ends, after a reversal or a truncation.
 
-        `maps`: where the source's records lie that it has from here, if their offsets are others.
+        `maps`: offset maps of the records that the source has from this topic; `None`: offsets are equal.
 
         Raises:
-            UserError: That operation is not under way.
+            UserError: That operation is not in progress.
         """
         ...
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
-        """Note where a new mirror begins, and let partitions without records begin there. The first ones count."""
+        """Record the source offsets at which a new mirror begins; empty partitions start there.
+
+        Later calls change nothing.
+        """
         ...
 
     def foreign(
@@ -209,54 +212,52 @@ class LinksByJobs(Links, Protocol):
         is_stopped: bool = False,
         on_unknown: Callable[[str, ReconcilerError], None] | None = None,
     ) -> Mapping[str, Sequence[ForeignRecords]]:
-        """Return the records in mirrors that their links did not copy, by full name; those without any are absent.
+        """Return records in mirrors that their links did not copy, by full name; mirrors without any are absent.
 
-        `is_stopped`: of stopped mirrors, too, those that lie before the last record that was copied. `on_unknown`:
-        takes each mirror of which it is not known, and why; without it that error is raised.
-
-        Nothing where the platform refuses all other producers.
+        `is_stopped`: also check stopped mirrors, before their last copied record. `on_unknown` receives mirrors that
+        cannot be checked; without it their error is raised. Empty if the platform refuses producers of mirrors.
         """
         ...
 
     def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
-        """Let go of what lies below the log starts of the source, where retention is synced."""
+        """Delete records below the source's log starts, if retention is synced."""
         ...
 
     def trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
-        """Note why a mirror cannot fetch or go on, or that it can again; `fails`: it is FAILED for good.
+        """Record why a mirror cannot fetch or continue, or `None` if it can again; `fails` sets it to FAILED.
 
-        What kept an `operation` from going on is not noted where it is over.
+        Ignored if it concerns an `operation` that has ended.
         """
         ...
 
     def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
-        """Note whether the link reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
+        """Record whether the link reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
         ...
 
     def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
-        """Note what is wrong with a task of a link, or that nothing is any more."""
+        """Record the error of a link's task; `None`: it succeeds again."""
         ...
 
     def remembered(self, job: str) -> Mapping[str, list[Any]]:
-        """Return what a job of `run` kept for its next pass; nothing where that is lost."""
+        """Return the rows that a job of `run` stored in its last pass; empty if lost."""
         ...
 
     def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
-        """Keep rows that JSON can hold for the next pass of a job."""
+        """Store JSON rows for the next pass of a job."""
         ...
 
 
 class SyncsByJobs(Protocol):
-    """What links keep in step beside records: one side only, each call whole or not at all.
+    """What links sync besides records. Each call is atomic and concerns one side.
 
-    The first half is asked of the source of a link, the second of its destination. Every call takes everything at once,
-    so that a link with ten thousand topics costs what a link with one does.
+    The first half is called on a link's source, the second on its destination. Calls are bulk operations, so their
+    number does not depend on the number of topics.
     """
 
     def version(self) -> str:
-        """Return a word that changes whenever anything does but records and groups: while it stays, so does the rest.
+        """Return an opaque value that changes with any metadata, but not with records and group offsets.
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -264,7 +265,7 @@ class SyncsByJobs(Protocol):
         ...
 
     def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
-        """Return every topic by full name, or of `only` some, as a link that reads as `principal` sees it: one look.
+        """Return topics by full name, all or `only` some, as a link reading as `principal` sees them. One bulk read.
 
         Raises:
             RetryableError: The cluster cannot be reached.
@@ -272,68 +273,68 @@ class SyncsByJobs(Protocol):
         ...
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
-        """Return the wanted groups, and a word that changes whenever each commits anything, or why it may not be read.
+        """Return an opaque version of each wanted group, which changes with its commits, or why it may not be read.
 
-        That is one listing.
+        One listing.
         """
         ...
 
     def group_offsets(self, groups: Collection[str]) -> Mapping[str, GroupOffsets]:
-        """Return where groups go on reading, as they said it, of topics that are there; those that are gone are absent.
+        """Return committed offsets of groups for existing topics; missing groups are absent.
 
-        What a link brought counts, too, so that chains of links pass it on.
+        Offsets that links synced are included, so that chains of links pass them on.
         """
         ...
 
     def rules(self) -> AccessRules:
-        """Return the access rules of all topics and namespaces, in one look."""
+        """Return the access rules of all topics and namespaces, in one bulk read."""
         ...
 
     def meet(self, link: str, source_cluster_id: str) -> None:
-        """Write down which cluster a link was made to; the first one counts."""
+        """Record the id of a link's source cluster. Later calls change nothing."""
         ...
 
     def follow(self, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError]:
-        """Bring partitions and synced configs of mirrors, by full name, to what their sources have.
+        """Update partitions and synced configs of mirrors, by full name, to those of their sources; return errors.
 
-        Return why some could not. Nothing is written where nothing differs.
+        Writes nothing if nothing differs.
         """
         ...
 
     def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
-        """Note what is wrong with mirrors, by full name, or (`None`) that it is over; those of `failed` are FAILED."""
+        """Record the troubles of mirrors by full name; `None` clears one. Mirrors in `failed` become FAILED."""
         ...
 
     def make_mirrors(self, link: str, sources: Mapping[str, SourceTopic]) -> Mapping[str, ReconcilerError | None]:
-        """Make mirrors of sources, by full name, as auto-create does, and return those made, and why others were not.
+        """Create mirrors of sources as auto-create does, and return them by full name with their errors.
 
-        Left out are names that are taken here, and what the filters of the link, as they are now, do not take.
+        Existing names, and topics that the link's current filters exclude, are skipped.
         """
         ...
 
     def sync_group_offsets(
         self, groups: Mapping[str, GroupOffsets]
     ) -> Mapping[str, GroupOffsetsResult | ReconcilerError]:
-        """Set where groups go on reading mirrors, never beyond their ends; what a group committed here itself wins.
+        """Set group offsets of mirrors, at most to their ends; offsets that a group committed here itself stay.
 
-        A group that reads one of the mirrors here (it committed within 24 hours) is left alone.
+        Groups that read one of the mirrors here (a commit within 24 hours) are skipped.
         """
         ...
 
     def bring_rules(self, link: str, rules: AccessRules) -> int:
-        """Give mirrors, by the full names of their sources, and namespaces that are here the access rules of a source.
+        """Give existing mirrors, by their sources' full names, and namespaces the access rules of a source.
 
-        Those that the link brought before and that are not among them go; all others stay. Return how many places
-        changed.
+        Rules that the link synced earlier and that are not in `rules` are deleted; others stay. Return the number of
+        changed mirrors and namespaces.
         """
         ...
 
     def protect(self, link: str) -> int:
-        """Keep writers out of the mirrors of a link, as it says (`protect`), and return how many mirrors changed.
+        """Deny writes to the mirrors of a link as its `protect` requests, and return the number of changed mirrors.
 
-        Nothing is done where the platform refuses producers itself.
+        Does nothing if the platform refuses producers of mirrors itself.
 
         Raises:
-            UserError: It is not possible there, or not with these access rules.
+            UserError: The cluster cannot deny writes, or not with these access rules.
         """
         ...

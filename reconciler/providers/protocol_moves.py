@@ -1,4 +1,4 @@
-"""What a platform answers about mounts, unmounts and moves of its topics, and what jobs ask where it has none."""
+"""Protocols of mounts, unmounts and moves of topics: of the cluster itself, and the steps of jobs that replace them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Migrations(Protocol):
-    """The mounts and unmounts of one cluster, and who owns what lies in its object storage."""
+    """The mounts and unmounts of one cluster, and the owners of topics in its object storage."""
 
     @property
     def by_jobs(self) -> MovesByJobs | None:
@@ -42,83 +42,84 @@ class Migrations(Protocol):
         ...
 
     def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
-        """Return the migrations that there is a record of, by id; one that came to its end has none. Changes nothing.
+        """Return the unfinished migrations by id. Read-only.
 
-        Left out are those of topics that whoever acts may not know of. Without `is_measured` nothing is said of what is
-        left to upload, nor of what keeps one: the catalog alone is read.
+        Migrations of topics that are hidden from the caller are left out. Without `is_measured` only the catalog is
+        read: remaining uploads, and what blocks them, are unknown.
         """
         ...
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
-        """Ask for a verb of the table and return what the migration is then; what is cancelled is driven to its end.
+        """Request a verb of the lifecycle, and return the resulting migration; a cancellation is completed at once.
 
-        `may_go_on` is asked before every write, from any thread, and may raise.
+        `may_go_on` is called before every write, from any thread, and may raise.
 
         Raises:
-            UserError: There is none, or that is not legal in its state: it says what is.
-            IncompleteError: It was asked for, and did not come to its end: it goes on in `run`.
+            UserError: The migration does not exist, or the verb is not legal in its state; the message lists the legal
+                ones.
+            IncompleteError: The request is recorded but not complete; `run` continues it.
         """
         ...
 
     def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
-        """Return why topics cannot be mounted or unmounted by hand, as things are now; changes nothing.
+        """Return why topics cannot be mounted or unmounted by a command now. Read-only.
 
-        By the full names that they have or get here, `topics` has where they lie.
+        `topics`: full name on this cluster → location.
         """
         ...
 
     def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
-        """Yield every topic that was ever detached in the object storage, by its place there; or why that is no use.
+        """Yield the location of each topic ever detached in the object storage, and the topic, or why it is unusable.
 
-        The cluster itself need not be there.
+        The cluster itself need not exist.
 
         Raises:
-            UserError: There is no object storage, or whoever acts is not the super user.
+            UserError: There is no object storage, or the caller is not the super user.
         """
         ...
 
     def releasable(self, location: str, owner: str) -> Mountable:
-        """Return what a release would make mountable, as it is now; changes nothing.
+        """Return the topic that a release would make mountable, in its current state. Read-only.
 
         Raises:
-            UserError: There is no such topic, it has another owner or none, or whoever acts is not the super user.
+            UserError: The topic does not exist, has another owner or none, or the caller is not the super user.
         """
         ...
 
     def release(self, location: str, owner: str) -> Mountable:
-        """Take a topic from an owner that will not come back, and return it. Doing it twice does it once.
+        """Remove the ownership of a cluster that will not return, and return the topic. Idempotent.
 
         Raises:
-            UserError: As of `releasable`.
+            UserError: See `releasable`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountJob:
-    """A mount or unmount by jobs that has begun, as its cluster keeps it."""
+    """Progress of a mount or unmount by jobs, as stored by its cluster."""
 
     direction: Direction
     mounting: str
-    """Full name of the Mounting that asked for it."""
+    """Full name of the Mounting that requested it."""
     topic: str
-    """Full name of the topic here."""
+    """Full name of the topic on this cluster."""
     location: str
     claim: str
-    """The mark of this very move in object storage."""
+    """The id of this mount or unmount in object storage."""
     at_ms: int
     state: MigrationState = MigrationState.PREPARING
     topic_id: str | None = None
-    """Of the topic here, once there is one."""
+    """Id of the topic on this cluster, if it exists."""
     by_hand: bool = False
-    """Whether a command asked for it, and no Mounting: `mounting` is the full name of its topic then."""
+    """Whether a command requested it, without a Mounting: `mounting` is then the topic's full name."""
     ends: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Of an unmount in `cut_over`: last stable offset and end of each partition, up to which it was compared."""
+    """Unmount in `cut_over`: last stable offset and end of each partition, up to which the copy was compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """A topic that is there now, and what an archive keeps of it."""
+    """An existing topic, and the parts of it that an archive stores."""
 
     id: str
     archived: ArchivedTopic
@@ -126,14 +127,14 @@ class LiveTopic:
 
 @dataclass(frozen=True, slots=True)
 class CopyMove:
-    """A topic that moves by being copied: full names, and the ids of both as they are now."""
+    """A move of a topic by copying: full names and current ids of both topics."""
 
     old: str
     old_id: str
     new: str
     new_id: str
     is_keyed: bool
-    """Whether records find their partition by their key, since the new topic has another number of them."""
+    """Whether records are partitioned again by key, as the new topic has another number of partitions."""
 
 
 class MovesByJobs(Protocol):
@@ -274,6 +275,6 @@ class MovesByJobs(Protocol):
 
 
 def tell_still_sealed(error: Exception, also: ReconcilerError) -> None:
-    """Add to the hint of an error that ended an unmount or a move that producers were not let in again, and why."""
+    """Add to the hint of an error that ended an unmount or a move that the topic is still sealed, and why."""
     if isinstance(error, ReconcilerError):
         error.hint = f"{error.hint} Until then its producers are refused: {also.message}."

@@ -91,7 +91,7 @@ class Bounds:
     """Below this offset compaction may have removed superseded records."""
 
     def readable_end(self, isolation: Isolation) -> int:
-        """Return the end of the readable offsets."""
+        """Return the log end, or the last stable offset for `read_committed`."""
         return self.end if isolation == "read_uncommitted" else self.stable
 
     def same_to(self, epoch: int) -> int:

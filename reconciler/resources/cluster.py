@@ -578,12 +578,12 @@ class Cluster(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address such as `cluster/west`."""
         return cluster_address(self.metadata.name)
 
     @property
     def cluster(self) -> str:
-        """Its name."""
+        """Name of the cluster."""
         return self.metadata.name
 
 

@@ -153,7 +153,7 @@ class MirrorTopic(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address of the mirror, by cluster and full name."""
         return address_of("mirror", self.cluster, self.name)
 
 
@@ -496,7 +496,7 @@ class MirrorLink(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address of the link, by destination cluster and name."""
         return address_of("link", self.metadata.cluster, self.metadata.name)
 
     @property

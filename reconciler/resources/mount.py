@@ -101,12 +101,12 @@ class Mounting(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address of the Mounting, by cluster and full name."""
         return address_of("mounting", self.metadata.cluster, self.full_name)
 
     @property
     def cluster(self) -> str:
-        """The name of its cluster."""
+        """Name of the Mounting's cluster."""
         return self.metadata.cluster
 
 

@@ -90,10 +90,10 @@ class Namespace(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address of the namespace, by cluster and name."""
         return address_of("namespace", self.metadata.cluster, self.metadata.name)
 
     @property
     def cluster(self) -> str:
-        """The name of its cluster."""
+        """Name of the namespace's cluster."""
         return self.metadata.cluster

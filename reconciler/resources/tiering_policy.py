@@ -68,7 +68,7 @@ class TieringPolicy(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address such as `policy/short-local`."""
         return Address(f"policy/{self.metadata.name}")
 
     @property

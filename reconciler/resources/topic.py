@@ -124,10 +124,10 @@ class Topic(Model):
 
     @property
     def address(self) -> Address:
-        """Its address."""
+        """Address such as `topic/west/shop:orders`."""
         return address_of("topic", self.metadata.cluster, self.full_name)
 
     @property
     def cluster(self) -> str:
-        """The name of its cluster."""
+        """Name of the topic's cluster."""
         return self.metadata.cluster

@@ -93,7 +93,7 @@ def _describe_replacement(action: Action) -> str:
 
 
 def _describe_unreadable(estimate: Estimate) -> str:
-    """Return the total; the JSON has it by partition."""
+    """Describe the offsets that become unreadable, in total; the JSON lists them by partition."""
     lost = estimate.unreadable
     if not lost:
         return ""

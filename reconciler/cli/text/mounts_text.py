@@ -166,7 +166,7 @@ def _effect_text(underway: ClusterMigration, verb: str) -> str:
 
 
 def cancelled_text(underway: ClusterMigration) -> list[Line]:
-    """Return a cancellation's result, and how to delete its record; a migration by jobs has none."""
+    """Render the result of a cancelled migration, and how to delete its record; a migration by jobs has none."""
     migration = underway.migration
     names = ", ".join(topic.full_name for topic in migration.topics)
     if migration.direction == "inbound":
@@ -179,7 +179,7 @@ def cancelled_text(underway: ClusterMigration) -> list[Line]:
 
 
 def deleted_text(underway: ClusterMigration) -> list[Line]:
-    """Return a deletion's result."""
+    """Render the result of deleting a migration's record."""
     return [line(f"Deleted migration {underway.migration.id} of {underway.cluster}")]
 
 
@@ -203,7 +203,7 @@ def release_text(release: Release) -> list[Line]:
 
 
 def released_text(release: Release) -> list[Line]:
-    """Return a release's result, and where the topic can be mounted."""
+    """Render the result of releasing a topic from its owner, and where it can be mounted."""
     where = ", ".join(release.clusters)
     return [
         line(f"Released {release.topic.location} from cluster {release.owner}"),

@@ -98,7 +98,7 @@ class ObjectIndex:
         return bool(self._is_named.all())
 
     def unnamed(self, listed: Iterable[ListedObject]) -> Iterator[ListedObject]:
-        """Yield listed objects that nothing names."""
+        """Yield listed objects that no catalog, head or manifest references."""
         for candidate in listed:
             places, is_there = self._find([candidate.key])
             if is_there[0] and not self._is_named[places[0]]:

@@ -72,7 +72,7 @@ class SweepResult:
 def sweep(
     store: ObjectStore, catalog: CatalogRegister, *, unless_recent: bool = False, storage: ObjectStore | None = None
 ) -> SweepResult:
-    """Delete unnamed objects older than a day. Safe next to any writer, and repeatable.
+    """Delete objects older than a day that no head or catalog references. Safe next to writers, and repeatable.
 
     `unless_recent`: skip within six hours of the last sweep, since it reads every head. The cluster's object `storage`
     is swept last.

@@ -397,7 +397,7 @@ class EmbeddedSink:
         self.gate.catalog.commit(decide)
 
     def _copy_part(self, partition: int, piece: Piece) -> Entry | None:
-        """`None`: the part was replaced, and must be read."""
+        """Copy a part in object storage; `None`: it was replaced, so its records must be read and written."""
         key = part_key(self.gate.full_name, partition)
         kms_key_id = self.rules.kms_key_id
         try:

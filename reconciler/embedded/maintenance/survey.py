@@ -132,7 +132,7 @@ class Survey:
     def due(
         self, catalog: Catalog, heads: HeadCache, asks: Callable[[str, CleanupPolicy], bool], *, now_ms: int
     ) -> Iterator[SurveyedPartition]:
-        """Yield the partitions to check now, of topics that `asks` accepts."""
+        """Yield the partitions that the job must check now, of topics for which `asks` returns true."""
         names = {entry.id: name for name, entry in catalog.topics.items()}
         policies: dict[str, tuple[CleanupPolicy, str] | None] = {}
         for key, hint, is_changed in heads.listed(self.store, self.job):
@@ -199,7 +199,7 @@ class MaintenanceResult:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count(self, *, records: int, stored: int, partition: Partition | None = None) -> None:
-        """Count a processed partition; a named one counts once."""
+        """Add the work on a partition to the totals. `partition`, if given, is counted only once."""
         self.partitions += partition is None or partition not in self._counted
         if partition is not None:
             self._counted.add(partition)

@@ -143,7 +143,7 @@ class CleanupPolicy:
 
     @property
     def waits(self) -> bool:
-        """Whether records that are not uploaded stay (F-R-021)."""
+        """Whether retention keeps records until they are uploaded (F-R-021)."""
         return self.is_pausing or (self.tiering is not None and self.tiering.uploads)
 
     @property

@@ -298,7 +298,7 @@ class CacheSpace:
 
 
 def _is_as_listed(file: ListedFile) -> bool:
-    """Whether a file was not used since."""
+    """Whether a file was not used since the listing."""
     try:
         return Path(file.path).stat(follow_symlinks=False).st_mtime_ns == file.used_ns
     except OSError:

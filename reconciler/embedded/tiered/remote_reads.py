@@ -50,7 +50,7 @@ _FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then 
 
 
 class OpenSegment:
-    """A remote segment of one reader. Not thread-safe."""
+    """A remote segment opened by one reader. Not thread-safe."""
 
     def __init__(self, machine: Machine, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
         """`on_step` is called before a wait for a chunk, to request more."""

@@ -159,7 +159,7 @@ class ApprovedPlan:
         return held
 
     def check_unused(self, now: Plan, basis: DecisionBasis, store: ObjectStore) -> None:
-        """Raise `StalePlanError` if a plan was applied and later runs changed its work."""
+        """Raise `StalePlanError` if the plan was applied before, and later runs changed what it applied."""
         is_of_file = self.use is not None and self.use.since_ms is None
         if is_of_file and _base_of(self.plan) == (basis.snapshot.serial, basis.snapshot.sha256):
             return

@@ -284,7 +284,7 @@ class Stop:
 
     @contextmanager
     def call_on_stop(self, end: Callable[[], None]) -> Iterator[None]:
-        """Call `end` on a request during the block, or at once after an earlier one."""
+        """Call `end` when a stop is requested during the block, or at once if it was requested before."""
         self._enders.append(end)
         try:
             if self.is_requested:
@@ -296,7 +296,7 @@ class Stop:
 
 @contextmanager
 def interruptible(jobs: SparkJobs, stop: Stop) -> Iterator[None]:
-    """End jobs that only read on a request. Spark is stopped: an exception would print a long trace."""
+    """Stop read-only jobs when a stop is requested. Spark is stopped: an exception would print a long trace."""
     failed: Exception | None = None
     with stop.call_on_stop(jobs.stop):
         try:

@@ -322,7 +322,7 @@ _M = MirrorStatus
 
 
 class TakenBackError(UserError):
-    """A reversal could not begin; its mirror continues as before."""
+    """A reversal was abandoned before it began; its mirror is ACTIVE again."""
 
 
 UNDER_WAY: Final = frozenset(

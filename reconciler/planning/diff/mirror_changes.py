@@ -307,7 +307,7 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
     last = sides.last.resource if sides.last is not None else None
     if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
         return
-    declared = declared_in_mark(sides.last.origins.get(STATE, ""))  # older versions recorded it
+    declared = declared_in_mark(sides.last.origins.get(STATE, ""))  # older versions recorded the declared role here
     is_learnt = declared is None and last.state == mirror.state
     if is_learnt or any(action.address == sides.address for action in decision.actions):
         return

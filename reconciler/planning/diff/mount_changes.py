@@ -257,7 +257,7 @@ def _decide_migration(
 def _continue_migration(
     sides: AddressView, mounting: Mounting, migration: Mounting, running: str, situation: Situation
 ) -> Transition:
-    """Only an apply continues a migration by jobs."""
+    """Return the action that continues a migration by jobs, which only an apply does."""
     is_mount = mounting.spec.state == "mounted"
     machine = MOUNT if is_mount else UNMOUNT
     parameters: dict[str, Value] = {"source": migration.spec.source or mounting.metadata.name, "by": BY_JOBS}
@@ -426,7 +426,7 @@ def is_held(before: Observed | None) -> bool:
 
 
 def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Skip a topic in transition; reject changes unless its Mounting causes the transition."""
+    """Leave a topic in transition as it is; reject changes to it unless its Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
         return

@@ -400,7 +400,7 @@ class SwitchReader:
         return {**{key: value for key, value in own.items() if key not in ours}, **_pick_switches(wanted.resource)}
 
     def own_now(self, address: Address) -> Mapping[str, str]:
-        """Return the current own switches of a topic or namespace."""
+        """Return the tiering switches that a topic or namespace itself has on the cluster."""
         seen = self.situation.observed.get(address)
         return _pick_switches(seen.resource if seen else None)
 

@@ -214,7 +214,7 @@ def _topic_configs(look: ClusterFacts, known: Sequence[str]) -> dict[str, str | 
 
 
 def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, str | None]:
-    """Retention only if all brokers agree."""
+    """Return the default configs; a retention default is `None` unless all brokers agree."""
     answers: list[dict[str, str | None]] = []
     is_known = True
     for broker in look.cluster.brokers:
@@ -229,7 +229,7 @@ def _defaults_of_brokers(look: ClusterFacts, names: Sequence[str]) -> dict[str, 
 
 
 def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) -> dict[str, str | None]:
-    """Empty if no topic may be described."""
+    """Return a broker's default topic configs; empty if no topic may be described."""
     defaults: dict[str, str | None] = {}
     for _, configs in client.configs(names, node=broker):
         if not isinstance(configs, int):
@@ -242,7 +242,7 @@ def _defaults_of_broker(client: KafkaClient, broker: int, names: Sequence[str]) 
 
 
 def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
-    """Empty if hidden."""
+    """Return the broker's retention defaults; empty if the caller may not describe its configs."""
     try:
         properties, _ = client.both_broker_configs(broker)
     except NotAuthorizedError:
@@ -258,7 +258,7 @@ def _retention_of(client: KafkaClient, broker: int) -> dict[str, str]:
 
 
 def _defaults_of_controller(client: KafkaClient) -> Mapping[str, str | None]:
-    """Empty if the caller may not create topics."""
+    """Return the controller's topic defaults; empty if the caller may not create topics."""
     from kafka.protocol.admin import CreateTopicsRequest
 
     topic = CreateTopicsRequest.CreatableTopic(

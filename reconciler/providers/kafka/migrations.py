@@ -269,7 +269,7 @@ class Mountings:
         topics: Mapping[Address, str | None],
         replicas: Mapping[Address, str] = NO_REPLICAS,  # noqa: ARG002 - brokers have none
     ) -> Recoveries:
-        """Return the sources of topics to mount, with a GET per topic and partition."""
+        """Return the objects from which new topics can be restored; one GET per topic and partition."""
         if not topics:
             return {}
         own_id = cluster_uuid(self.client.cluster().id)

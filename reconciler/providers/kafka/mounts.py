@@ -532,7 +532,7 @@ def apply_guarded(
             if isinstance(outcome, Done):
                 moves.forget_left([topic_id])
             elif isinstance(outcome.error, UserError):
-                # Rejected. After any other failure the topic may be being deleted.
+                # The delete was rejected. After any other failure it may still be in progress.
                 moves.unseal_left(topic_id)
         yield outcome
 

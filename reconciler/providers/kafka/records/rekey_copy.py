@@ -194,7 +194,7 @@ class _PartitionWriter:
         self._transactions.close()
 
     def _open(self, way: CopyMethod) -> None:
-        """Fence other tasks before reading their progress."""
+        """Open a transactional writer, which fences other tasks, then read their progress."""
         self._transactions: Writer = transactions_of(self._sink.target, self._partition, way)
         try:
             known, _ = self._sink.read_progress()
@@ -271,7 +271,7 @@ def thin_out(
 
 @dataclass(frozen=True)
 class RekeyedEntries:
-    """Ledger entries of a topic written by key."""
+    """Progress of a copy that partitions records again by key, from the ledger."""
 
     stretches: Mapping[tuple[int, int], tuple[list[int], list[int]]] = field(default_factory=dict)
     """Ends in the source and beginnings in the target, ascending, by source and target partition."""
