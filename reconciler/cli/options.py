@@ -474,5 +474,5 @@ class ActOptions:
             )
         if self.no_state:
             err().show(
-                [line("The state does not know of this. What becomes of it where the files differ: reconciler plan")]
+                [line("The state does not record this change. See what the next plan does with it: reconciler plan")]
             )

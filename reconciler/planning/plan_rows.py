@@ -79,12 +79,12 @@ def count_by_kind(plan: Plan) -> dict[str, int]:
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
 
 
-def totals(plan: Plan) -> str:
+def totals(plan: Plan, *, with_blocked: bool = True) -> str:
     """Return the counts as text: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
     todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
     parts = [todo] if todo else []
     parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
-    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked else []
+    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked and with_blocked else []
     parts += [counted(len(plan.errors), "error")] if plan.errors else []
     return " · ".join(parts)
 

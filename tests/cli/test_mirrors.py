@@ -467,7 +467,7 @@ def test_a_failover_needs_neither_source_nor_state_nor_files(twins: Twins) -> No
     assert "cannot tell how much is lost: west is not declared here" in said.out
     assert "last source fetch offset: 1 of partition 0, 0 of partition 1" in said.out
     assert lines_of(said.out, "✓") == [f"✓ {ORDERS}  failed over: ACTIVE → STOPPED"]
-    assert "The state does not know of this" in said.err
+    assert "The state does not record this change" in said.err
     for name in (".state", "manifests"):
         (twins.folder / f".lost-{name.removeprefix('.')}").rename(twins.folder / name)
     (twins.folder / ".lost.yaml").rename(twins.folder / "reconciler.yaml")

@@ -211,7 +211,7 @@ def test_bad_input_gets_a_sentence_and_a_way_on(workspace: Run) -> None:
 def test_without_the_state_it_is_said_that_the_state_does_not_know(workspace: Run) -> None:
     made = workspace("namespace", "create", "west", "byhand", "--no-state")
     assert made.returncode == 0
-    assert "The state does not know of this" in made.stderr
+    assert "The state does not record this change" in made.stderr
 
 
 def test_a_key_that_is_given_twice_is_refused() -> None:

@@ -83,7 +83,9 @@ def back_lines(plan: Plan) -> list[Line]:
 
 def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
     """Return counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
-    lines = [line(Span("Plan: ", Tone.STRONG), totals(plan), f" · digest {plan.digest[:_SHORT_DIGEST]}")]
+    # The rows say what is blocked, and the error that follows counts it.
+    counts = totals(plan, with_blocked=False)
+    lines = [line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _list_allowances(plan):
         # blocked by older files, not by an action
         what = "Allow once with" if plan.blocked else "Apply is blocked; allow once with"

@@ -182,14 +182,13 @@ def _drift_row(
         return Row("!", Tone.CHANGE, finding.address, what, _drift_outcome(finding, made), more=tuple(more))
     action, change = planned
     what, *more = change_texts(change)
-    origin = f" from {finding.origin}" if finding.origin else ""
     # The arrow points to apply's result; the note names the reverted or replaced change.
     done = "set to the files' value" if change.after != finding.recorded else "set back"
     if change.after is None and finding.origin is not None:
-        done = "inherited again"
+        done = f"inherited from {finding.origin} again"
     if action.blocked is not None:
         done = "blocked"
-    return Row("!", Tone.CHANGE, finding.address, what, f"{done}; changed on the cluster{origin}", more=tuple(more))
+    return Row("!", Tone.CHANGE, finding.address, what, f"{done}; changed on the cluster", more=tuple(more))
 
 
 def _drift_texts(finding: DriftFinding) -> list[str]:

@@ -125,7 +125,7 @@ _COPIED_MESSAGE: Final = (
     "its records are copied to its new name and compared there before; clients that use the old name will fail"
 )
 
-_EMPTY_MESSAGE: Final = "it has no records as of now; its access rules go, and the offsets of its groups"
+_EMPTY_MESSAGE: Final = "it is empty now, but its access rules and the offsets of its groups are deleted with it"
 _REPLICA_MESSAGE: Final = (
     "its consumer groups lose their offsets here, and its access rules are deleted; its source still has every record"
 )
