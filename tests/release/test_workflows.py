@@ -115,6 +115,20 @@ def test_a_workflow_has_no_rights_and_each_job_names_its_own_or_has_those_of_its
         assert may_sign == ((path.name, name) in SIGNERS), name
 
 
+def test_called_workflows_share_their_inputs_and_use_each() -> None:
+    shared: list[dict[str, Any]] = []
+    for name in CALLED:
+        path = FOLDER / "workflows" / f"{name}.yml"
+        call = loaded(path)["on"]["workflow_call"]
+        body = path.read_text(encoding="utf-8").partition("\njobs:")[2]
+        assert {*re.findall(r"inputs\.([\w-]+)", body)} == call["inputs"].keys(), name
+        assert {*re.findall(r"secrets\.([\w-]+)", body)} == call["secrets"].keys(), name
+        shared.append({key: {**spec, "default": "", "description": ""} for key, spec in call["inputs"].items()})
+    everywhere = shared[0].keys() & shared[1].keys() & shared[2].keys()
+    assert {"runs-on", "timeout-minutes", "python-version", "arguments", "protected-by", "source"} <= everywhere
+    assert all(inputs[key] == shared[0][key] for inputs in shared for key in everywhere)
+
+
 def test_all_actions_install_in_the_same_steps() -> None:
     texts = (path.read_text().replace("/../setup/", "/") for path in ACTIONS if path.parent.name != "login")
     installs = {re.search(r"python-version != ''.*?install\.sh", text, re.DOTALL) for text in texts}
