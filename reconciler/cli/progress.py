@@ -27,7 +27,7 @@ from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.environment import is_log_enabled, note
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.runs_text import Failures, done_line, progress_text, run_event_lines
-from reconciler.runtime.text import bytes_text, counted, took
+from reconciler.runtime.text import bytes_text, count_text, counted, took
 
 _TERMINAL_S: Final = 0.1
 _PIPE_S: Final = 5.0
@@ -38,7 +38,7 @@ def counting(word: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that takes the number of records and bytes moved."""
     screen = err()
     every = _TERMINAL_S if screen.can_redraw else _PIPE_S
-    said_at = time.monotonic()
+    began = said_at = time.monotonic()
     widest = 0
 
     def report(records: int, size: int) -> None:
@@ -50,7 +50,8 @@ def counting(word: str) -> Iterator[Callable[[int, int], None]]:
         if is_log_enabled():
             note(word, records=records, bytes=size)
             return
-        text = f"{word}: {counted(records, 'record')}, {bytes_text(size)}"
+        pace = f"{count_text(round(records / (now - began)))} records/s"
+        text = f"{word}: {counted(records, 'record')}, {bytes_text(size)}, {pace}, {took(float(int(now - began)))}"
         if screen.can_redraw:
             widest = max(widest, len(text))
             screen.write(f"\r{text.ljust(widest)}")
