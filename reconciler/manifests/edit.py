@@ -332,9 +332,10 @@ class EditedFile:
         place = self._places[number]
         text = self._after[place]
         is_last = place == len(self._after) - 1
-        self._after[place] = (_file_comments(text) if place == 0 else "") + (
-            "" if is_last else _trailing_comments(text)
-        )
+        head = with_ends(_file_comments(text) if place == 0 else "")
+        if not is_last and _SCHEMA_LINE in self._after[place + 1]:
+            head = [line for line in head if not line.startswith(_SCHEMA_LINE)]
+        self._after[place] = "".join(head) + ("" if is_last else _trailing_comments(text))
 
     def _edit(self, number: int, change: Callable[[str], str], mean: Callable[[Any], None]) -> None:
         wanted = self.content(number)

@@ -25,7 +25,7 @@ from reconciler.operations.export_layout import (
     write_files,
     write_manifests,
 )
-from reconciler.operations.init import SCHEMA, add_ignores, schema_text, workspace_text
+from reconciler.operations.init import SCHEMA, add_git_and_editor_files, schema_text, workspace_text
 from reconciler.operations.steps.observe import recorded_clusters
 from reconciler.operations.steps.workspace import Site, Work, open_bare, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
@@ -275,7 +275,7 @@ def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> Export
     resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factor_layout.resources}
     texts = add_workspace_files(texts_of(resources.values(), live.inventory), options.out)
     files = write_files(texts, options.out, is_forced=options.is_forced)
-    return _build_result(cluster.metadata.name, (*files, *add_ignores(options.out)), live, resources)
+    return _build_result(cluster.metadata.name, (*files, *add_git_and_editor_files(options.out)), live, resources)
 
 
 def _build_result(

@@ -15,6 +15,7 @@ from reconciler.manifests.edit import format_document
 from reconciler.manifests.references import is_refused_key
 from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
+from reconciler.operations.init import SCHEMA, add_schema_lines
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
 from reconciler.planning.resolve.limits import check_hosts
 from reconciler.resources.acls import AccessBinding, NamespaceAcl, TopicAcl, can_be_declared, find_refused_rules
@@ -759,8 +760,14 @@ def write_manifests(
 
 
 def write_files(texts: Mapping[str, str], folder: Path, *, is_forced: bool = False) -> tuple[Path, ...]:
-    """Write all files below a folder, or none."""
-    paths = {folder / name: text for name, text in texts.items()}
+    """Write all files below a folder, or none. Manifests name the schema of their workspace, if it has one."""
+    base = folder.resolve()
+    parents = (base, *base.parents)
+    above = 0 if SCHEMA in texts else next((n for n, parent in enumerate(parents) if (parent / SCHEMA).exists()), None)
+    paths = {
+        folder / name: text if above is None or name == SCHEMA else add_schema_lines(text, above + name.count("/"))
+        for name, text in texts.items()
+    }
     try:
         _check_free(folder, paths, is_forced=is_forced)
         for path, text in paths.items():

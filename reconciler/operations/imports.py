@@ -35,7 +35,7 @@ from reconciler.operations.export_layout import (
     texts_of,
     write_files,
 )
-from reconciler.operations.init import add_ignores
+from reconciler.operations.init import add_git_and_editor_files
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
@@ -500,7 +500,7 @@ def _write_files(
     if not is_workspace:
         return write_files(texts, out, is_forced=is_forced)
     files = write_files(add_workspace_files(texts, out), out, is_forced=is_forced)
-    return (*files, *add_ignores(out))
+    return (*files, *add_git_and_editor_files(out))
 
 
 def _apply_addresses(options: ImportOptions, reading: Reading, targets: Mapping[str, Target]) -> list[ImportedCluster]:

@@ -25,8 +25,11 @@ _ADVICE: Final = "; s3://bucket/prefix to share it"
 _LOCATION: Final = re.compile(r"(file|s3|gs|az)://[^\s#'\"]+")
 _CLUSTERS: Final = ".clusters"
 
+_SETTINGS: Final = ".vscode/settings.json"
+_MANIFESTS: Final = ("reconciler.yaml", "manifests/**/*.yaml")
+"""Files that VS Code checks against the schema, with or without the line of other editors."""
+
 _WORKSPACE: Final = """\
-# yaml-language-server: $schema={schema}
 apiVersion: reconciler/v1
 kind: Workspace
 metadata: {{name: {name}}}
@@ -36,7 +39,6 @@ spec:
 """
 
 _EXAMPLE: Final = """\
-# yaml-language-server: $schema=../{schema}
 apiVersion: reconciler/v1
 kind: Cluster
 metadata: {{name: west}}
@@ -77,8 +79,8 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         why = f": it has {wrong[0]!r} in it" if wrong is not None else ""
         raise UserError(f"{location!r} is not a place for a state{why}", hint=hint)
     texts = {
-        folder / "reconciler.yaml": workspace_text(folder, location),
-        folder / "manifests" / "example.yaml": _EXAMPLE.format(schema=SCHEMA, clusters=_CLUSTERS),
+        folder / "reconciler.yaml": add_schema_lines(workspace_text(folder, location), 0),
+        folder / "manifests" / "example.yaml": add_schema_lines(_EXAMPLE.format(clusters=_CLUSTERS), 1),
         folder / SCHEMA: schema_text(),
     }
     for path in texts:
@@ -89,21 +91,27 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        ignore = add_ignores(folder)
+        beside = add_git_and_editor_files(folder)
     except OSError as error:
         raise UserError(
             f"cannot write into {folder}: {error.strerror or error}",
             hint="Make the folder writable, or name another one.",
         ) from error
-    return InitResult(folder, (*texts, *ignore), probed)
+    return InitResult(folder, (*texts, *beside), probed)
 
 
 def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
     """Return a folder's `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
-    text = _WORKSPACE.format(schema=SCHEMA, name=_workspace_name(folder), state=state, advice=advice)
+    text = _WORKSPACE.format(name=_workspace_name(folder), state=state, advice=advice)
     quoted = ", ".join(f'"{reference}"' for reference in ("env:RECONCILER_*", *references))
     return f"{text}  references: {{allow: [{quoted}]}} # the secrets that manifests may name\n" if references else text
+
+
+def add_schema_lines(text: str, depth: int) -> str:
+    """Return manifests with the schema's line in each document; `depth` counts folders below the workspace."""
+    line = f"# yaml-language-server: $schema={'../' * depth}{SCHEMA}\n"
+    return re.sub(r"\A|^---\n", lambda start: start[0] + line, text, flags=re.MULTILINE)
 
 
 @cache
@@ -126,8 +134,17 @@ def _probe(folder: Path, location: str) -> str:
     return settings.url
 
 
-def add_ignores(folder: Path) -> tuple[Path, ...]:
-    """Add local files to `.gitignore`; return the file if it changed."""
+def add_git_and_editor_files(folder: Path) -> tuple[Path, ...]:
+    """Add local files to `.gitignore`, and settings of VS Code if there are none; return the changed files."""
+    settings = folder / _SETTINGS
+    if settings.exists() or not (folder / SCHEMA).exists():
+        return _add_ignores(folder)
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"yaml.schemas": {SCHEMA: _MANIFESTS}}, indent=2) + "\n", encoding="utf-8")
+    return (*_add_ignores(folder), settings)
+
+
+def _add_ignores(folder: Path) -> tuple[Path, ...]:
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     missing = [entry for entry in (f"{_STATE}/", f"{_CLUSTERS}/") if entry not in text.splitlines()]

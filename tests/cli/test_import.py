@@ -228,7 +228,7 @@ def test_clusters_are_called_as_asked(typed: Call, tmp_path: Path) -> None:
     said = typed("import", "--from", "topicctl", "theirs", "-o", "two", "--init", "--cluster", "ledger-prod=berlin")
     assert said.code == 8, said.err
     assert "+ topic/berlin/" in said.out
-    assert " manifests in 6 files: " in said.out
+    assert " manifests in 7 files: " in said.out
     assert "ledger-prod" not in said.out
 
 

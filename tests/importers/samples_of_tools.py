@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -39,9 +40,14 @@ def imported(tool: str, out: Path, **more: Any) -> ImportResult:
 
 
 def manifests_in(out: Path) -> dict[str, str]:
-    """Return the manifests below a folder, by their names."""
-    files = sorted((out / "manifests").rglob("*.yaml"))
-    return {path.relative_to(out / "manifests").as_posix(): path.read_text(encoding="utf-8") for path in files}
+    """Return the manifests below a folder, by their names, without the lines for editors."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted((out / "manifests").rglob("*.yaml"))}
+    return {
+        path.relative_to(out / "manifests").as_posix(): re.sub(
+            r"^# yaml-language-server.*\n", "", text, flags=re.MULTILINE
+        )
+        for path, text in texts.items()
+    }
 
 
 def losses(found: ImportResult) -> str:

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from reconciler.errors import UserError
+from reconciler.manifests.edit import EditedFile
 from reconciler.manifests.json_schema import schemas
 from reconciler.manifests.positions import ManifestError
+from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.init import init
 from reconciler.operations.manifest_files import fmt, validate
 from reconciler.operations.steps.invocation import Select
@@ -35,14 +37,33 @@ def test_what_init_makes_is_valid_laid_out_and_applies(made: Bench) -> None:
 
 
 def test_what_init_makes_names_schemas_that_it_follows(made: Bench) -> None:
+    made.apply()
     folder = made.invocation.cwd
-    for path in (folder / "reconciler.yaml", folder / "manifests/example.yaml"):
-        text = path.read_text()
-        _, _, named = text.splitlines()[0].partition("# yaml-language-server: $schema=")
-        schema = json.loads((path.parent / named).read_text())
-        assert schema == json.loads(json.dumps(schemas()["manifest"]))
-        for document in yaml.safe_load_all(text):
-            jsonschema.validate(json.loads(json.dumps(document)), schema)
+    export(made.invocation, Select(), "west", ExportOptions(out=folder / "manifests/of/west"))
+    written = ("reconciler.yaml", "manifests/example.yaml", "manifests/of/west/namespaces/shop.yaml")
+    for path in (folder / name for name in written):
+        for text in path.read_text().split("---\n"):  # editors read the line in each document by itself
+            _, _, named = text.splitlines()[0].partition("# yaml-language-server: $schema=")
+            schema = json.loads((path.parent / named).read_text())
+            assert schema == json.loads(json.dumps(schemas()["manifest"]))
+            jsonschema.validate(json.loads(json.dumps(yaml.safe_load(text))), schema)
+
+
+def test_the_first_document_can_go_and_leaves_no_second_line_of_a_schema(made: Bench) -> None:
+    documents = EditedFile((made.invocation.cwd / "manifests/example.yaml").read_text())
+    documents.drop(0)
+    assert "".join(after for _, after in documents.pieces).count("# yaml-language-server") == 2
+
+
+def test_settings_of_vs_code_name_the_schema_and_the_files_and_replace_no_others(bench: Bench) -> None:
+    bench.write("other/.vscode/settings.json", "{}")
+    for name in ("made", "other"):
+        init(bench.invocation, Path(name))
+    made = bench.folder / "made"
+    ((schema, patterns),) = json.loads((made / ".vscode/settings.json").read_text())["yaml.schemas"].items()
+    assert (made / schema).exists()
+    assert [path.name for pattern in patterns for path in made.glob(pattern)] == ["reconciler.yaml", "example.yaml"]
+    assert (bench.folder / "other/.vscode/settings.json").read_text() == "{}"
 
 
 def test_init_leaves_state_and_clusters_out_of_git_and_keeps_what_stands_there(bench: Bench) -> None:

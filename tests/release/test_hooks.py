@@ -22,10 +22,12 @@ def test_the_list_of_hooks_is_one_that_pre_commit_reads() -> None:
 
 
 @pytest.mark.thorough
-def test_hooks_pass_lay_out_and_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = tmp_path / "shop"
-    assert main(["init", str(workspace)]) == 0
-    monkeypatch.chdir(workspace)
+def test_hooks_pass_lay_out_and_refuse_in_each_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "repository"
+    workspace = repository / "teams" / "the shop"
+    for folder in (repository / "audit", workspace):
+        assert main(["init", str(folder)]) == 0
+    monkeypatch.chdir(repository)
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path / "pre-commit"))
@@ -40,7 +42,8 @@ def test_hooks_pass_lay_out_and_refuse(tmp_path: Path, monkeypatch: pytest.Monke
     manifest = workspace / "manifests" / "example.yaml"
     code, said = tried("reconciler-validate")
     assert code == 0, said
-    assert "Valid: workspace shop" in said
+    assert "Valid: workspace audit" in said
+    assert "Valid: workspace the-shop" in said
 
     format_document = manifest.read_text()
     manifest.write_text(format_document.replace("  partitions: 3", "      partitions:   3"))
