@@ -99,7 +99,7 @@ def _created(bench: Bench) -> Row:
     bench.took |= {"apply": medians["ours"], "destroy": medians["destroy"]}
     what = f"create {bench.topics:,} topics on a Kafka broker by one apply, lease and journal included"
     against = "a bare client that lists, describes, creates in one request, describes"
-    return compared(what, against, medians, aim=2.5, is_quoted=True)
+    return compared(what, against, medians, aim=2.5)
 
 
 def _planned(bench: Bench) -> Iterator[Row]:
@@ -108,7 +108,7 @@ def _planned(bench: Bench) -> Iterator[Row]:
     bench.took["plan"] = found["ours"]
     what = "a plan with nothing to do, {:,} topics on a Kafka broker, start to exit"
     against = "a bare client that lists and describes them, and their configs"
-    yield compared(what.format(bench.topics), against, found, aim=2.5, is_quoted=True)
+    yield compared(what.format(bench.topics), against, found, aim=2.5)
     _measure_topicctl(bench)
     process(*DESTROY, folder=few)
     large, peak = _plans(bench, many)

@@ -25,5 +25,5 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     what = f"mirror {records:,} records of 210 bytes, 6 partitions, Kafka to Kafka, exactly once, Spark warm"
     for name, (against, aim) in AIMS.items():
         ends = {"ours": took["ours"], "floor": took[name]}
-        yield compared(what, against, ends, aim=aim, is_quoted=name != "loops", why=WHY)
+        yield compared(what, against, ends, aim=aim, why=WHY)
     yield failing_over(scale.of(1_000, 20), scratch / "failover", "kafka")

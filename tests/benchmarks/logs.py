@@ -25,11 +25,11 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
         ("bucket", "s3", "putting such Parquet files"),
     ):
         whole = f"{what}, in a {where}"
-        yield compared(whole, against, found[name], aim=SEVEN_TENTHS, why=TWO_WRITES, is_quoted=where == "bucket")
+        yield compared(whole, against, found[name], aim=SEVEN_TENTHS, why=TWO_WRITES)
     yield compared("read them", "pyarrow on the same files", found["reading"], aim=EIGHT_TENTHS)
     against = "16 threads that write and fsync such Parquet files"
     what = "16 writers on 16 partitions"
-    yield compared(what, against, found["writers"], aim=SEVEN_TENTHS, why=WRITERS, is_quoted=True)
+    yield compared(what, against, found["writers"], aim=SEVEN_TENTHS, why=WRITERS)
     for verb in ("append to", "read"):
         medians = {"ours": found["parts"][f"{verb} long"], "floor": found["parts"][f"{verb} empty"]}
         what = f"{verb} a partition of {parts:,} parts"

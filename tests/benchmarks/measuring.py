@@ -41,8 +41,6 @@ class Row:
     unit: str = "×"
     why: str = ""
     """Why the aim is missed, where it is known to be: one sentence."""
-    is_quoted: bool = False
-    """Whether the README shows it too."""
 
     @property
     def is_met(self) -> bool:
@@ -108,13 +106,11 @@ def in_turns(subjects: Mapping[str, Callable[[], float]], repetitions: int) -> d
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def compared(
-    what: str, against: str, medians: Mapping[str, float], *, aim: float, why: str = "", is_quoted: bool = False
-) -> Row:
+def compared(what: str, against: str, medians: Mapping[str, float], *, aim: float, why: str = "") -> Row:
     """Return the row of two medians, `ours` and `floor`, in seconds."""
     ours, floor = medians["ours"], medians["floor"]
     ratio = ours / floor
-    return Row(what, against, in_seconds(ours), in_seconds(floor), ratio, aim, why=why, is_quoted=is_quoted)
+    return Row(what, against, in_seconds(ours), in_seconds(floor), ratio, aim, why=why)
 
 
 def in_seconds(seconds: float) -> str:

@@ -31,7 +31,7 @@ def _copying(scale: Scale, scratch: Path) -> Iterator[Row]:
     yield compared(what, "copying the same files", copied, aim=1.43, why=JOB)
     synced = {"ours": took["ours"], "floor": took["synced"]}
     durable = "copying them and making each durable, as ours are"
-    yield compared(what, durable, synced, aim=1.43, why=JOB, is_quoted=True)
+    yield compared(what, durable, synced, aim=1.43, why=JOB)
     ours, full = took["news"], took["ours"]
     what = "catching up 1 % new records"
     yield Row(what, "that full copy", in_seconds(ours), in_seconds(full), ours / full, 0.05)

@@ -55,7 +55,7 @@ def _books(scale: Scale, planned: Path, folder: Path, topics: int) -> Iterator[R
     what = f"the books of an apply of {topics:,} new topics: lease, journal, snapshot"
     ratio, why = ours / least, "Each object is JSON that is made first, and most writes wait for the one before."
     against = "the same bytes in as many files"
-    yield Row(what, against, in_seconds(ours), in_seconds(least), ratio, 5.0, why=why, is_quoted=True)
+    yield Row(what, against, in_seconds(ours), in_seconds(least), ratio, 5.0, why=why)
     share = 100 * ours / whole
     yield Row("share of that in the apply, start to exit", "—", f"{share:.0f} %", "—", share, 30, " %")
 

@@ -1,6 +1,6 @@
 """Run the benchmarks and print what they say: `run.py [--quick] [--only NAME]…`.
 
-A whole run writes docs/benchmarks.md and the table of the README, so that all figures there are of one run.
+A whole run writes docs/benchmarks.md, so that all figures there are of one run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from measuring import BenchmarkError, LeftOut, Row, Scale
-from table import markdown, quoted, rows_of, text
+from table import markdown, rows_of, text
 
 AREAS = {
     "startup": "Starting",
@@ -42,7 +42,7 @@ AREAS = {
 }
 """Heading of the page by module."""
 ROOT = Path(__file__).resolve().parents[2]
-TABLE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+TABLE = ROOT / "docs" / "benchmarks.md"
 
 
 def main() -> int:
@@ -55,8 +55,7 @@ def main() -> int:
     rows = rows_of(areas)
     if not (options.quick or options.only):
         TABLE.write_text(markdown(areas, _machine(), version("stream-reconciler")), encoding="utf-8")
-        README.write_text(quoted(README.read_text(encoding="utf-8"), rows), encoding="utf-8")
-        _say(f"written: {TABLE}, and the table of {README.name}")
+        _say(f"written: {TABLE}")
     _say(f"{sum(row.is_met for row in rows)} of {len(rows)} aims met")
     return 1 if failed else 0
 

@@ -30,5 +30,4 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
         in_turns(validates, repetitions),
         aim=1.3,
         why="It also imports the YAML parser and the checks, which the floor does not have.",
-        is_quoted=True,
     )

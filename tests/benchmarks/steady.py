@@ -26,6 +26,6 @@ def rows(scale: Scale, scratch: Path) -> Iterator[Row]:
     what = f"a plan with nothing to do, {topics:,} topics, start to exit"
     why = "The plan also reads the state and the cluster, and compares three versions of each topic."
     found = in_turns(subjects, scale.of(5, 1))
-    yield compared(what, "`reconciler validate` of the same", found, aim=1.5, why=why, is_quoted=True)
+    yield compared(what, "`reconciler validate` of the same", found, aim=1.5, why=why)
     peak = max(peaks) / MIB
     yield Row("memory of that plan", "—", f"{peak:.0f} MiB", "—", max(peaks) / 1e6, 400, " MB")

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from measuring import LeftOut, Row
 
-BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end -->"
-
 _SMALL = 0.1
 """A ratio below wants a third digit."""
 _PAGE = """\
@@ -69,18 +67,6 @@ def _area(name: str, found: Sequence[Row | LeftOut]) -> str:
         if not row.is_met
     ]
     return _AREA.format(name=name, rows="\n".join(lines)) + "".join(f"\n{each}" for each in [*whys, ""] if whys)
-
-
-def quoted(readme: str, measured: Sequence[Row]) -> str:
-    """Return the README with the rows that it quotes between its markers."""
-    head, begin, rest = readme.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    rows = "".join(
-        f"| {row.what} | {row.against} | {verdict(row)} | ≤ {_number(row.aim, row.unit)} |\n"
-        for row in measured
-        if row.is_quoted
-    )
-    return f"{head}{begin}\n| what | against | measured | aim |\n| --- | --- | ---: | ---: |\n{rows}{end}{tail}"
 
 
 def rows_of(areas: Mapping[str, Sequence[Row | LeftOut]]) -> list[Row]:

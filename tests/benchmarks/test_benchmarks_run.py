@@ -18,7 +18,7 @@ def test_the_page_has_a_table_for_each_area_says_why_aims_are_missed_and_what_is
 ) -> None:
     monkeypatch.syspath_prepend(RUN.parent)
     measuring, table = importlib.import_module("measuring"), importlib.import_module("table")
-    fast = measuring.Row("fast", "a floor", "2 s", "1 s", 2.0, 3.0, is_quoted=True)
+    fast = measuring.Row("fast", "a floor", "2 s", "1 s", 2.0, 3.0)
     slow = measuring.Row("slow", "a floor", "4 s", "1 s", 4.0, 3.0, why="It waits.")
     odd = dataclasses.replace(slow, what="odd", why="")
     areas = {"Planning": [fast, slow], "Reading": [odd], "Peers": [measuring.LeftOut("`tofu`", "not on the PATH")]}
@@ -36,9 +36,6 @@ def test_the_page_has_a_table_for_each_area_says_why_aims_are_missed_and_what_is
     ]
     assert "reconciler 1.2.3" in page
     assert "1 of 3 aims are met" in page
-    readme = f"# Ours\n{table.BEGIN}\nold\n{table.END}\nend\n"
-    quoted = table.quoted(readme, table.rows_of(areas))
-    assert quoted.splitlines()[4:] == ["| fast | a floor | 2.00× | ≤ 3.00× |", table.END, "end"]
 
 
 def test_a_benchmark_that_fails_costs_none_of_the_others(
