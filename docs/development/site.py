@@ -1,4 +1,4 @@
-"""What the site needs beside the pages of `docs`: the examples, the schemas, and links that leave the site.
+"""What the site needs beside the pages of `docs`: its home, the examples, the schemas, and links that leave the site.
 
 mkdocs calls these functions by their names.
 """
@@ -18,7 +18,12 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_HOME = "README.md"
+_LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_NOT_SEARCHED = re.compile(r"decisions/|facts\.md|benchmarks\.md")
+"""Pages that would hide the guides in a list of results."""
+_SEARCHED_FIRST = re.compile(r"tutorials/|guides/(manifests|plans|apply|deleting|drift|kafka-export)\.md")
+"""Pages of every day."""
 _LOADED = re.compile(
     r"<(?:script|img|iframe|link rel=\"?(?:stylesheet|preconnect|icon))[^>]*(?:src|href)=\"?https?:[^>]*>"
 )
@@ -59,7 +64,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of each example, and the schemas at the address that they name."""
+    """Make the repository's README the home; add the page of each example, and the schemas at the address they name."""
+    files.remove(files.src_uris[_HOME])
+    files.append(File.generated(config, _HOME, content=(ROOT / _HOME).read_text("utf-8")))
     for schema in sorted((ROOT / "schemas").glob("*.json")):
         files.append(File.generated(config, f"schemas/{schema.name}", content=schema.read_text("utf-8")))
     for page in sorted((ROOT / "examples").glob("*/README.md")):
@@ -73,14 +80,19 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Point links to pages of this site there, and draw pictures; of links to other files keep the text."""
     at = page.file.src_uri
+    if _NOT_SEARCHED.match(at):
+        page.meta["search"] = {"exclude": True}
+    elif _SEARCHED_FIRST.match(at):
+        page.meta["search"] = {"boost": 2}
     heading = re.search(r"^# (.+)$", markdown, re.MULTILINE)
     title = html.escape(heading[1] if heading else at, quote=True)
     markdown = _PICTURE.sub(lambda block: _drawn(block[1], title), markdown)
     example = at.startswith("examples/")
     here = f"examples/{posixpath.basename(at).removesuffix('.md')}" if example else f"docs/{posixpath.dirname(at)}"
+    here = "." if at == _HOME else here
 
     def mended(link: re.Match[str]) -> str:
-        text, target, anchor = link[1], link[2], link[3] or ""
+        picture, text, target, anchor = link[1], link[2], link[3], link[4] or ""
         if ":" in target:
             return link[0]
         path = posixpath.normpath(posixpath.join(here, target))
@@ -88,8 +100,10 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
             path = f"docs/examples/{found[1]}.md"
         elif path.startswith("schemas/") and path.endswith(".json"):
             path = f"docs/{path}"
-        elif not path.startswith("docs/") or not path.endswith(".md"):
+        elif not path.startswith("docs/") or not path.endswith((".md", ".png", ".svg")):
             return text
-        return f"[{text}]({posixpath.relpath(path.removeprefix('docs/'), posixpath.dirname(at) or '.')}{anchor})"
+        return (
+            f"{picture}[{text}]({posixpath.relpath(path.removeprefix('docs/'), posixpath.dirname(at) or '.')}{anchor})"
+        )
 
     return _LINK.sub(mended, markdown)

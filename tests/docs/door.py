@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import reconciler
 from reconciler.errors import ReconcilerError
-from tests.docs.programs import HEAD
 
 _INTRO: Final = """\
 A script or a notebook imports these names from `reconciler`, and no others: everything else is private and may change.
@@ -50,7 +49,7 @@ _SHOWN: Final = {"Workspace", "WorkspacePlan", "ApplyResult", "DriftItem"}
 
 def page() -> tuple[str, str]:
     """Return the name of the page and its text."""
-    parts = ["# In Python\n", f"{HEAD}\n", _INTRO]
+    parts = ["# In Python\n", _INTRO]
     for title, names in GROUPS.items():
         parts += [f"## {title}\n", *(part for name in names for part in _entry(name, getattr(reconciler, name)))]
     parts += ["## Errors\n", "| name | base | exit code | when |\n| --- | --- | ---: | --- |"]

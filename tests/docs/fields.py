@@ -114,7 +114,6 @@ ON_KAFKA: Final[Mapping[str, tuple[bool, str]]] = {
 """Field → whether Kafka does the same as an embedded cluster, by its capabilities, and what it does where not."""
 
 _KINDS: Final = ("Workspace", "Cluster", "Namespace", "Topic", "TieringPolicy", "Mounting", "MirrorLink")
-_HEAD: Final = "Written by `make schemas` from the models in the code; do not edit."
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -132,7 +131,7 @@ def _page(kind: str, definitions: Mapping[str, Any]) -> str:
     fields = table(("field", "type", "default", "what it says"), rows)
     more = f"\n{_policy_words()}" if kind == "TieringPolicy" else f"\n{_tiering_words()}" if kind == "Cluster" else ""
     note = _notes(kind)
-    return f"# {kind}\n\n{_HEAD}\n\n{about}\n\n```yaml\n{EXAMPLES[kind]}```\n\n{fields}{note}{more}"
+    return f"# {kind}\n\n{about}\n\n```yaml\n{EXAMPLES[kind]}```\n\n{fields}{note}{more}"
 
 
 def _rows(model: str, definitions: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, ...]]:
@@ -295,9 +294,7 @@ def _configs() -> str:
         "as the plain number of milliseconds or bytes. The value `default` resets a config to what it inherits.\n\n"
         "The defaults are those of Apache Kafka 4; a broker's own settings go before them."
     )
-    return f"# Topic configs\n\n{_HEAD}\n\n{head}\n\n" + table(
-        ("config", "type", "default", "platforms", "what it says"), rows
-    )
+    return f"# Topic configs\n\n{head}\n\n" + table(("config", "type", "default", "platforms", "what it says"), rows)
 
 
 def _properties() -> str:
@@ -306,9 +303,7 @@ def _properties() -> str:
         "What `spec.properties` of an embedded Cluster may hold. On Kafka the names are those of the brokers' dynamic "
         "configs, and the brokers say which they know."
     )
-    return f"# Cluster properties\n\n{_HEAD}\n\n{head}\n\n" + table(
-        ("property", "type", "default", "what it says"), rows
-    )
+    return f"# Cluster properties\n\n{head}\n\n" + table(("property", "type", "default", "what it says"), rows)
 
 
 def _kind_of(key: ConfigKey) -> str:

@@ -21,8 +21,6 @@ from reconciler.resources.measures import COUNTER_HELP, LEVELS, GroupLag, Remote
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec
 from reconciler.resources.mirrors import ObservedLink, ObservedMirror
 
-HEAD: Final = "Written by `make schemas` from the code; do not edit."
-
 EXIT_CODES: Final[Mapping[int, tuple[str, str]]] = {
     0: ("Done, or nothing to do.", "Nothing."),
     1: (
@@ -133,13 +131,13 @@ def codes_in_use() -> set[int]:
 
 def _exit_codes() -> str:
     rows = [(f"`{code}`", *EXIT_CODES[code]) for code in sorted(codes_in_use())]
-    return f"# Exit codes\n\n{HEAD}\n\n{table(('code', 'meaning', 'what to do'), rows)}"
+    return f"# Exit codes\n\nThe code with which a command ends, for scripts and pipelines.\n\n{table(('code', 'meaning', 'what to do'), rows)}"
 
 
 def _errors() -> str:
     about = "An error that has a code names it: `more: reconciler explain E005` prints what stands here."
     parts = [f"## {each.code}: {each.title}\n\n{_in_markdown(each.text)}\n" for each in EXPLANATIONS]
-    return "\n".join([f"# Errors with a code\n\n{HEAD}\n\n{about}\n", *parts])
+    return "\n".join([f"# Errors with a code\n\n{about}\n", *parts])
 
 
 def _in_markdown(text: str) -> str:
@@ -154,7 +152,7 @@ def _outputs() -> str:
         "`reconciler schema --out DIR` writes all of them."
     )
     rows = [(f"`{name}`", f"`{_form(model)}`", _first(model)) for name, model in OUTPUTS.items()]
-    return f"# JSON outputs\n\n{HEAD}\n\n{about}\n\n{table(('schema', '`format`', 'what it holds'), rows)}"
+    return f"# JSON outputs\n\n{about}\n\n{table(('schema', '`format`', 'what it holds'), rows)}"
 
 
 def _form(model: Any) -> str:
@@ -184,7 +182,7 @@ def _metrics() -> str:
         (f"`{PREFIX}{each.name}`", each.kind, ", ".join(f"`{label}`" for label in _labels(each)) or "none", each.help)
         for each in (*_sample(), *drift_metrics("shop", "prod", {}, 0, is_whole=True, now_s=1.0))
     ]
-    return f"# Metrics\n\n{HEAD}\n\n{about}\n\n{table(('metric', 'kind', 'labels', 'what it says'), rows)}"
+    return f"# Metrics\n\n{about}\n\n{table(('metric', 'kind', 'labels', 'what it says'), rows)}"
 
 
 def _labels(metric: Metric) -> Iterable[str]:
@@ -212,7 +210,7 @@ def _sample() -> list[Metric]:
 
 
 def _environment() -> str:
-    parts = [f"# Environment variables\n\n{HEAD}\n"]
+    parts = [f"# Environment variables\n\nThe variables that commands read.\n"]
     for title, rows in ENVIRONMENT.items():
         parts.append(
             f"## {title}\n\n{table(('variable', 'what it does'), ((f'`{name}`', text) for name, text in rows))}"

@@ -14,18 +14,20 @@ _WIDTH = 110
 _HEAD = """\
 # Command line
 
-Written by `make schemas` from what each command says of itself; do not edit. What a plan means and which exit
-code says what, stands in [Reading a plan](../guides/plans.md) and [Exit codes](exit-codes.md).
+The help of each command. [Read a plan](../guides/plans.md) says what a plan means, [Exit codes](exit-codes.md) what a command ends with.
 """
+_NOTE = "\n<!-- Written by `make schemas` from the code; do not edit. -->\n"
+"""Below each page: it begins with what it is about."""
 
 
 def pages() -> dict[Path, str]:
     """Return every page of the reference, by its file."""
-    return {
-        FOLDER / "cli.md": _commands_page(),
-        **{FOLDER / name: text for name, text in (*programs.pages(), door.page())},
-        **{FOLDER / "manifests" / name: text for name, text in fields.pages()},
+    texts = {
+        "cli.md": _commands_page(),
+        **dict((*programs.pages(), door.page())),
+        **{f"manifests/{name}": text for name, text in fields.pages()},
     }
+    return {FOLDER / name: text + _NOTE for name, text in texts.items()}
 
 
 def _commands_page() -> str:
