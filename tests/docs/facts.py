@@ -31,7 +31,8 @@ RUNS: Final = {"soak": "soak", "thorough": "test-all"}
 _HEAD = """\
 # Facts
 
-Each line is a behaviour of the real systems. `make schemas` writes this page from the markers of the tests; do not edit it.
+Each line is a behaviour of the real systems. `make schemas` writes this page from the markers of the tests; do not
+edit it.
 
 A cell says what this version shows of it on a platform: *shown* by a test there; *partly*, with what is missing; *not
 possible* there, with why; *not asked*, where the fact is about something else; *not yet*. The last columns are the

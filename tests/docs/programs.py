@@ -131,7 +131,8 @@ def codes_in_use() -> set[int]:
 
 def _exit_codes() -> str:
     rows = [(f"`{code}`", *EXIT_CODES[code]) for code in sorted(codes_in_use())]
-    return f"# Exit codes\n\nThe code with which a command ends, for scripts and pipelines.\n\n{table(('code', 'meaning', 'what to do'), rows)}"
+    about = "The code with which a command ends, for scripts and pipelines."
+    return f"# Exit codes\n\n{about}\n\n{table(('code', 'meaning', 'what to do'), rows)}"
 
 
 def _errors() -> str:
@@ -210,7 +211,7 @@ def _sample() -> list[Metric]:
 
 
 def _environment() -> str:
-    parts = [f"# Environment variables\n\nThe variables that commands read.\n"]
+    parts = ["# Environment variables\n\nThe variables that commands read.\n"]
     for title, rows in ENVIRONMENT.items():
         parts.append(
             f"## {title}\n\n{table(('variable', 'what it does'), ((f'`{name}`', text) for name, text in rows))}"

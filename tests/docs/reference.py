@@ -14,7 +14,8 @@ _WIDTH = 110
 _HEAD = """\
 # Command line
 
-The help of each command. [Read a plan](../guides/plans.md) says what a plan means, [Exit codes](exit-codes.md) what a command ends with.
+The help of each command. [Read a plan](../guides/plans.md) says what a plan means, [Exit codes](exit-codes.md) how a
+command ends.
 """
 _NOTE = "\n<!-- Written by `make schemas` from the code; do not edit. -->\n"
 """Below each page: it begins with what it is about."""
