@@ -79,3 +79,10 @@ def test_a_hint_that_names_jobs_of_run_says_that_it_runs_once() -> None:
 def test_a_command_that_does_not_exist_would_be_noticed() -> None:
     with pytest.raises(Exception, match="--no-such-option"):
         _parse(root(), ["plan", "--no-such-option"])
+
+
+def test_every_page_installs_what_one_variable_names() -> None:
+    pages = [*markdown.files(), *(markdown.ROOT / "examples").rglob("*.yml")]
+    installs = re.compile(r"(?:pip|pipx|uv tool) install [^\n`]*stream-reconciler")
+    wrong = [str(page) for page in pages if installs.search(page.read_text(encoding="utf-8"))]
+    assert wrong == [str(markdown.ROOT / "docs" / "reference" / "errors.md")]  # extras of what is installed
