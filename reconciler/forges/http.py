@@ -27,7 +27,7 @@ from reconciler.errors import (
     root_cause,
 )
 from reconciler.runtime.effects import note
-from reconciler.runtime.https import make_ssl_context, open_pool
+from reconciler.runtime.https import is_success, make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries, pause
 from reconciler.runtime.text import about, json_error, one_line
 
@@ -67,11 +67,6 @@ class Answer:
     body: bytes
     where: str
     """Host name."""
-
-    @property
-    def is_success(self) -> bool:
-        """Whether the status is 2xx."""
-        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     def json(self) -> Any:
         """Return the body."""
@@ -177,7 +172,7 @@ class Api:
             if answer.status not in _MOVED:
                 break
             url = self._next_place(answer, url, method)
-        if answer.status in accepts or answer.is_success:
+        if answer.status in accepts or is_success(answer.status):
             return answer
         raise self._raise_refusal(answer, what)
 
@@ -201,7 +196,7 @@ class Api:
                     raise self._unanswered_error(problem, what) from error
                 self._pause(tries, problem, what, error)
                 continue
-            trouble = self._advice.trouble_of(answer) if answer.is_success else None
+            trouble = self._advice.trouble_of(answer) if is_success(answer.status) else None
             pause_s = self._pause_of(answer, is_limited=trouble == "limit")
             if pause_s is not None and (is_repeatable or answer.status not in _BUSY):
                 self._wait_for_limit(answer, what, pause_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -11,7 +10,7 @@ from urllib3.exceptions import HTTPError, LocationValueError
 
 from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserError, root_cause
 from reconciler.forges.environment import is_loopback
-from reconciler.runtime.https import make_ssl_context, open_pool
+from reconciler.runtime.https import is_success, make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries
 from reconciler.runtime.text import one_line
 
@@ -52,7 +51,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
             )
             is_final = isinstance(error, LocationValueError)
         else:
-            if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            if is_success(answer.status):
                 return
             reason = one_line(content.replace(url, "***"))[:_MAX_REASON]
             message = f"the webhook in {name} answers {answer.status}: {reason or answer.reason}"

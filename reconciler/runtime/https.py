@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from functools import cache
+from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -13,6 +14,11 @@ from urllib3 import PoolManager, ProxyManager
 from urllib3.util import make_headers, parse_url
 
 from reconciler.errors import UserError
+
+
+def is_success(status: int) -> bool:
+    """Return whether a status is 2xx."""
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
 
 
 @cache
@@ -33,7 +39,7 @@ def make_ssl_context(file: str | None = None, folder: str | None = None, *, extr
     return context
 
 
-def open_pool(url: str, context: ssl.SSLContext, headers: Mapping[str, str] | None = None) -> PoolManager:
+def open_pool(url: str, context: ssl.SSLContext | None, headers: Mapping[str, str] | None = None) -> PoolManager:
     """Return connections to the host of `url`, without retries; callers pass `redirect=False`."""
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

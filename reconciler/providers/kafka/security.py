@@ -20,7 +20,7 @@ from time import monotonic, strptime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
+from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, root_cause
 from reconciler.providers.secrets import Secret, resolve
 from reconciler.runtime.text import one_line
 
@@ -393,37 +393,38 @@ class Tokens:
             raise UserError(message, hint="See that tokenEndpointUrl names the token endpoint itself.") from error
 
     def _answer(self) -> bytes:
-        from urllib.error import HTTPError
-        from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+        from urllib3.exceptions import HTTPError
 
-        class NoRedirects(HTTPRedirectHandler):
-            """The secret is for this address only."""
-
-            def redirect_request(self, *_: Any) -> None:
-                pass
+        from reconciler.runtime.https import is_success, open_pool
 
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
-        request = Request(  # noqa: S310 - the scheme is checked where the settings are made
-            self.url, urlencode(form).encode(), {"Accept": "application/json", "Authorization": self._basic()}
-        )
+        headers = {
+            "Accept": "application/json",
+            "Authorization": self._basic(),
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
         try:
-            with build_opener(NoRedirects, HTTPSHandler(context=self._context())).open(
-                request, timeout=_SECONDS
-            ) as answer:
-                return bytes(answer.read(_MAX_TOKEN_BYTES))
+            with (
+                open_pool(self.url, self._context(), headers) as pool,
+                # Without redirects: the secret is for this address only.
+                pool.request(
+                    "POST", self.url, body=urlencode(form), timeout=_SECONDS, redirect=False, preload_content=False
+                ) as answer,
+            ):
+                body = answer.read(_MAX_TOKEN_BYTES)
         except HTTPError as error:
-            raise self._refusal(error) from error
-        except OSError as error:
-            why = getattr(error, "reason", error)
-            message = f"{self._where} does not answer: {why}"
+            message = f"{self._where} does not answer: {root_cause(error)}"
             raise RetryableError(
                 message, hint="Check tokenEndpointUrl, and that it can be reached from here."
             ) from error
+        if not is_success(answer.status):
+            raise self._refusal(answer.status, body)
+        return body
 
-    def _refusal(self, error: Any) -> ReconcilerError:
-        text = " ".join(error.read(_MAX_TOKEN_BYTES).decode(errors="replace").split())[:_SAID]
-        message = f"{self._where} answers {error.code}" + (f": {text}" if text else "")
-        if error.code in _BUSY:
+    def _refusal(self, status: int, body: bytes) -> ReconcilerError:
+        text = " ".join(body.decode(errors="replace").split())[:_SAID]
+        message = f"{self._where} answers {status}" + (f": {text}" if text else "")
+        if status in _BUSY:
             return RetryableError(message, hint="Run the same command again.")
         hint = "Check tokenEndpointUrl, clientId, clientSecret and scope in spec.kafka.security."
         return NotAuthorizedError(message, hint=hint)
