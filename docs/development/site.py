@@ -100,6 +100,8 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
             path = f"docs/examples/{found[1]}.md"
         elif path.startswith("schemas/") and path.endswith(".json"):
             path = f"docs/{path}"
+        elif path == _HOME:
+            path = f"docs/{_HOME}"
         elif not path.startswith("docs/") or not path.endswith((".md", ".png", ".svg")):
             return text
         return (
