@@ -99,7 +99,7 @@ def killed(cluster: str) -> int:
 
 def under_way(cluster: EmbeddedCluster) -> int | None:
     """Return the migration of a cluster that has begun to upload."""
-    for number, migration in cluster.mounts.under_way().items():
+    for number, migration in cluster.mounts.list_unfinished().items():
         if migration.state != "planned":
             return number
     return None

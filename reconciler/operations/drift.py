@@ -543,7 +543,7 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
         unknown: dict[str, ReconcilerError] = {}
         foreign_by_name: Mapping[str, Sequence[ForeignRecords]] = {}
         try:
-            foreign_by_name = links.foreign(names, on_unknown=unknown.__setitem__)
+            foreign_by_name = links.find_foreign_records(names, on_unknown=unknown.__setitem__)
         except (NotAuthorizedError, RetryableError) as error:  # everything else about its topics was read
             unknown = {names[0]: error}
         if unknown:

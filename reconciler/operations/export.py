@@ -145,7 +145,7 @@ def _read_contents(cluster: Cluster, provider: Provider, inventory: Inventory) -
         resources=[seen.resource for address, seen in inventory.items() if address not in mirrors],
         capabilities=provider.capabilities,
         separator=separator,
-        bindings=provider.unplaced(),
+        bindings=provider.list_unplaced_rules(),
         taken=[full_name_of(address).replace(":", separator or ":") for address in mirrors],
     )
 

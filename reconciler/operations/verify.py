@@ -148,7 +148,7 @@ def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkCo
         if mirror.status is MirrorStatus.STOPPED
     ]
     verified: list[TopicComparison] = []
-    failed = [_missing_topic(link, mirror_name) for mirror_name in links.lost(name)]
+    failed = [_missing_topic(link, mirror_name) for mirror_name in links.list_lost_mirrors(name)]
     hidden, cluster = links.hidden({mirror.name for mirror in mirrors}, name), cluster_of(link) or ""
     failed += [
         NotCompared(address_of("mirror", cluster, mirror_name), error) for mirror_name, error in sorted(hidden.items())
@@ -202,7 +202,7 @@ class _LogComparer:
         if mirror is not None and spans is not None:
             foreign_by_name = self.foreign
             if foreign_by_name is None:
-                foreign_by_name = links_by_jobs(provider_of(site, ours)).foreign([mirror.name])
+                foreign_by_name = links_by_jobs(provider_of(site, ours)).find_foreign_records([mirror.name])
             foreign = foreign_by_name.get(mirror.name, ())
         verdict = _foreign_error(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
@@ -296,7 +296,7 @@ def _read_foreign(links: Links, mirrors: Sequence[ObservedMirror]) -> Mapping[st
     if links.by_jobs is None:
         return {}
     try:
-        return links.by_jobs.foreign([mirror.name for mirror in mirrors])
+        return links.by_jobs.find_foreign_records([mirror.name for mirror in mirrors])
     except (UserError, RetryableError):
         return None
 

@@ -62,12 +62,12 @@ class MirrorEntries(ABC):
     def now_ms(self) -> int:
         """Return the caller's time."""
 
-    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
+    def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
         """Record where an operation ends; the first ends count."""
         self.change_mirror(full_name, lambda entry: set_end_offsets(full_name, entry, operation, ends))
         return self.mirror(full_name)
 
-    def trouble(
+    def record_trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Record why a mirror cannot fetch or continue; `None` if it can."""
@@ -76,12 +76,12 @@ class MirrorEntries(ABC):
             full_name, lambda entry: set_mirror_trouble(entry, entry_trouble, fails=fails, operation=operation)
         )
 
-    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
+    def record_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Record whether a link reaches its source."""
         entry_trouble = date_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_link_trouble(entry, status, entry_trouble))
 
-    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
+    def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Record what is wrong with a task of a link; `None` if nothing is."""
         entry_trouble = date_trouble(trouble, self.now_ms())
         self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))

@@ -145,7 +145,7 @@ class Provider(Protocol):
         """Return the resources in a few bulk requests. Read-only."""
         ...
 
-    def unplaced(self) -> Sequence[AccessBinding]:
+    def list_unplaced_rules(self) -> Sequence[AccessBinding]:
         """Return access rules of no topic and no known namespace, which `observe` omits."""
         ...
 
@@ -219,7 +219,7 @@ class Provider(Protocol):
         """Return bounded metrics without reading records."""
         ...
 
-    def learn(self, addresses: Iterable[Address]) -> None:
+    def learn_names(self, addresses: Iterable[Address]) -> None:
         """Learn full names of topics, such as sources of mirrors of other workspaces.
 
         Platforms without namespaces use them to interpret flat names.
@@ -344,7 +344,7 @@ class Groups(Protocol):
         """Return all group names, sorted, in one bulk call."""
         ...
 
-    def called(self, group: str) -> str:
+    def platform_name(self, group: str) -> str:
         """Return the platform's name of a group, also for a new one."""
         ...
 

@@ -60,7 +60,7 @@ class Links(Protocol):
         """Return mirrors by full name, stopped ones included: all, or those of a link, a full name or a source."""
         ...
 
-    def lost(self, link: str) -> Sequence[str]:
+    def list_lost_mirrors(self, link: str) -> Sequence[str]:
         """Return full names of a link's mirrors whose topics were deleted, or recreated by another process.
 
         Empty if the platform deletes mirrors with their topics.
@@ -130,14 +130,14 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def aim(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
+    def record_end_offsets(self, full_name: str, *, operation: str, ends: Mapping[int, int]) -> ObservedMirror:
         """Record the offsets at which an operation ends: the source's ends, or where to truncate.
 
         Later calls change nothing.
         """
         ...
 
-    def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
         """Refuse all producers until an operation of a mirror ends; open transactions end first.
 
         Does nothing if the platform refuses producers of mirrors itself.
@@ -180,7 +180,7 @@ class LinksByJobs(Links, Protocol):
         """Return the offset maps from a mirror's source, also of a stopped mirror; `None`: offsets are equal."""
         ...
 
-    def stand(
+    def record_agreement(
         self,
         full_name: str,
         source_topic_id: str,
@@ -205,7 +205,7 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def foreign(
+    def find_foreign_records(
         self,
         full_names: Collection[str],
         *,
@@ -219,11 +219,11 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+    def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts, if retention is synced."""
         ...
 
-    def trouble(
+    def record_trouble(
         self, full_name: str, trouble: Trouble | None, *, fails: bool = False, operation: str | None = None
     ) -> None:
         """Record why a mirror cannot fetch or continue, or `None` if it can again; `fails` sets it to FAILED.
@@ -232,19 +232,19 @@ class LinksByJobs(Links, Protocol):
         """
         ...
 
-    def link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
+    def record_link_trouble(self, link: str, status: LinkStatus, trouble: Trouble | None) -> None:
         """Record whether the link reaches its source: ACTIVE, UNAVAILABLE or FAILED."""
         ...
 
-    def task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
+    def record_task_trouble(self, link: str, task: str, trouble: Trouble | None) -> None:
         """Record the error of a link's task; `None`: it succeeds again."""
         ...
 
-    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+    def load_rows(self, job: str) -> Mapping[str, list[Any]]:
         """Return the rows that a job of `run` stored in its last pass; empty if lost."""
         ...
 
-    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Store JSON rows for the next pass of a job."""
         ...
 
@@ -264,7 +264,7 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
+    def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return topics by full name, all or `only` some, as a link reading as `principal` sees them. One bulk read.
 
         Raises:
@@ -290,7 +290,7 @@ class SyncsByJobs(Protocol):
         """Return the access rules of all topics and namespaces, in one bulk read."""
         ...
 
-    def meet(self, link: str, source_cluster_id: str) -> None:
+    def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
         """Record the id of a link's source cluster. Later calls change nothing."""
         ...
 
@@ -301,7 +301,7 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
+    def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Record the troubles of mirrors by full name; `None` clears one. Mirrors in `failed` become FAILED."""
         ...
 
@@ -321,7 +321,7 @@ class SyncsByJobs(Protocol):
         """
         ...
 
-    def bring_rules(self, link: str, rules: AccessRules) -> int:
+    def sync_rules(self, link: str, rules: AccessRules) -> int:
         """Give existing mirrors, by their sources' full names, and namespaces the access rules of a source.
 
         Rules that the link synced earlier and that are not in `rules` are deleted; others stay. Return the number of

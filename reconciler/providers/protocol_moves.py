@@ -41,7 +41,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
+    def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return the unfinished migrations by id. Read-only.
 
         Migrations of topics that are hidden from the caller are left out. Without `is_measured` only the catalog is
@@ -61,7 +61,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
+    def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
         """Return why topics cannot be mounted or unmounted by a command now. Read-only.
 
         `topics`: full name on this cluster → location.
@@ -78,7 +78,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def releasable(self, location: str, owner: str) -> Mountable:
+    def read_releasable(self, location: str, owner: str) -> Mountable:
         """Return the topic that a release would make mountable, in its current state. Read-only.
 
         Raises:
@@ -90,7 +90,7 @@ class Migrations(Protocol):
         """Remove the ownership of a cluster that will not return, and return the topic. Idempotent.
 
         Raises:
-            UserError: See `releasable`.
+            UserError: See `read_releasable`.
         """
         ...
 
@@ -162,7 +162,7 @@ class MovesByJobs(Protocol):
         """Return the current time by the caller's clock."""
         ...
 
-    def kept(self, mounting: str) -> MountJob | None:
+    def load_job(self, mounting: str) -> MountJob | None:
         """Return the stored mount or unmount of a mounting."""
         ...
 
@@ -215,7 +215,7 @@ class MovesByJobs(Protocol):
         """Delete a topic by its id, and return once brokers no longer show it; a missing topic is accepted."""
         ...
 
-    def shut_out(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+    def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
         """Refuse all producers of a topic, and return the end of each partition. May be repeated.
 
         The seal is stored before it is set.
@@ -227,12 +227,12 @@ class MovesByJobs(Protocol):
         """
         ...
 
-    def is_shut_out(self, full_name: str, topic_id: str) -> bool:
+    def is_refusing_producers(self, full_name: str, topic_id: str) -> bool:
         """Return whether all producers are refused now."""
         ...
 
-    def let_in(self, topic_id: str) -> None:
-        """Undo `shut_out` and restore the topic's configs."""
+    def accept_producers(self, topic_id: str) -> None:
+        """Undo `refuse_all_producers` and restore the topic's configs."""
         ...
 
     def move(self, old: str, old_id: str | None, new: str, *, is_keyed: bool) -> CopyMove:
@@ -255,7 +255,7 @@ class MovesByJobs(Protocol):
         """Return a sink that fills the new topic exactly once, by partition or by key."""
         ...
 
-    def left(self, move: CopyMove) -> Mapping[int, int] | None:
+    def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
         """Return where the old topic ended at `end`; `None` before `end`, or if records followed."""
         ...
 

@@ -461,10 +461,10 @@ def test_a_cancel_that_is_stopped_did_nothing_or_goes_on_in_a_run(shop: Shop) ->
 
     with pytest.raises(InterruptedRunError):
         cancel(1)
-    assert shop.cluster("west").mounts.under_way()[number].state == "executing"
+    assert shop.cluster("west").mounts.list_unfinished()[number].state == "executing"
     with pytest.raises(IncompleteError, match="is canceling, and not cancelled yet: Interrupted"):
         cancel(2)
-    assert shop.cluster("west").mounts.under_way()[number].state == "canceling"
+    assert shop.cluster("west").mounts.list_unfinished()[number].state == "canceling"
     assert "is canceling: it is being cancelled already" in shop.typed("mount", "cancel", str(number), "--yes").err
 
 
@@ -477,7 +477,7 @@ def test_who_may_not_delete_a_topic_may_not_stop_its_unmount_and_who_may_not_see
     assert f"migration {number} of west" in shop.said("mount", "status", *anna)
     refused = shop.typed("mount", "cancel", str(number), "--yes", *anna)
     assert (refused.code, "User:anna" in refused.err) == (1, True)
-    assert west.mounts.under_way()[number].state == "preparing"
+    assert west.mounts.list_unfinished()[number].state == "preparing"
     unseen = shop.typed("mount", "status", str(number), "--principal", "User:ben")
     assert (unseen.code, "has no record" in unseen.err) == (1, True)
 
@@ -596,7 +596,7 @@ def test_a_list_is_narrowed_to_states_of_topics_or_of_their_migrations(shop: Sho
     assert shop.said("mount", "list", "--state", "mounted") == "No topic is mounted.\n"
     by_url = shop.typed(*LIST, "--state", "prepared", "--state", f"file://{shop.folder}/.state")
     assert len(follows("mounts", by_url)["topics"]) == 1
-    number = shop.cluster("east").mounts.under_way().popitem()[0]
+    number = shop.cluster("east").mounts.list_unfinished().popitem()[0]
     shop.said("mount", "cancel", str(number), "--yes")
     (row,) = follows("mounts", shop.typed(*LIST, "--state", "cancelled"))["topics"]
     assert (row["location"], row["state"], [each["id"] for each in row["migrations"]]) == (

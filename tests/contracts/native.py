@@ -371,7 +371,7 @@ class NativeLinks:
         wanted = {"link": link, "name": name, "source": source}
         return [one for one in seen if all(value in {None, getattr(one, key)} for key, value in wanted.items())]
 
-    def lost(self, link: str) -> Sequence[str]:  # noqa: ARG002 - a mirror ends with its topic
+    def list_lost_mirrors(self, link: str) -> Sequence[str]:  # noqa: ARG002 - a mirror ends with its topic
         return ()
 
     def hidden(self, shown: Collection[str], link: str | None = None) -> Mapping[str, NotAuthorizedError]:  # noqa: ARG002 - all are shown

@@ -355,10 +355,10 @@ def test_a_move_it_does_not_know_is_refused(provider: Provider) -> None:
 def test_migrations_that_are_not_there_cannot_be_asked_for_and_nothing_lies_where_there_is_no_storage(
     provider: Provider,
 ) -> None:
-    assert provider.migrations.under_way() == []
+    assert provider.migrations.list_unfinished() == []
     with pytest.raises(UserError, match="Data migration does not exist"):
         provider.migrations.ask(7, "cancel")
-    for ask in (lambda: list(provider.migrations.detached()), lambda: provider.migrations.releasable("a/b/1", "b")):
+    for ask in (lambda: list(provider.migrations.detached()), lambda: provider.migrations.read_releasable("a/b/1", "b")):
         with pytest.raises(UserError, match="has no object storage"):
             ask()
 

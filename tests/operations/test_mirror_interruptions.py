@@ -108,7 +108,7 @@ STOPS = [
         MIRROR,
         (f"{MIRROR} is PENDING_SYNCHRONIZE and {BACK} PENDING_MIRROR: neither takes records", BACK),
     ),
-    ("stand", "reverse-and-start", MIRROR, (f"{MIRROR} takes records, and {BACK} is PENDING_MIRROR", None)),
+    ("record_agreement", "reverse-and-start", MIRROR, (f"{MIRROR} takes records, and {BACK} is PENDING_MIRROR", None)),
     ("join", "truncate-and-restore", BACK, (f"{BACK} is PENDING_SETUP_FOR_RESTORE and takes no records", BACK)),
     ("truncate", "truncate-and-restore", BACK, (f"{BACK} is PENDING_RESTORE and takes no records", BACK)),
     ("ask", "promote", MIRROR, (f"{MIRROR} is PENDING_STOPPED: it accepts no records yet", MIRROR)),
@@ -179,7 +179,7 @@ def test_a_promotion_that_died_is_resumed_with_the_topic_it_frees(shop: Bench, s
 def test_a_promotion_that_died_is_waited_for_and_ended_by_run(shop: Bench) -> None:
     want(shop, "promoted")
     shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
-    die(shop, "aim", "after")
+    die(shop, "record_end_offsets", "after")
     assert waiting(shop) == [(MIRROR, "PENDING_STOPPED")]
     assert f"promote:{MIRROR}" not in planned(shop)
     assert upkeep(shop, "mirror").verdict is None
@@ -193,7 +193,7 @@ def test_a_promotion_that_died_is_waited_for_and_ended_by_run(shop: Bench) -> No
 def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: Bench) -> None:
     want(shop, "promoted")
     shop.write("manifests/copy.yaml", TOPIC.replace("west", "east"))
-    die(shop, "aim", "after")
+    die(shop, "record_end_offsets", "after")
     done = shop.apply()
     assert done.verdict is None
     (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
@@ -205,7 +205,7 @@ def test_a_promotion_that_died_is_ended_by_the_next_apply_before_it_plans(shop: 
 @pytest.mark.thorough
 def test_a_promotion_that_died_is_left_where_it_stands_by_an_apply_that_excludes_it(shop: Bench) -> None:
     want(shop, "promoted")
-    die(shop, "aim", "after")
+    die(shop, "record_end_offsets", "after")
     assert shop.apply(Select(excludes=(MIRROR,))).verdict is None
     (recovered,) = [event for event in shop.events if isinstance(event, RunRecovered)]
     assert recovered.settled == {f"promote:{MIRROR}": "under way"}
@@ -245,7 +245,7 @@ def test_the_way_back_to_a_state_that_was_failed_over_does_not_finish_a_restore_
 REVERSALS = [
     ("join", "after", "PENDING_SYNCHRONIZE", "PENDING_MIRROR"),
     ("open_heads", "before", "STOPPED", "PENDING_MIRROR"),
-    ("stand", "after", "STOPPED", "PENDING_MIRROR"),
+    ("record_agreement", "after", "STOPPED", "PENDING_MIRROR"),
 ]
 
 
@@ -390,7 +390,7 @@ def test_while_a_mirror_catches_up_nothing_is_promoted(shop: Bench) -> None:
 @pytest.mark.fact("F-C-064", "F-C-082")
 def test_during_a_promotion_it_stays_pending_and_ends_when_the_source_is_back(shop: Bench) -> None:
     want(shop, "promoted")
-    code, said = losing(shop, "apply", *BOOK, "aim")
+    code, said = losing(shop, "apply", *BOOK, "record_end_offsets")
     assert code == PartialError.exit_code
     assert said.startswith(f"promote:{MIRROR} | ")
     assert status(shop) == "PENDING_STOPPED"
@@ -411,7 +411,7 @@ def test_during_a_promotion_it_stays_pending_and_ends_when_the_source_is_back(sh
 @pytest.mark.fact("F-C-066")
 def test_a_promotion_that_lost_its_source_is_failed_over_instead(shop: Bench) -> None:
     want(shop, "promoted")
-    losing(shop, "apply", *BOOK, "aim")
+    losing(shop, "apply", *BOOK, "record_end_offsets")
     want(shop, "failed-over")
     assert shop.apply(Select(allow=(f"failover:{MIRROR}",)), ApplyOptions(yes=True)).verdict is None
     assert status(shop) == "STOPPED"

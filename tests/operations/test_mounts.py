@@ -117,7 +117,7 @@ def test_an_apply_that_is_killed_while_it_unmounts_is_completed_by_the_next(shop
     shop.die_at(state)
     shop.apply()
     assert TOPIC not in shop.opened("west").topics()
-    assert shop.opened("west").mounts.under_way() == {}
+    assert shop.opened("west").mounts.list_unfinished() == {}
 
 
 @pytest.mark.thorough
@@ -130,7 +130,7 @@ def test_an_apply_that_is_killed_while_it_mounts_is_completed_by_the_next(shop: 
     shop.die_at(state)
     shop.apply()
     assert shop.values("east") == [b"kept"]
-    assert shop.opened("east").mounts.under_way() == {}
+    assert shop.opened("east").mounts.list_unfinished() == {}
 
 
 def test_run_finishes_what_was_left_and_the_next_plan_only_remembers_it(shop: Shop) -> None:

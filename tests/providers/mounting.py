@@ -75,7 +75,7 @@ class World:
         return [migration.state for migration in self.migrations(name)]
 
     def migrations(self, name: str = "west") -> list[MigrationEntry]:
-        return list(self.bucket.cluster(name).mounts.under_way().values())
+        return list(self.bucket.cluster(name).mounts.list_unfinished().values())
 
     def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None) -> Upkept:
         """Do the job of `run` that goes on with migrations."""

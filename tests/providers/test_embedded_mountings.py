@@ -178,7 +178,7 @@ def test_what_somebody_cancels_meanwhile_is_not_done(world: World) -> None:
 
     def cancel() -> None:
         mounts = world.bucket.west.mounts
-        mounts.cancel(next(iter(mounts.under_way())))
+        mounts.cancel(next(iter(mounts.list_unfinished())))
 
     error = world.refused("west", unmount(), when(world, "prepared", cancel))
     assert "was cancelled" in error.message

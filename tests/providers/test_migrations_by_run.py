@@ -89,10 +89,10 @@ def test_a_mount_whose_claim_is_gone_says_that_this_is_what_keeps_it(world: Worl
     number = executed(world, CLICKS)
     for verb in verbs:
         world.bucket.east.mounts.ask(number, verb)
-    (before,) = world.provider("east").migrations.under_way()
+    (before,) = world.provider("east").migrations.list_unfinished()
     assert not any("is gone" in each for each in before.waits)
     released(world)
-    (after,) = world.provider("east").migrations.under_way()
+    (after,) = world.provider("east").migrations.list_unfinished()
     assert "was released: the claim of this cluster no longer exists" in after.waits[0]
 
 

@@ -142,7 +142,7 @@ class Mounts:
         check_claimable(location, read_ownership(storage, location), None)
         return MigrantEntry(mount.name, self.cluster.fresh_id(), str(location), mount.mounting)
 
-    def unfit(self, direction: str, full_names: Iterable[str]) -> dict[str, ReconcilerError]:
+    def find_obstacles(self, direction: str, full_names: Iterable[str]) -> dict[str, ReconcilerError]:
         """Return why topics cannot be mounted or unmounted now."""
         catalog = self.cluster.catalog.read()
         errors: dict[str, ReconcilerError] = {}
@@ -178,7 +178,7 @@ class Mounts:
             if self.ask(migration, verb).state == _S.GONE:
                 return
 
-    def under_way(self) -> dict[int, MigrationEntry]:
+    def list_unfinished(self) -> dict[int, MigrationEntry]:
         """Return the recorded migrations by id."""
         return migrations_in(self.cluster.catalog.read())
 
@@ -232,7 +232,7 @@ class Mounts:
         """Drive the migrations of wanted topics in parallel; return errors or `None`, by id."""
         wanted = [
             number
-            for number, migration in self.under_way().items()
+            for number, migration in self.list_unfinished().items()
             if MigrationState(migration.state) is not MigrationState.CANCELLED
             and any(is_wanted(topic.name) for topic in migration.topics)
         ]

@@ -444,7 +444,7 @@ def _open_progress(
         return Progress(None, "", stream, site.invocation.now_ms, is_whole=False)
     reach.check_writable(site, cluster_of(source.address) or "")
     groups = groups_of(source.provider)
-    group = groups.called(options.group)
+    group = groups.platform_name(options.group)
     groups.commit(group, {})  # reject an invalid group before anything is written
     is_whole = options.output_format == "parquet"
     return Progress(groups, group, stream, site.invocation.now_ms, is_whole=is_whole)

@@ -222,7 +222,7 @@ class _Choice:
         ]
 
     def _find_unfinished(self, cluster: str) -> Iterator[_Candidate]:
-        for migration in migrations_of(self.site.providers[cluster]).under_way(is_measured=False):
+        for migration in migrations_of(self.site.providers[cluster]).list_unfinished(is_measured=False):
             if migration.direction != self.request.direction or not is_under_way(migration.state):
                 continue
             members = tuple(address_of("topic", cluster, topic.full_name) for topic in migration.topics)
@@ -262,7 +262,7 @@ class _Choice:
         sources = {address: MountSource(candidate.location, None) for address, candidate in chosen.items()}
         if request.phase != "finish":
             topics = {full_name_of(address): source.location for address, source in sources.items()}
-            for name, error in migrations_of(provider).unfit(request.direction, topics).items():
+            for name, error in migrations_of(provider).find_obstacles(request.direction, topics).items():
                 address = address_of("topic", cluster, name)
                 self.refused[address] = error
                 del sources[address]
@@ -321,7 +321,7 @@ class _Choice:
     def _find_mount(self, location: str, clusters: Iterable[str]) -> ClusterMigration | None:
         names = [name for name in clusters if self.site.clusters[name].spec.object_storage is not None]
         answers, _ = query_clusters(
-            names, lambda name: migrations_of(self.site.providers[name]).under_way(is_measured=False)
+            names, lambda name: migrations_of(self.site.providers[name]).list_unfinished(is_measured=False)
         )
         for name in sorted(answers):
             for migration in answers[name]:

@@ -179,7 +179,7 @@ def _read_migrations(
     def look(name: str) -> list[ClusterMigration]:
         if not check_exists(site, name, recorded):
             return []
-        return [ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).under_way()]
+        return [ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()]
 
     migrations, lost = query_clusters(select_clusters(site, _as_names(cluster)), look)
     return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
@@ -318,7 +318,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         return _ClusterAnswer(
             None if identity is None else identity.cluster_id,
             tuple(
-                ClusterMigration(name, migration) for migration in migrations_of(provider).under_way(is_measured=False)
+                ClusterMigration(name, migration) for migration in migrations_of(provider).list_unfinished(is_measured=False)
             ),
         )
 
@@ -503,7 +503,7 @@ def _find_releasable(
     site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseRequest
 ) -> tuple[Sequence[str], Mountable]:
     def look(url: str) -> Mountable:
-        return migrations_of(site.providers[sharing[url][0]]).releasable(request.location, request.owner)
+        return migrations_of(site.providers[sharing[url][0]]).read_releasable(request.location, request.owner)
 
     topics, lost = query_clusters(list(sharing), look)
     if len(topics) > 1:

@@ -132,7 +132,7 @@ def _find_source(seen: Observed) -> FollowedSource | None:
 
 def _find_migration(provider: Provider, full_name: str) -> Migration | None:
     """Return a topic's migration without other topics; `None`: none, or just ended."""
-    for migration in migrations_of(provider).under_way(is_measured=False):
+    for migration in migrations_of(provider).list_unfinished(is_measured=False):
         ours = tuple(topic for topic in migration.topics if topic.full_name == full_name)
         if ours and is_under_way(migration.state):
             return replace(migration, topics=ours)

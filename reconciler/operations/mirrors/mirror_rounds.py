@@ -62,7 +62,7 @@ class CompleteMarks:
     @classmethod
     def of(cls, provider: Provider) -> CompleteMarks:
         """Load the last round's marks."""
-        rows = links_by_jobs(provider).remembered(JOB)
+        rows = links_by_jobs(provider).load_rows(JOB)
         return cls({name: row for name, row in rows.items() if _is_row(row)})
 
     def change(self, mirror: ObservedMirror, source: TopicMark, own: TopicMark | None) -> Change:
@@ -112,7 +112,7 @@ class CompleteMarks:
         """Store changed marks."""
         rows, self._new_rows = self._new_rows, {}
         if rows != self.rows:
-            links_by_jobs(provider).remember(JOB, rows)
+            links_by_jobs(provider).store_rows(JOB, rows)
             self.rows = rows
 
 

@@ -244,7 +244,7 @@ def sync_rules(sides: LinkView) -> TaskDone:
         error = UserError(f"link {name}: acl.filters is not set", hint="List in aclSync.filters the rules to copy.")
         return TaskDone(below.protect(name), error, MISCONFIGURATION)
     rules = filter_rules(sync.filters, links_by_jobs(sides.source).syncs.rules())
-    return TaskDone(below.bring_rules(name, rules) + below.protect(name))
+    return TaskDone(below.sync_rules(name, rules) + below.protect(name))
 
 
 # Missing or unreadable sources are awaited as long as the link specifies. A source with another id or fewer partitions
@@ -280,7 +280,7 @@ def note_sources(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[s
         if judgement.fails:
             ended[mirror.name] = UserError(trouble.message, hint=FAILED_HINT)
     if news:
-        links_by_jobs(sides.destination).syncs.note(news, list(ended))
+        links_by_jobs(sides.destination).syncs.record_troubles(news, list(ended))
     return ended
 
 
@@ -573,7 +573,7 @@ class FinalSync:
         source = provider_named(self.providers, mirror.source_cluster)
         teach_names(self.providers, [mirror])
         above, where = links_by_jobs(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
-        seen = above.offered(principal_of(mirror.link), [mirror.source]).get(mirror.source)
+        seen = above.list_offered_topics(principal_of(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
             hint = "Fail over to keep what the mirror has: that needs no source."
             raise UserError(f"the source {where} no longer exists", hint=hint)

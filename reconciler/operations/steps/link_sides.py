@@ -150,7 +150,7 @@ def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMir
         named.setdefault(mirror.source_cluster, []).append(address_of("topic", mirror.source_cluster, mirror.source))
     for cluster, addresses in named.items():
         if cluster in providers:
-            providers[cluster].learn(addresses)
+            providers[cluster].learn_names(addresses)
 
 
 def principal_of(link: str) -> str:
@@ -224,7 +224,7 @@ def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
         trouble = Trouble(done.code or code_of(done.error), done.note or done.error.message, sides.now_ms)
     before = None if known is None else (known.code, known.message)
     if before != (None if trouble is None else (trouble.code, trouble.message)):
-        links_by_jobs(sides.destination).task_trouble(sides.link.name, task, trouble)
+        links_by_jobs(sides.destination).record_task_trouble(sides.link.name, task, trouble)
 
 
 # A link whose source does not answer is UNAVAILABLE. An error for a person to fix, such as bad credentials or another
@@ -254,7 +254,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
         return error
     _record_status(sides, LinkStatus.ACTIVE, None)
     if sides.link.source_cluster_id is None and sides.owner is None:
-        links_by_jobs(sides.destination).syncs.meet(sides.link.name, source.cluster_id)
+        links_by_jobs(sides.destination).syncs.record_source_cluster_id(sides.link.name, source.cluster_id)
     return source
 
 
@@ -300,9 +300,9 @@ def _probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource:
 def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
     """Return the source's offers; query missing sources by name, as they may be hidden."""
     above = links_by_jobs(sides.source).syncs
-    offered = above.offered(sides.principal)
+    offered = above.list_offered_topics(sides.principal)
     silent = sorted({mirror.source for mirror in sides.live} - offered.keys())
-    return {**offered, **above.offered(sides.principal, silent)} if silent else offered
+    return {**offered, **above.list_offered_topics(sides.principal, silent)} if silent else offered
 
 
 def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:
@@ -321,7 +321,7 @@ def _record_status(sides: LinkView, status: LinkStatus, trouble: Trouble | None)
         return
     if sides.link.status is status and _comparable(status, known) == _comparable(status, trouble):
         return
-    links_by_jobs(sides.destination).link_trouble(sides.link.name, status, trouble)
+    links_by_jobs(sides.destination).record_link_trouble(sides.link.name, status, trouble)
 
 
 def _comparable(status: LinkStatus, trouble: Trouble | None) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ class Copier:
         if outcome.error is not None or not any(start_offsets.values()):
             return outcome
         try:
-            links_by_jobs(provider_named(self.providers, mirror.cluster)).follow_starts(mirror.name, start_offsets)
+            links_by_jobs(provider_named(self.providers, mirror.cluster)).delete_below_starts(mirror.name, start_offsets)
         except NotAuthorizedError as error:  # no trouble of the source: copying continues
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
@@ -186,7 +186,7 @@ def note_refused(links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerEr
     """Record a refused copy. Rounds judge other errors: they know the duration."""
     trouble = trouble_of(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
-        links.trouble(mirror.name, trouble)
+        links.record_trouble(mirror.name, trouble)
 
 
 def is_denied(mirror: ObservedMirror) -> bool:
@@ -200,11 +200,11 @@ def note_mirror(
     """Record or clear a mirror's trouble; an unrecoverable one FAILS it at once, others after the time-out."""
     if trouble is None:
         if mirror.trouble is not None and not is_denied(mirror):
-            links.trouble(mirror.name, None)
+            links.record_trouble(mirror.name, None)
         return
     judgement = judge_trouble(mirror.trouble, trouble, retry_ms=retry_ms, now_ms=now_ms)
     if judgement.is_news:
-        links.trouble(mirror.name, trouble, fails=judgement.fails)
+        links.record_trouble(mirror.name, trouble, fails=judgement.fails)
 
 
 def note_links(
@@ -214,6 +214,6 @@ def note_links(
     for name, link in seen.items():
         error = lost.get(link.declared.spec.source)
         if error is not None and link.status is LinkStatus.ACTIVE:
-            links.link_trouble(name, LinkStatus.UNAVAILABLE, Trouble(TIMEOUT, error.message, now_ms))
+            links.record_link_trouble(name, LinkStatus.UNAVAILABLE, Trouble(TIMEOUT, error.message, now_ms))
         elif error is None and link.status is LinkStatus.UNAVAILABLE:
-            links.link_trouble(name, LinkStatus.ACTIVE, None)
+            links.record_link_trouble(name, LinkStatus.ACTIVE, None)

@@ -225,7 +225,7 @@ class Unmount(_MountRun):
 
     def _load_or_begin(self) -> MountJob:
         mounts, mounting = self.means.by_jobs, self.mounting
-        known = mounts.kept(mounting.full_name)
+        known = mounts.load_job(mounting.full_name)
         if known is not None:
             if known.direction != "outbound":
                 message = f"{mounting.address} is being mounted: it cannot be unmounted until that is done"
@@ -280,7 +280,7 @@ class Unmount(_MountRun):
         ends = {number: bounds.end for number, bounds in done.bounds.items()}
         move = self._store(replace(move, state=_S.CUT_OVER, ends={number: (end, end) for number, end in ends.items()}))
         self.means.may_go_on()
-        if partitions_changed_since(log, ends) or not mounts.is_shut_out(move.topic, str(move.topic_id)):
+        if partitions_changed_since(log, ends) or not mounts.is_refusing_producers(move.topic, str(move.topic_id)):
             message = f"topic {move.topic}: producers were allowed to write to it while it was about to be deleted"
             hint = "Leave its max.message.bytes and compression.type alone, then apply again: it continues."
             raise RetryableError(message, hint=hint)
@@ -297,10 +297,10 @@ class Unmount(_MountRun):
     def _let_in(self, move: MountJob, error: Exception) -> None:
         """Let producers in. Their records are not archived, so a later disappearance is not our deletion."""
         try:
-            stored_move = self.means.by_jobs.kept(move.mounting)
+            stored_move = self.means.by_jobs.load_job(move.mounting)
             if stored_move is not None and stored_move.state is _S.CUT_OVER:
                 self._store(replace(stored_move, state=_S.EXECUTING, ends={}))
-            self.means.by_jobs.let_in(str(move.topic_id))
+            self.means.by_jobs.accept_producers(str(move.topic_id))
         except ReconcilerError as also:
             tell_still_sealed(error, also)
 
@@ -316,7 +316,7 @@ class Unmount(_MountRun):
             ArchiveSink(archive, topic.archived.partitions, compression),
             ArchiveLog(archive),
             self.means.engine,
-            lambda: self.means.by_jobs.shut_out(move.topic, topic.id, check),
+            lambda: self.means.by_jobs.refuse_all_producers(move.topic, topic.id, check),
             lambda job_progress: self.means.progress(progress_event(self.action.id, job_progress)),
             check,
         )
@@ -401,7 +401,7 @@ class Mount(_MountRun):
 
     def _load_or_begin(self) -> MountJob:
         mounts, mounting = self.means.by_jobs, self.mounting
-        known = mounts.kept(mounting.full_name)
+        known = mounts.load_job(mounting.full_name)
         if known is not None:
             if known.direction != "inbound":
                 message = f"{mounting.address} is being unmounted: it cannot be mounted until that is done"
@@ -526,7 +526,7 @@ class Relocation:
         from reconciler.jobs.copy import fill
 
         move = self._load_move()
-        if self.means.by_jobs.left(move) is not None:
+        if self.means.by_jobs.read_recorded_ends(move) is not None:
             return JobResult()
         self.means.may_go_on()
         self.means.by_jobs.begin(move)
@@ -539,7 +539,7 @@ class Relocation:
         An error lets producers in again, unless the lease is lost.
         """
         move = self._load_move()
-        ends = self.means.by_jobs.left(move)
+        ends = self.means.by_jobs.read_recorded_ends(move)
         self.means.may_go_on()
         if ends is not None:
             self.means.by_jobs.switch_groups(move, ends)
@@ -551,7 +551,7 @@ class Relocation:
             raise
         except Exception as error:  # any error: producers are waiting
             try:
-                self.means.by_jobs.let_in(move.old_id)
+                self.means.by_jobs.accept_producers(move.old_id)
             except ReconcilerError as also:
                 tell_still_sealed(error, also)
             raise
@@ -559,7 +559,7 @@ class Relocation:
     def _switch(self, move: CopyMove) -> JobResult:
         from reconciler.jobs.copy import settle
 
-        ends = self.means.by_jobs.shut_out(move.old, move.old_id, self.means.may_go_on)
+        ends = self.means.by_jobs.refuse_all_producers(move.old, move.old_id, self.means.may_go_on)
         copied = settle(self._copy_job(move), ends)
         self.means.may_go_on()
         self.means.by_jobs.switch_groups(move, ends)

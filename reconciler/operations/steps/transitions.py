@@ -213,7 +213,7 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
     bounds = logs[0].bounds(), logs[1].bounds()
     own = {number: Position(at.start, at.end, at.epochs, is_renumbered=True) for number, at in bounds[0].items()}
     ends = find_agreed_ends(own, topic_id, theirs, peer.topic_id)
-    for foreign_range in links_by_jobs(other).foreign([peer.name], is_stopped=True).get(peer.name, ()):
+    for foreign_range in links_by_jobs(other).find_foreign_records([peer.name], is_stopped=True).get(peer.name, ()):
         if foreign_range.partition in ends:
             ends[foreign_range.partition] = min(
                 ends[foreign_range.partition], maps[foreign_range.partition].source_of(foreign_range.start)
@@ -255,7 +255,7 @@ def source_of(mirror: ObservedMirror) -> Address:
 
 def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
     """Reject a mirror with records of other producers, which its source would never get."""
-    foreign = links.foreign([mirror.name]).get(mirror.name, ())
+    foreign = links.find_foreign_records([mirror.name]).get(mirror.name, ())
     if foreign:
         where = first_few([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
         message = f"mirror {mirror.name} cannot be reversed: another producer wrote records to it ({where})"
@@ -496,7 +496,7 @@ class Driver:
 
     def _promote(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
         ends = self._source_ends(mirror)  # current ends: an interrupted promotion may be old
-        mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
+        mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
         self.sync(mirror)
         return self._advance(links, mirror, _M.STOPPED)
@@ -509,10 +509,10 @@ class Driver:
             self._take_back(links, mirror, operation, error)
             raise
         ends = self._source_ends(mirror)
-        mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
+        mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         self._copy_all(links, mirror, ends)
         self.sync(mirror)  # a closed mirror rejects configs
-        links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
+        links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         try:
             check_own_records(links, mirror)
         except UserError as error:
@@ -533,7 +533,7 @@ class Driver:
         """Reject the swap if a side received records since: a closed mirror cannot copy them."""
         self._shut_source(mirror, operation)
         self._copy_all(links, mirror, self._source_ends(mirror))  # transactions may have ended since
-        links.shut(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
+        links.refuse_producers(mirror.name, operation=operation.id, may_go_on=self.may_go_on)
         check_own_records(links, mirror)
 
     def _take_back(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation, error: UserError) -> None:
@@ -576,7 +576,7 @@ class Driver:
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
             raise broken_reversal_error(mirror, peer)
         maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
-        links.stand(mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps)
+        links.record_agreement(mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps)
         return self._advance(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
     def _set_up(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:
@@ -588,7 +588,7 @@ class Driver:
         except StalePlanError:  # producers wrote before the topic closed: reopen it
             links.ask(mirror.name, FAILOVER, operation=self.new_id(), may_go_on=self.may_go_on)
             raise
-        mirror = links.aim(mirror.name, operation=operation.id, ends=ends)
+        mirror = links.record_end_offsets(mirror.name, operation=operation.id, ends=ends)
         return self._advance(links, mirror, _M.PENDING_RESTORE)
 
     def _restore(
@@ -600,10 +600,10 @@ class Driver:
         source = mirror.source_topic_id or ""
         maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
         if maps is not None:  # groups are synced with this map
-            links.stand(mirror.name, source, self._source_bounds(mirror), operation=operation.id, maps=maps)
+            links.record_agreement(mirror.name, source, self._source_bounds(mirror), operation=operation.id, maps=maps)
         self.sync(mirror)
         if maps is None:
-            links.stand(mirror.name, source, self._source_bounds(mirror), operation=operation.id)
+            links.record_agreement(mirror.name, source, self._source_bounds(mirror), operation=operation.id)
         return self._advance(links, mirror, _M.ACTIVE)
 
     def _finish_source(self, mirror: ObservedMirror) -> None:
@@ -664,7 +664,7 @@ class Driver:
             return
         code = getattr(error, "code", None) or _CODES.get(type(error).__name__, "INTERNAL_ERROR")
         operation = None if mirror.operation is None else mirror.operation.id
-        links.trouble(mirror.name, Trouble(code, error.message), operation=operation)
+        links.record_trouble(mirror.name, Trouble(code, error.message), operation=operation)
 
 
 _CODES: Final = {

@@ -98,7 +98,7 @@ class EmbeddedLinks(MirrorEntries):
         )
         return [mirror for mirror in mirrors if link is None or mirror.link == link]
 
-    def lost(self, link: str) -> Sequence[str]:
+    def list_lost_mirrors(self, link: str) -> Sequence[str]:
         """Return nothing: a mirror is deleted with its topic."""
         return ()
 
@@ -143,7 +143,7 @@ class EmbeddedLinks(MirrorEntries):
         self._linking(may_go_on).join(full_name, Peer(of.link, of.name, of.topic_id), begun)
         return self.mirror(full_name)
 
-    def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
         """Do nothing: producers cannot write to a mirror."""
 
     def advance(
@@ -171,7 +171,7 @@ class EmbeddedLinks(MirrorEntries):
     def offset_maps(self, full_name: str) -> None:
         """Return nothing: mirrors have their sources' offsets."""
 
-    def stand(
+    def record_agreement(
         self,
         full_name: str,
         source_topic_id: str,
@@ -184,14 +184,14 @@ class EmbeddedLinks(MirrorEntries):
         if maps is not None:
             message = f"mirror {full_name} cannot continue: its source has the records at other offsets"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
-        self.cluster.linking.stand(full_name, source_topic_id, bounds, operation=operation)
+        self.cluster.linking.record_agreement(full_name, source_topic_id, bounds, operation=operation)
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
         """Record where a new mirror begins."""
         self.cluster.linking.begin(full_name, offsets)
         return self.mirror(full_name)
 
-    def foreign(
+    def find_foreign_records(
         self,
         full_names: Collection[str],
         *,
@@ -201,7 +201,7 @@ class EmbeddedLinks(MirrorEntries):
         """Return nothing: producers cannot write to a mirror."""
         return {}
 
-    def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+    def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts."""
         from reconciler.embedded.link_side import follow_starts  # noqa: PLC0415 - brings Arrow
 
@@ -233,11 +233,11 @@ class EmbeddedLinks(MirrorEntries):
             if not is_closed(topic)
         }
 
-    def remembered(self, job: str) -> Mapping[str, list[Any]]:
+    def load_rows(self, job: str) -> Mapping[str, list[Any]]:
         """Return what a job stored in `runner/`."""
         return remembered(self.cluster.store, job)[0]
 
-    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Store rows in `runner/` for the next pass."""
         remember(self.cluster.store, job, rows, {})
 
@@ -263,7 +263,7 @@ class EmbeddedSyncs:
         """Return the id of the last commit."""
         return self.cluster.catalog.read().id
 
-    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
+    def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return topics as a link sees them, from the catalog."""
         return offered_topics_in(self.cluster.catalog.read(), principal, only)
 
@@ -280,7 +280,7 @@ class EmbeddedSyncs:
         """Return all access rules, from the catalog."""
         return rules_in(self.cluster.catalog.read())
 
-    def meet(self, link: str, source_cluster_id: str) -> None:
+    def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
         """Record the cluster a link was created for."""
         self._commit(f"change link {link}", lambda draft: record_source_cluster(draft, link, source_cluster_id))
 
@@ -290,7 +290,7 @@ class EmbeddedSyncs:
             return {}
         return self._commit("change mirrors", lambda draft: follow_sources(draft, sources))
 
-    def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
+    def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Record or clear troubles of mirrors."""
         if troubles:
             now_ms = self.cluster.now_ms()
@@ -314,7 +314,7 @@ class EmbeddedSyncs:
         self.cluster.permissions.check_super_user("change groups for a link")
         return sync_group_offsets(self.cluster, groups)
 
-    def bring_rules(self, link: str, rules: AccessRules) -> int:
+    def sync_rules(self, link: str, rules: AccessRules) -> int:
         """Copy a source's access rules to mirrors and namespaces."""
         return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
 

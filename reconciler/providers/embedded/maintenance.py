@@ -146,13 +146,13 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
 
 def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
     """Continue interrupted migrations; count topics of those that progressed without error."""
-    before, stored = cluster.mounts.under_way(), list[int]()
+    before, stored = cluster.mounts.list_unfinished(), list[int]()
     if not before:
         return Upkept("topic")
     may_go_on = _go_on("all was mounted and unmounted", means)
     mounts = replace(cluster.mounts, may_go_on=may_go_on, spread=means.spread, flushed=stored.append)
     ended = mounts.finish(is_wanted)
-    left, errors = mounts.under_way(), []
+    left, errors = mounts.list_unfinished(), []
     for number, error in ended.items():
         if error is not None:
             errors.append(error.about(f"migration {number}"))

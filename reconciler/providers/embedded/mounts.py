@@ -279,7 +279,7 @@ class Migrations:
     by_jobs: ClassVar[None] = None
     """The cluster mounts, unmounts and renames topics itself."""
 
-    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:
+    def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:
         """Return recorded migrations; measuring reads the heads of topics being unmounted."""
         cluster = self.open_cluster()
         catalog = cluster.catalog.read()
@@ -303,9 +303,9 @@ class Migrations:
                 raise _unfinished(migration, error) from error
         return _to_migration(cluster.catalog.read(), migration, after)
 
-    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
+    def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
         """Return the catalog's objections."""
-        return self.open_cluster().mounts.unfit(direction, topics)
+        return self.open_cluster().mounts.find_obstacles(direction, topics)
 
     def carry_out(self, request: HandMigration, may_go_on: Callable[[], None]) -> None:
         """Begin one migration of all topics, or continue theirs."""
@@ -338,7 +338,7 @@ class Migrations:
         if is_empty:
             check_storage(storage, self._bound())
 
-    def releasable(self, location: str, owner: str) -> Mountable:
+    def read_releasable(self, location: str, owner: str) -> Mountable:
         """Return a topic from its current manifests, one GET per partition."""
         self.who.check_super_user(f"release {location}")
         return releasable_in(self._storage(), location, owner)

@@ -280,7 +280,7 @@ class EmbeddedProvider:
             return inventory
         return {address: observed for address, observed in inventory.items() if wanted(address)}
 
-    def unplaced(self) -> Sequence[AccessBinding]:
+    def list_unplaced_rules(self) -> Sequence[AccessBinding]:
         """Return nothing: all rules belong to namespaces or topics."""
         return ()
 
@@ -383,7 +383,7 @@ class EmbeddedProvider:
         """Consumer groups of this cluster."""
         return self._cluster().groups
 
-    def learn(self, addresses: Iterable[Address]) -> None:
+    def learn_names(self, addresses: Iterable[Address]) -> None:
         """Do nothing: the catalog has full names."""
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:

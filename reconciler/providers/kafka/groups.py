@@ -44,7 +44,7 @@ class KafkaGroups:
         """Return all names, sorted, with one request per broker."""
         return sorted(self._states())
 
-    def called(self, group: str) -> str:
+    def platform_name(self, group: str) -> str:
         """Return an existing name, or else the flat one, which a namespace's rules cover."""
         return group if ":" not in group or group in self._states() else self.naming.physical(group)
 

@@ -350,10 +350,10 @@ def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
     try:
         return place, None if value is None else json.loads(value)
     except ValueError as error:
-        raise foreign(place, error) from error
+        raise foreign_entry_error(place, error) from error
 
 
-def foreign(key: Key, error: Exception) -> UserError:
+def foreign_entry_error(key: Key, error: Exception) -> UserError:
     """Return the error for another writer's entry; only a record with the same key bytes removes it."""
     text = _bytes(list(key)).decode()
     message = f"topic {TOPIC} has an entry {text} that reconciler did not write: {error!r} in it"

@@ -72,7 +72,7 @@ class KafkaMigrations:
     carry_out: ClassVar[None] = None
     """Jobs mount and unmount."""
 
-    def under_way(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
+    def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves in the ledger; their ids are their start times in ms."""
         entries = self.by_jobs.ledger.read(*KINDS, SEALED)
         seals = seals_in(entries)
@@ -96,7 +96,7 @@ class KafkaMigrations:
         self._undo(move, may_go_on)
         return replace(_migration(replace(move, state=MigrationState.CANCELLED)), waits=())
 
-    def unfit(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
+    def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
         """Return topics that are being mounted or unmounted."""
         moves = {move.topic: move for move in moves_in(self.by_jobs.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
@@ -110,7 +110,7 @@ class KafkaMigrations:
         """Yield the registers of the object storage."""
         return detached_in(self.by_jobs.storage)
 
-    def releasable(self, location: str, owner: str) -> Mountable:
+    def read_releasable(self, location: str, owner: str) -> Mountable:
         """Return what a release makes mountable."""
         return releasable_in(self.by_jobs.storage, location, owner)
 
@@ -130,7 +130,7 @@ class KafkaMigrations:
             place = TopicLocation.parse(move.location)
             give_back(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.by_jobs.now_ms())
         elif move.topic_id is not None:
-            moves.let_in(move.topic_id)
+            moves.accept_producers(move.topic_id)
         may_go_on()
         moves.forget(replace(move, topic_id=None))
 

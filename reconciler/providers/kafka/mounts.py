@@ -148,7 +148,7 @@ class KafkaMoves:
             raise UserError(message, hint="Declare its objectStorage: topics are archived there.")
         return self.object_storage
 
-    def kept(self, mounting: str) -> MountJob | None:
+    def load_job(self, mounting: str) -> MountJob | None:
         """Return the move of a mounting, from the ledger."""
         return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
 
@@ -256,7 +256,7 @@ class KafkaMoves:
         """Seals of the cluster."""
         return Seals(self.client, self.ledger)
 
-    def shut_out(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
+    def refuse_all_producers(self, full_name: str, topic_id: str, may_go_on: Callable[[], None]) -> Mapping[int, int]:
         """Seal a topic.
 
         Raises:
@@ -265,11 +265,11 @@ class KafkaMoves:
         check_all_listed(self.client)
         return self.seals.put(self.naming.physical(full_name), topic_id, may_go_on)
 
-    def is_shut_out(self, full_name: str, topic_id: str) -> bool:
+    def is_refusing_producers(self, full_name: str, topic_id: str) -> bool:
         """Return whether all leaders refuse records."""
         return self.seals.is_on(self.naming.physical(full_name), topic_id)
 
-    def let_in(self, topic_id: str) -> None:
+    def accept_producers(self, topic_id: str) -> None:
         """Remove the seal."""
         self.seals.take_off(topic_id)
 
@@ -337,7 +337,7 @@ class KafkaMoves:
         )
         return KafkaRekeySink(target, move.old_id) if move.is_keyed else CopySink(target)
 
-    def left(self, move: CopyMove) -> Mapping[int, int] | None:
+    def read_recorded_ends(self, move: CopyMove) -> Mapping[int, int] | None:
         """Return the old topic's ends that `end` recorded; `None` if records followed."""
         ends = self._left(move)
         return None if ends is None or partitions_changed_since(self.log(move.old), ends) else ends

@@ -269,7 +269,7 @@ class KafkaProvider:
         self._known: frozenset[Address] = frozenset()
         self._naming: ClusterNaming = naming_of(self._separator, ())
         self._learning = threading.Lock()  # mirrors sync in parallel
-        self.learn(edge.declared)
+        self.learn_names(edge.declared)
         self._capabilities: Capabilities | None = None
         self._filled: frozenset[str] = frozenset()
         """Topics being filled at the last observation, by brokers' names."""
@@ -298,7 +298,7 @@ class KafkaProvider:
         Reuses, once, what `identify` has read.
         """
         look, self._look = self._look, ClusterFacts(self._client)
-        self.learn((*scope.recorded, *map(Address, scope.patterns)))
+        self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
         cluster, wanted = self._declared.metadata.name, wanted_in(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
@@ -335,7 +335,7 @@ class KafkaProvider:
                     raise
         return inventory
 
-    def unplaced(self) -> Sequence[AccessBinding]:
+    def list_unplaced_rules(self) -> Sequence[AccessBinding]:
         """Return access rules of no topic or known namespace."""
         bindings, _ = read_bindings(self._client)
         topics = self._client.topics().keys()
@@ -370,7 +370,7 @@ class KafkaProvider:
                     yield change_cluster(self._client, action, may_go_on)
                 case _:
                     rest.append(action)
-        self.learn(action.address for action in rest)
+        self.learn_names(action.address for action in rest)
         linked = [action for action in rest if is_about_links(action)]
         if linked:
             from reconciler.providers.kafka.links.links import apply_link_actions
@@ -494,7 +494,7 @@ class KafkaProvider:
             self._client, self._naming, self.groups, lambda: None if self._read_states() is None else self.links
         )
 
-    def learn(self, addresses: Iterable[Address]) -> None:
+    def learn_names(self, addresses: Iterable[Address]) -> None:
         """Add addresses: their namespaces determine how flat names are read."""
         name = self._declared.metadata.name
         own_addresses = {address for address in addresses if cluster_of(address) == name and "*" not in address}

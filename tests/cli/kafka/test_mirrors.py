@@ -676,7 +676,7 @@ def test_drift_tells_others_records_in_mirrors_also_where_one_has_no_leader(
     limited: tuple[Demo, Callable[[ACLOperation], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     demo, _ = limited
-    foreign = KafkaLinks.foreign
+    foreign = KafkaLinks.find_foreign_records
 
     def without_leader(links: KafkaLinks, names: list[str], **how: Any) -> Any:
         how["on_unknown"]("lonely", RetryableError("lonely has a partition without a leader", hint="See."))

@@ -708,7 +708,7 @@ _hand, _ask, _advance, _join, _stand = (
     ClusterLinks.ask,
     ClusterLinks.advance,
     ClusterLinks.join,
-    ClusterLinks.stand,
+    ClusterLinks.record_agreement,
 )
 
 
@@ -743,7 +743,7 @@ def _keeps_transactions(self: ClusterLinks, full_name: str) -> None:
 
 def _stands_first(self: Driver, links: Any, here: ObservedMirror, operation: Operation, cut: Any) -> ObservedMirror:
     """Note that it equals its source before what diverged is cut, and cut nothing."""
-    links.stand(here.name, here.source_topic_id or "", self._source_bounds(here), operation=operation.id)
+    links.record_agreement(here.name, here.source_topic_id or "", self._source_bounds(here), operation=operation.id)
     assert cut is not None
     return self._advance(links, here, transitions.MirrorStatus.ACTIVE)
 
@@ -756,7 +756,7 @@ def _opens_whatever(self: Driver, links: Any, here: ObservedMirror, ends: Mappin
 
 def _joins_late(self: Driver, links: Any, here: ObservedMirror, operation: Operation) -> ObservedMirror:
     ends = {part: bound.end for part, bound in self._source_bounds(here).items()}
-    here = links.aim(here.name, operation=operation.id, ends=ends)
+    here = links.record_end_offsets(here.name, operation=operation.id, ends=ends)
     self._copy_all(links, here, ends)
     there = self._links(here.source_cluster)
     there.join(here.source, here, Operation(operation.id, operation.verb), may_go_on=self.may_go_on)
@@ -787,7 +787,7 @@ VARIANTS: Final[Mapping[str, Broken]] = {
     "no head is sealed": Broken("overtaken append", ((ClusterLinks, "_seal", _nothing),)),
     "open transactions stay open": Broken("reverse died", ((ClusterLinks, "_seal", _keeps_transactions),)),
     "it stands before it is cut": Broken("restore died", ((Driver, "_restore", _stands_first),)),
-    "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "stand", _nothing),)),
+    "nothing is noted of what it equals": Broken("just swapped", ((ClusterLinks, "record_agreement", _nothing),)),
     "no group is clamped": Broken(
         "failover died", ((link_side, "clamp_groups", _nothing), (gate, "clamp_groups", _nothing))
     ),

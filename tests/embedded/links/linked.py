@@ -223,17 +223,17 @@ def _link_paused(linked: Linked) -> Placed:
 
 
 def _unavailable(linked: Linked) -> Placed:
-    east_of(linked).link_trouble(LINK, LinkStatus.UNAVAILABLE, AWAY)
+    east_of(linked).record_link_trouble(LINK, LinkStatus.UNAVAILABLE, AWAY)
     return Placed(linked)
 
 
 def _link_failed(linked: Linked) -> Placed:
-    east_of(linked).link_trouble(LINK, LinkStatus.FAILED, Trouble("AUTHENTICATION_ERROR", "who are you"))
+    east_of(linked).record_link_trouble(LINK, LinkStatus.FAILED, Trouble("AUTHENTICATION_ERROR", "who are you"))
     return Placed(linked)
 
 
 def _failed(linked: Linked) -> Placed:
-    east_of(linked).trouble(ORDERS, GONE, fails=True)
+    east_of(linked).record_trouble(ORDERS, GONE, fails=True)
     return Placed(linked)
 
 
@@ -268,7 +268,7 @@ def _setting_up(linked: Linked) -> Placed:
 
 def _restoring(linked: Linked) -> Placed:
     placed = _setting_up(linked)
-    placed.links.aim(ORDERS, operation=OPERATION, ends={0: 10})
+    placed.links.record_end_offsets(ORDERS, operation=OPERATION, ends={0: 10})
     placed.links.advance(ORDERS, _M.PENDING_RESTORE, operation=OPERATION)
     return placed
 

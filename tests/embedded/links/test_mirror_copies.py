@@ -307,10 +307,10 @@ def starts(linked: Linked) -> dict[int, int]:
 def test_what_the_source_let_go_of_the_mirror_lets_go_of() -> None:
     linked = mirrored(partitions=2)
     links = linked.provider("east").links
-    links.follow_starts(ORDERS, {0: 4, 1: 0})
+    links.delete_below_starts(ORDERS, {0: 4, 1: 0})
     assert starts(linked) == {0: 4, 1: 0}
     assert linked.read("east") == [(number, f"0-{number}") for number in range(4, 10)]
-    links.follow_starts(ORDERS, {0: 2, 1: 10})
+    links.delete_below_starts(ORDERS, {0: 2, 1: 10})
     assert starts(linked) == {0: 4, 1: 10}
     assert linked.read("east", partition=1) == []
     assert len(parts_in(linked.stores["east"])) == 1
@@ -319,7 +319,7 @@ def test_what_the_source_let_go_of_the_mirror_lets_go_of() -> None:
 @pytest.mark.fact("F-C-054")
 def test_a_mirror_that_lags_begins_at_its_own_end_at_most() -> None:
     linked = mirrored()
-    linked.provider("east").links.follow_starts(ORDERS, {0: 50, 7: 3})
+    linked.provider("east").links.delete_below_starts(ORDERS, {0: 50, 7: 3})
     assert starts(linked) == {0: 10}
     linked.produce("west", "next")
     linked.catch_up("east")
@@ -344,12 +344,12 @@ def test_the_mirrors_own_retention_leaves_it_alone_until_mirroring_is_over() -> 
     assert starts(linked) == {0: 0}
     assert linked.west.upkeep().retain().partitions == 1
     bounds = linked.west.log(ORDERS).bounds()
-    linked.provider("east").links.follow_starts(ORDERS, {0: bounds[0].start})
+    linked.provider("east").links.delete_below_starts(ORDERS, {0: bounds[0].start})
     assert starts(linked) == {0: 12}
     linked.produce("west", "last")
     linked.catch_up("east")
     linked.east.linking.ask(ORDERS, "failover")
-    linked.provider("east").links.follow_starts(ORDERS, {0: 13})
+    linked.provider("east").links.delete_below_starts(ORDERS, {0: 13})
     assert starts(linked) == {0: 12}
     assert linked.east.upkeep().retain().partitions == 1
     assert starts(linked) == {0: 13}
@@ -361,7 +361,7 @@ def test_without_synced_retention_a_mirror_begins_where_its_own_says(own: set[st
     include = sorted({*ALWAYS_SYNCED, "retention.ms", "retention.bytes"} - own)
     linked = mirrored(topicConfigSync={"include": include})
     small_segments(linked)
-    linked.provider("east").links.follow_starts(ORDERS, {0: 4})
+    linked.provider("east").links.delete_below_starts(ORDERS, {0: 4})
     assert starts(linked) == {0: 0}
     linked.clock.now_ms += MONTH
     assert linked.east.upkeep().retain().partitions == 1

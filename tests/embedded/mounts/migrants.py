@@ -162,7 +162,7 @@ def tail(cluster: EmbeddedCluster) -> None:
 
 def drive(cluster: EmbeddedCluster) -> None:
     """Drive what is in progress, and let it fail."""
-    for number in cluster.mounts.under_way():
+    for number in cluster.mounts.list_unfinished():
         cluster.mounts.drive(number)
 
 
@@ -178,12 +178,12 @@ def refusal(do: Callable[[], object]) -> ReconcilerError | None:
 def give_up(bucket: Bucket, name: str) -> None:
     """Cancel what is in progress, and delete what is left of it."""
     cluster = bucket.cluster(name)
-    for number, migration in cluster.mounts.under_way().items():
+    for number, migration in cluster.mounts.list_unfinished().items():
         if migration.state not in {"planned", "finished", "cancelled"}:
             cluster.mounts.cancel(number)
         cluster.mounts.ask(number, "delete")
     tail(cluster)
-    assert not cluster.mounts.under_way()
+    assert not cluster.mounts.list_unfinished()
 
 
 # Two topics with all that may be open in them, and what must hold of them wherever they go.
@@ -353,7 +353,7 @@ def check_mounted(bucket: Bucket, locations: list[str], cluster: str = "east") -
     fetched = opened.groups.fetch(GROUP)
     assert {place: each.offset for place, each in fetched.items()} == {(CLICKS, 0): 2, (ORDERS, 0): 1}
     for name in bucket.stores:
-        assert not bucket.cluster(name).mounts.under_way()
+        assert not bucket.cluster(name).mounts.list_unfinished()
         assert set(bucket.cluster(name).upkeep().upload().errors) == set()
 
 

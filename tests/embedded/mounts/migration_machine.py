@@ -172,7 +172,7 @@ class MigrationModel:
         self.open = [each for each in self.open if each.location != location]
         refusal(lambda: finish_all(self.bucket.cluster(owner)))
         cluster = self.bucket.cluster(owner)
-        for migration, entry in cluster.mounts.under_way().items():
+        for migration, entry in cluster.mounts.list_unfinished().items():
             if any(topic.location == location for topic in entry.topics):
                 refusal(lambda migration=migration: cluster.mounts.cancel(migration))
                 refusal(lambda migration=migration: cluster.mounts.ask(migration, "delete"))
@@ -231,10 +231,10 @@ class MigrationModel:
             cluster = self.bucket.cluster(name)
             for error in cluster.mounts.finish().values():
                 assert error is None or error.hint
-            if cluster.mounts.under_way():
+            if cluster.mounts.list_unfinished():
                 give_up(self.bucket, name)
             tail(self.bucket.cluster(name))
-            assert not self.bucket.cluster(name).mounts.under_way()
+            assert not self.bucket.cluster(name).mounts.list_unfinished()
         self.look()
 
     def finish(self) -> None:
@@ -371,12 +371,12 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
         """Move what waits to be told, or cancel it."""
 
         def all_of(cluster: EmbeddedCluster) -> None:
-            for migration in cluster.mounts.under_way():
+            for migration in cluster.mounts.list_unfinished():
                 cluster.mounts.ask(migration, verb)
                 cluster.mounts.drive(migration)
 
         for each in (name, *CLUSTERS):
-            if self.bucket.cluster(each).mounts.under_way():
+            if self.bucket.cluster(each).mounts.list_unfinished():
                 self.does(each, all_of, fault)
                 break
         self.look()
@@ -385,7 +385,7 @@ class MigrationMachine(MigrationModel, RuleBasedStateMachine):
     def finish_all(self, name: str, fault: Fault | None) -> None:
         """Do what `run` does for all that was begun."""
         for each in (name, *CLUSTERS):
-            if self.bucket.cluster(each).mounts.under_way():
+            if self.bucket.cluster(each).mounts.list_unfinished():
                 self.does(each, finish_all, fault)
                 break
         self.look()

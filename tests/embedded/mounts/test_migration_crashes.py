@@ -57,7 +57,7 @@ def test_an_unmount_that_died_at_any_write_is_finished_by_the_next() -> None:
         points += 1
         look(left, *locations)
         west = left.west
-        if CLICKS in west.topics() and not west.mounts.under_way():
+        if CLICKS in west.topics() and not west.mounts.list_unfinished():
             west.mounts.unmount(CLICKS, ORDERS)
         tail(west)
         assert west.topics() == {}
@@ -84,7 +84,7 @@ def test_a_mount_that_died_at_any_write_is_finished_by_the_next() -> None:
     for left in deaths(bucket, "east", mount):
         points += 1
         look(left, *locations)
-        if not left.east.topics() and not left.east.mounts.under_way():
+        if not left.east.topics() and not left.east.mounts.list_unfinished():
             mount(left.east)
         tail(left.east)
         check_mounted(left, locations)

@@ -143,7 +143,7 @@ def test_of_ten_clusters_one_wins_and_the_others_hear_who() -> None:
 
 def _cancel_if_legal(bucket: Bucket, name: str) -> bool:
     cluster = bucket.cluster(name)
-    for number in cluster.mounts.under_way():
+    for number in cluster.mounts.list_unfinished():
         said = refusal(partial(cluster.mounts.cancel, number))
         if said is not None:
             assert "cannot cancel" in str(said)
@@ -202,7 +202,7 @@ def test_an_unmount_that_is_cancelled_before_any_write_takes_nothing_any_more() 
         producers[-1].commit()
         send(west, CLICKS, "and again", partition=1)
         west.finish_transactions()
-        assert not west.mounts.under_way()
+        assert not west.mounts.list_unfinished()
         found = [value for _, _, value in rows(west, CLICKS)]
         assert {b"a", b"b", b"c", b"again", b"and again", b"later"} <= set(found)
         assert owner_of(left, locations[0]) == "west"
@@ -220,10 +220,10 @@ def test_a_cancel_that_died_at_any_write_is_finished_by_the_next(name: str, stat
     for left in deaths(bucket, name, lambda cluster: cluster.mounts.cancel(number)):
         look(left, *locations)
         cluster = left.cluster(name)
-        if cluster.mounts.under_way()[number].state == state:
+        if cluster.mounts.list_unfinished()[number].state == state:
             cluster.mounts.cancel(number)
         tail(cluster)
-        assert cluster.mounts.under_way()[number].state == "cancelled"
+        assert cluster.mounts.list_unfinished()[number].state == "cancelled"
         cluster.mounts.ask(number, "delete")
         if name == "west":
             assert manifest_owners(left, locations[0], 3) <= {"west"}
@@ -250,7 +250,7 @@ def _until(bucket: Bucket, name: str, state: str, locations: list[str]) -> int:
         mounts.ask(number, "execute")
     if state == "executed":
         mounts.drive(number)
-    assert mounts.under_way()[number].state == state
+    assert mounts.list_unfinished()[number].state == state
     return number
 
 
@@ -304,13 +304,13 @@ def _release(cluster: EmbeddedCluster, location: str, owner: str) -> None:
 def _settled(left: Bucket, locations: list[str], *, is_released: bool) -> None:
     """See that what is released can be mounted by a third, and what is not is the second's."""
     east = left.east
-    for number, migration in east.mounts.under_way().items():
+    for number, migration in east.mounts.list_unfinished().items():
         refusal(partial(east.mounts.drive, number))
-        if migration.state in {"executing", "executed"} and number in east.mounts.under_way():
+        if migration.state in {"executing", "executed"} and number in east.mounts.list_unfinished():
             east.mounts.cancel(number)
             east.mounts.ask(number, "delete")
     tail(east)
-    assert {migration.state for migration in east.mounts.under_way().values()} <= {"finished"}
+    assert {migration.state for migration in east.mounts.list_unfinished().values()} <= {"finished"}
     if not is_released:
         check_mounted(left, locations)
         return
@@ -367,11 +367,11 @@ def test_a_release_before_any_write_of_an_unmount_lets_it_come_to_an_end() -> No
     for left, said in rivals(bucket, "west", drive, lambda now: _released(now, locations[0], "west")):
         assert said is None or isinstance(said, FOUND)
         west = left.west
-        for number in west.mounts.under_way():
+        for number in west.mounts.list_unfinished():
             if isinstance(refusal(partial(west.mounts.drive, number)), OwnershipLostError):
                 west.mounts.cancel(number)
         tail(west)
-        assert {migration.state for migration in west.mounts.under_way().values()} <= {"cancelled"}
+        assert {migration.state for migration in west.mounts.list_unfinished().values()} <= {"cancelled"}
         if CLICKS not in west.topics():
             mount_both(left, locations)
             check_mounted(left, locations)

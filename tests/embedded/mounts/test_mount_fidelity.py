@@ -468,14 +468,14 @@ def test_several_topics_travel_in_one_migration_which_is_listed_with_its_state(b
     locations = [bucket.filled(name, records) for records, name in enumerate(names)]
     mounts = bucket.west.mounts
     number = mounts.unmount(*names)
-    (migration,) = mounts.under_way().values()
+    (migration,) = mounts.list_unfinished().values()
     assert (migration.direction, migration.state, [each.name for each in migration.topics]) == (
         "outbound",
         "planned",
         names,
     )
     mounts.drive(number)
-    assert mounts.under_way() == {}
+    assert mounts.list_unfinished() == {}
     east = bucket.east.mounts
     east.drive(east.mount(*(Mount(location, name) for location, name in zip(locations, names, strict=True))))
     assert [len(bucket.values(name, "east")) for name in names] == [0, 1, 2]

@@ -46,7 +46,7 @@ def moved(mounts: Mounts, number: int, *verbs: str) -> int:
 
 
 def state_of(mounts: Mounts, number: int) -> str:
-    return mounts.under_way()[number].state
+    return mounts.list_unfinished()[number].state
 
 
 def send(bucket: Bucket, value: str, cluster: str = "west") -> None:
@@ -93,7 +93,7 @@ def test_topics_that_are_not_there_are_not_unmounted(bucket: Bucket, names: tupl
     bucket.filled()
     with pytest.raises(UserError, match=message):
         bucket.west.mounts.unmount(*names)
-    assert bucket.west.mounts.under_way() == {}
+    assert bucket.west.mounts.list_unfinished() == {}
 
 
 def test_one_topic_is_in_one_migration_at_a_time(bucket: Bucket) -> None:
@@ -103,7 +103,7 @@ def test_one_topic_is_in_one_migration_at_a_time(bucket: Bucket) -> None:
     number = mounts.unmount(CLICKS)
     with pytest.raises(UserError, match=f"undergoing data migration {number}"):
         mounts.unmount("shop:other", CLICKS)
-    assert list(mounts.under_way()) == [number]
+    assert list(mounts.list_unfinished()) == [number]
 
 
 @pytest.mark.fact("F-R-117")
@@ -116,7 +116,7 @@ def test_a_name_that_exists_makes_the_mount_fail_and_a_warning_is_logged(
     with pytest.raises(UserError, match=f"topic {CLICKS} exists"):
         bucket.east.mounts.mount(Mount(location, CLICKS))
     assert "The topic has already been created" in caplog.text
-    assert bucket.east.mounts.under_way() == {}
+    assert bucket.east.mounts.list_unfinished() == {}
 
 
 def test_where_remote_data_cannot_be_read_nothing_is_mounted(bucket: Bucket) -> None:
@@ -145,7 +145,7 @@ def test_a_location_where_nothing_lies_is_refused(bucket: Bucket, location: str)
     bucket.unmounted()
     with pytest.raises(UserError):
         bucket.east.mounts.mount(Mount(location, CLICKS))
-    assert bucket.east.mounts.under_way() == {}
+    assert bucket.east.mounts.list_unfinished() == {}
 
 
 @pytest.mark.parametrize(
@@ -551,7 +551,7 @@ def mount_and_cancel(bucket: Bucket, location: str) -> ReconcilerError:
     mounts = bucket.east.mounts
     with pytest.raises(ReconcilerError) as refused:
         mounts.drive(mounts.mount(Mount(location, CLICKS)))
-    for number in mounts.under_way():
+    for number in mounts.list_unfinished():
         mounts.cancel(number)
         mounts.ask(number, "delete")
     assert CLICKS not in bucket.east.topics()
@@ -665,7 +665,7 @@ def test_an_older_copy_of_a_manifest_is_noticed(bucket: Bucket) -> None:
     moved(mounts, mounts.unmount(CLICKS, is_automatic=False), "prepare")
     older = copied(bucket.storage)
     send(bucket, "late")
-    moved(mounts, next(iter(mounts.under_way())), "execute", "finish")
+    moved(mounts, next(iter(mounts.list_unfinished())), "execute", "finish")
     key = next(each.key for each in bucket.storage.list("topics/") if each.key.endswith("manifest.json"))
     stored = older.get(key)
     assert stored is not None

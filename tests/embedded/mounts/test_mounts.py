@@ -237,7 +237,7 @@ def test_topics_of_one_migration_are_mounted_and_unmounted_side_by_side(where: s
             mounts.ask(number, verb)
             mounts.drive(number)
         assert met.met == 8
-        assert mounts.under_way()[number].state == "finished"
+        assert mounts.list_unfinished()[number].state == "finished"
 
 
 @pytest.mark.soak

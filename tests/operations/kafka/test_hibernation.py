@@ -160,10 +160,10 @@ def test_a_topic_whose_seal_somebody_broke_is_not_deleted_and_can_be_let_be(
     assert "producers were allowed to write to it while it was about to be deleted" in verdict
     assert site.physical in site.kafka.names()
     monkeypatch.undo()
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     assert not ClusterMigration("live", move).goes_on  # `run` does nothing for it
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
     site.apply()
     assert site.physical not in site.kafka.names()
     site.declare("cold", "mounted")
@@ -185,9 +185,9 @@ def test_a_topic_that_could_not_be_deleted_and_took_records_since_is_never_said_
     site.kafka.topics("--delete", "--topic", site.physical)
     verdict = str(site.bench.apply().verdict)
     assert "is gone, and was not deleted by us" in verdict
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
 
 
 def test_a_topic_that_commands_moved_to_another_cluster_is_said_to_be_there_and_not_made_anew(site: Site) -> None:
@@ -259,13 +259,13 @@ def test_a_mount_that_is_cancelled_gives_the_topic_back(site: Site, monkeypatch:
     assert site.bench.apply().verdict is not None
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     with pytest.raises(UserError, match="is being mounted from"):
         site.live.producer(address_of("topic", "live", site.topic))
     with pytest.raises(UserError, match="cannot cancel in cut_over"):
         site.live.migrations.ask(move.id, "cancel")
     site.apply()
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
 
 
 def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topic(site: Site) -> None:
@@ -274,7 +274,7 @@ def test_a_mount_that_is_cancelled_right_after_its_topic_was_made_leaves_no_topi
     site.declare("live", "mounted")
     die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.make", 1)
     assert site.physical in site.kafka.names()
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     site.live.migrations.ask(move.id, "cancel")
     assert site.physical not in site.kafka.names()
     site.apply()
@@ -311,10 +311,10 @@ def test_an_unmount_is_cancelled_while_it_is_prepared_and_while_it_is_executed(
     before = read_all(site.log)
     site.declare("live", "unmounted")
     die_after(site, "reconciler.providers.kafka.mounts", "KafkaMoves.keep", nth)
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     assert move.state == state
     site.live.migrations.ask(move.id, "cancel")
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
     site.declare("live", None)
     site.apply()
     assert read_all(site.log) == before
@@ -375,7 +375,7 @@ def test_another_topic_under_an_unmounted_name_is_neither_archived_nor_mounted_o
 def test_a_topic_that_is_created_again_while_an_apply_begins_is_not_archived(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = KafkaMoves.kept
+    kept = KafkaMoves.load_job
 
     def recreating(self: KafkaMoves, mounting: str) -> MountJob | None:
         monkeypatch.undo()
@@ -388,7 +388,7 @@ def test_a_topic_that_is_created_again_while_an_apply_begins_is_not_archived(
     assert "was deleted and created again after it was read" in str(site.bench.apply().verdict)
     planned = site.plan().plan
     assert [action.blocked and action.blocked.guard for action in planned.actions] == ["recreated"]
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
 
 
 def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_for_the_mounted_one(
@@ -411,7 +411,7 @@ def test_a_topic_that_is_created_again_once_a_mount_has_filled_it_is_not_taken_f
     assert "was deleted and created again while it was filled" in str(site.bench.apply().verdict)
     monkeypatch.undo()
     assert [each.state for each in site.cold.mounts.mountable()] == ["claimed"]
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     assert site.live.migrations.ask(move.id, "cancel").state == "cancelled"
     assert len(site.seen(1)) == 1  # The other topic keeps its record.
     site.kafka.topics("--delete", "--topic", site.physical)
@@ -471,7 +471,7 @@ def test_an_unmount_that_is_killed_is_completed_by_the_next_apply(site: Site, mo
     die_after(site, module, name, nth)
     site.apply()
     assert site.physical not in site.kafka.names()
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
     site.declare("cold", "mounted")
     site.apply()
     assert read_all(site.cold.log(site.topic)) == before
@@ -483,10 +483,10 @@ def test_a_topic_that_producers_made_anew_after_it_was_deleted_does_not_keep_its
     before = read_all(site.log)
     site.declare("live", "unmounted")
     die_after(site, CLUSTER, "KafkaMoves.remove", 1)
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     site.kafka.topics("--create", "--topic", site.physical)
     assert site.bench.apply().verdict is None
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
     site.declare("cold", "mounted", source=move.topics[0].location)
     site.apply()
     assert read_all(site.cold.log(site.topic)) == before
@@ -503,6 +503,6 @@ def test_a_mount_that_is_killed_is_completed_by_the_next_apply(site: Site, modul
     die_after(site, module, name, nth)
     site.apply()
     assert unnumbered(read_all(site.log)) == unnumbered(before)
-    assert site.live.migrations.under_way() == []
+    assert site.live.migrations.list_unfinished() == []
     (mountable,) = site.cold.mounts.mountable()
     assert mountable.state == "mounted"

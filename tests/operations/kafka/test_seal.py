@@ -169,7 +169,7 @@ def test_a_seal_that_a_killed_apply_left_is_named_keeps_producers_out_and_goes_w
     site.declare("live", "unmounted")
     die_after(site, "reconciler.providers.kafka.seal", "Seals.put", 1)
     assert own_configs(site) == {**SAID, "max.message.bytes": "80", "compression.type": "gzip"}
-    (move,) = site.live.migrations.under_way()
+    (move,) = site.live.migrations.list_unfinished()
     assert any("is sealed" in each for each in move.waits)
     assert f"topic/live/{site.topic}" in sealed(drift(site.bench.invocation, Select()).warnings)
     for look in (show, explain):
@@ -225,7 +225,7 @@ def test_what_fails_once_a_topic_is_sealed_lets_producers_in_again(
     def broken(*_: object) -> bool:
         raise error
 
-    monkeypatch.setattr(KafkaMoves, "is_shut_out", broken)
+    monkeypatch.setattr(KafkaMoves, "is_refusing_producers", broken)
     site.declare("live", "unmounted")
     assert "the cluster is away" in str(site.bench.apply().verdict)
     monkeypatch.undo()

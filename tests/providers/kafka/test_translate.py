@@ -152,7 +152,7 @@ def test_what_threads_learn_at_once_is_known_afterwards() -> None:
 
             def learn(name: str, provider: KafkaProvider = provider, start: Barrier = start) -> None:
                 start.wait()
-                provider.learn([address_of("namespace", "live", name)])
+                provider.learn_names([address_of("namespace", "live", name)])
 
             list(threads.map(learn, names))
             assert sorted(provider._naming.prefixes.values()) == names

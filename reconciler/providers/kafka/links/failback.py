@@ -85,9 +85,9 @@ class Failback:
 
         self.may_go_on()
         self.site.ledger.change(writer_of(of.link), decide)
-        self.shut(full_name, begun.id)
+        self.refuse_producers(full_name, begun.id)
 
-    def shut(self, full_name: str, operation: str) -> None:
+    def refuse_producers(self, full_name: str, operation: str) -> None:
         """Seal a topic until an operation ends.
 
         Raises:
@@ -168,7 +168,7 @@ class Failback:
         delete_below(self.site.client, seen, {diverged.partition: diverged.stop for diverged in ranges})
         return {diverged.partition: TruncatedPartition(diverged.stop, diverged.records) for diverged in ranges}
 
-    def stand(
+    def record_agreement(
         self,
         full_name: str,
         source_topic_id: str,

@@ -143,7 +143,7 @@ class LinkChanges:
 
         return self._decide(full_names, topics, decide)
 
-    def ask_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
+    def request_once(self, full_names: Mapping[str, str], verb: str) -> dict[str, str | ReconcilerError]:
         """Request a verb for mirrors; those that have carried it out already are unchanged."""
         topics = self._read_topics(full_names)
         request = TransitionRequest(self.site.now_ms())
@@ -435,7 +435,7 @@ class MirrorCreation:
     def _uncertain_topics(self, absent: Collection[str]) -> Mapping[str, RetryableError]:
         """Return errors for mirrors that exist but that brokers do not show; their entries must stay."""
         mirrors = self.site.states().mirrors if absent else {}
-        return self.site.unshown(
+        return self.site.find_unshown_topics(
             [topic for topic in absent if topic in mirrors and mirrors[topic].topic_id is not None]
         )
 

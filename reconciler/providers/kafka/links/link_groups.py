@@ -314,7 +314,7 @@ class _RuleChange:
     own: Mapping[str, tuple[str, ...]]
 
 
-def bring_rules(site: Site, link: str, wanted: AccessRules) -> int:
+def sync_rules(site: Site, link: str, wanted: AccessRules) -> int:
     """Sync access rules of a source to mirrors and known namespaces; return the number of changed ones."""
     topics = site.seen()
     states = site.states().live({name: seen.id for name, seen in topics.items()})
@@ -435,7 +435,7 @@ def _uncertain_mirrors(site: Site, mirrors: Mapping[str, RecordedMirror], topics
     """Return protected mirrors that may exist although brokers do not show them."""
     errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.follows and mirror.denied}
     absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]
-    return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.unshown(absent).keys()
+    return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.find_unshown_topics(absent).keys()
 
 
 def _find_writers(

@@ -74,7 +74,7 @@ class Site:
         """Return existing topics by flat name."""
         return {name: topic for name, topic in self.client.topics(names).items() if not topic.error}
 
-    def unshown(self, names: Collection[str]) -> dict[str, RetryableError]:
+    def find_unshown_topics(self, names: Collection[str]) -> dict[str, RetryableError]:
         """Return errors of topics that exist but are not visible yet.
 
         Brokers lag behind their controller, which rejects the creation of existing topics.
@@ -195,7 +195,7 @@ def _values_set(configs: Mapping[str, ConfigSeen]) -> dict[str, str]:
     }
 
 
-def offered(site: Site, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
+def list_offered_topics(site: Site, only: Collection[str] | None = None) -> dict[str, OfferedTopic]:
     """Return topics as a link sees them, by full name, with two requests and the ledger."""
     names = None if only is None else {site.naming.physical(name) for name in only}
     seen = site.client.topics(names)

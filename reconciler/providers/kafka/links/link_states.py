@@ -14,7 +14,7 @@ from reconciler.errors import NotFoundError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.client import UNAUTHORIZED
 from reconciler.providers.kafka.faults import hidden_topic
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign, link_key, mirror_key
+from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign_entry_error, link_key, mirror_key
 from reconciler.providers.models import link_in, mirror_in
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import Address, address_of, kind_of
@@ -167,7 +167,7 @@ def states_of(entries: Entries) -> States:
             elif key[0] == MIRROR_ENTRY:
                 mirrors[str(key[1])] = parse_mirror(value)
         except (KeyError, TypeError, AttributeError) as error:
-            raise foreign(key, error) from error
+            raise foreign_entry_error(key, error) from error
     return States(links, mirrors)
 
 

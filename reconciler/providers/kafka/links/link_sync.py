@@ -49,10 +49,10 @@ class KafkaSyncs:
         """Return a digest that changes with all but records and groups."""
         return link_site.version(self.site)
 
-    def offered(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
+    def list_offered_topics(self, principal: str, only: Collection[str] | None = None) -> Mapping[str, OfferedTopic]:
         """Return topics as a link sees them: readable for the connected principal, so `principal` is ignored."""
         del principal
-        return link_site.offered(self.site, only)
+        return link_site.list_offered_topics(self.site, only)
 
     def group_versions(self, is_wanted: Callable[[str], bool]) -> Mapping[str, str | ReconcilerError]:
         """Return a digest of each wanted group, or why it may not be read."""
@@ -66,7 +66,7 @@ class KafkaSyncs:
         """Return the access rules of topics and known namespaces."""
         return link_groups.rules(self.site)
 
-    def meet(self, link: str, source_cluster_id: str) -> None:
+    def record_source_cluster_id(self, link: str, source_cluster_id: str) -> None:
         """Record the id of a link's source cluster, unless there is one."""
         LinkChanges(self.site).change_link(
             link,
@@ -116,7 +116,7 @@ class KafkaSyncs:
             known = source.incarnation
             LinkChanges(self.site).change(name, mirror.link, lambda entry: replace(entry, source_topic_id=known))
 
-    def note(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
+    def record_troubles(self, troubles: Mapping[str, Trouble | None], failed: Collection[str] = ()) -> None:
         """Record the troubles of mirrors, with one write per link."""
         now_ms = self.site.now_ms()
         links: dict[str, set[str]] = {}
@@ -159,9 +159,9 @@ class KafkaSyncs:
         """Commit offsets of groups in mirrors, translated by the offset maps."""
         return link_groups.sync_group_offsets(self.site, groups)
 
-    def bring_rules(self, link: str, rules: AccessRules) -> int:
+    def sync_rules(self, link: str, rules: AccessRules) -> int:
         """Sync access rules of a source; return the number of changed mirrors and namespaces."""
-        return link_groups.bring_rules(self.site, link, rules)
+        return link_groups.sync_rules(self.site, link, rules)
 
     def protect(self, link: str) -> int:
         """Update the denials on a link's mirrors; return the number of changed mirrors."""

@@ -116,11 +116,11 @@ class KafkaLinks(MirrorEntries):
         """Return all topics with marks that change with their partitions."""
         return marks(self.site)
 
-    def remembered(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
+    def load_rows(self, job: str) -> Mapping[str, list[Any]]:  # noqa: ARG002 - nothing is kept
         """Return nothing: the process of a restarted job checks every partition again."""
         return {}
 
-    def remember(self, job: str, rows: Mapping[str, list[Any]]) -> None:
+    def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Do nothing: a running job has its rows in memory."""
 
     def links(self) -> Sequence[ObservedLink]:
@@ -146,7 +146,7 @@ class KafkaLinks(MirrorEntries):
         ]
         return sorted(mirrors, key=lambda mirror: mirror.name)
 
-    def lost(self, link: str) -> Sequence[str]:
+    def list_lost_mirrors(self, link: str) -> Sequence[str]:
         """Return full names of mirrors whose topics were deleted, or created again."""
         states = self.site.states()
         of_link = {topic: mirror for topic, mirror in states.of(link) if mirror.topic_id is not None and mirror.follows}
@@ -236,9 +236,9 @@ class KafkaLinks(MirrorEntries):
         self._make_failback(may_go_on).join(full_name, of, operation)
         return self.mirror(full_name)
 
-    def shut(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
+    def refuse_producers(self, full_name: str, *, operation: str, may_go_on: Callable[[], None] = go_on) -> None:
         """Seal a mirror until an operation ends."""
-        self._make_failback(may_go_on).shut(full_name, operation)
+        self._make_failback(may_go_on).refuse_producers(full_name, operation)
 
     def advance(
         self,
@@ -268,7 +268,7 @@ class KafkaLinks(MirrorEntries):
         """Return the offset maps of a mirror, stopped or not, by partition."""
         return self._make_failback(go_on).maps(full_name)
 
-    def stand(
+    def record_agreement(
         self,
         full_name: str,
         source_topic_id: str,
@@ -281,7 +281,7 @@ class KafkaLinks(MirrorEntries):
         if maps is None:
             message = f"mirror {full_name} cannot continue at its source's offsets: its own differ"
             raise UserError(message, hint="Delete the topic, and mirror it again.")
-        self._make_failback(go_on).stand(full_name, source_topic_id, bounds, maps, operation)
+        self._make_failback(go_on).record_agreement(full_name, source_topic_id, bounds, maps, operation)
         link_groups.release(self.site, self.mirror(full_name).link, self.site.naming.physical(full_name))
 
     def begin(self, full_name: str, offsets: Mapping[int, int]) -> ObservedMirror:
@@ -303,7 +303,7 @@ class KafkaLinks(MirrorEntries):
         self.site.ledger.change(writer_of(self.mirror(full_name).link), decide, LINK_ENTRY, MIRROR_ENTRY, PROGRESS)
         return self.mirror(full_name)
 
-    def foreign(
+    def find_foreign_records(
         self,
         full_names: Collection[str],
         *,
@@ -315,7 +315,7 @@ class KafkaLinks(MirrorEntries):
 
         return foreign_records(self.site, full_names, is_stopped=is_stopped, on_unknown=on_unknown)
 
-    def follow_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
+    def delete_below_starts(self, full_name: str, starts: Mapping[int, int]) -> None:
         """Delete records below the source's log starts, if retention is synced."""
         from reconciler.providers.kafka.links.link_sync import follow_starts  # noqa: PLC0415 - lazy import
 
@@ -434,7 +434,7 @@ class _LinkWorker:
                 results |= {action.id: unsupported(action) for action in actions_by_name.values()}
                 continue
             known = {name: links[name] for name in actions_by_name if name in links}
-            outcomes = LinkChanges(self._site, self._may_go_on).ask_once(known, verb)
+            outcomes = LinkChanges(self._site, self._may_go_on).request_once(known, verb)
             for name, action in actions_by_name.items():
                 message = f"topic {name} is not mirrored"
                 missing = NotFoundError(message, hint="See the mirrors with: reconciler mirror list")

@@ -233,7 +233,7 @@ def test_a_restore_that_dies_after_any_write_is_gone_on_with(
         if pair.at["west"].links.mirrors() == [] or _status(pair.at["west"], pair.name) is not _M.ACTIVE:
             pair.driver.restore("west", pair.name, "keep")
         pair.assert_back(kept=diverged)
-    assert nth > len({"join", "aim", "advance", "stand"})
+    assert nth > len({"join", "record_end_offsets", "advance", "record_agreement"})
     assert ("delete_below" in made) is bool(diverged)
 
 
@@ -498,7 +498,7 @@ def values(records: Iterable[str]) -> list[str]:
 
 
 def foreign(pair: Pair, cluster: str) -> int:
-    found = pair.at[cluster].links.foreign([pair.name]).get(pair.name, ())
+    found = pair.at[cluster].links.find_foreign_records([pair.name]).get(pair.name, ())
     return sum(each.records for each in found)
 
 

@@ -44,7 +44,7 @@ def write(
 
 
 def foreign(linked: Linked) -> list[ForeignRecords]:
-    return list(linked.links.foreign([linked.mirror]).get(linked.mirror, ()))
+    return list(linked.links.find_foreign_records([linked.mirror]).get(linked.mirror, ()))
 
 
 def test_what_a_link_copied_is_nobody_elses(linked: Linked) -> None:
@@ -139,6 +139,6 @@ def test_what_follows_the_last_record_that_the_source_deleted_stays(linked: Link
     linked.produce([b"c"])
     linked.copy()
     third = 3  # behind a, b and the marker of their transaction
-    linked.links.follow_starts(linked.mirror, {0: third})
+    linked.links.delete_below_starts(linked.mirror, {0: third})
     assert linked.values(linked.mirror) == [b"stranger-0", b"stranger-1", b"c"]
     assert [each.records for each in foreign(linked)] == [2]

@@ -134,7 +134,7 @@ def without(linked: Linked, denial: AccessBinding) -> Iterator[Linked]:
     "look",
     [
         pytest.param(lambda east: east.overview(), id="listing"),
-        pytest.param(lambda east: east.unplaced(), id="export"),
+        pytest.param(lambda east: east.list_unplaced_rules(), id="export"),
         pytest.param(lambda east: east.vitals(), id="metrics"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_topic_is_not_unmounted_while_there_may_be_groups_that_are_not_shown(u
     moves = hers(unshown).east.migrations.by_jobs
     topic_id = unshown.site.seen([unshown.topic])[unshown.topic].id
     with pytest.raises(NotAuthorizedError, match="not shown every consumer group"):
-        moves.shut_out(unshown.topic, topic_id, lambda: None)
+        moves.refuse_all_producers(unshown.topic, topic_id, lambda: None)
     ((_, configs),) = unshown.site.client.configs([unshown.topic])
     assert isinstance(configs, dict)
     assert not is_sealed(own_values(configs))
@@ -223,7 +223,7 @@ def test_a_mirror_that_may_not_be_described_is_an_error_of_each_round(hidden: Li
     rounds = Rounds(Copier({EAST: alice.east, WEST: alice.west}, here()), lambda: NOW_MS)
     (synced,) = rounds.once([EAST], lambda address: address == hidden.address).synced
     assert isinstance(synced.error, NotAuthorizedError)
-    assert hidden.mirror not in alice.links.lost(hidden.link)
+    assert hidden.mirror not in alice.links.list_lost_mirrors(hidden.link)
 
 
 @pytest.mark.parametrize("operation", ["describe", "describe-configs"])

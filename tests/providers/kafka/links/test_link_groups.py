@@ -98,13 +98,13 @@ def test_a_group_beyond_what_was_copied_is_held_to_the_mirrors_end_and_brought_a
 
 def test_rules_of_an_embedded_source_are_brought_once_as_brokers_keep_them(linked: Linked) -> None:
     namespace = f"{linked.topic}-ns"
-    linked.east.learn([address_of("namespace", EAST, namespace)])
+    linked.east.learn_names([address_of("namespace", EAST, namespace)])
     syncs = linked.links.syncs
     wanted = AccessRules(
         {linked.topic: {"acls.allow User:b": ("idempotent-write", "read")}},
         {namespace: {"acls.allow User:a on groups,topics named billing*,pay-*": ("alter-configs", "read")}},
     )
-    assert syncs.bring_rules(linked.link, wanted) == 2
+    assert syncs.sync_rules(linked.link, wanted) == 2
     linked.wait(lambda: namespace in syncs.rules().namespaces)
     assert syncs.rules().namespaces[namespace] == {
         "acls.allow User:a named billing*": ("alter-configs", "read"),
@@ -113,8 +113,8 @@ def test_rules_of_an_embedded_source_are_brought_once_as_brokers_keep_them(linke
         "acls.allow User:a on groups named pay-*": ("read",),
     }
     assert syncs.rules().topics[linked.mirror] == {"acls.allow User:b": ("read",)}
-    assert syncs.bring_rules(linked.link, wanted) == 0
-    assert syncs.bring_rules(linked.link, AccessRules()) == 2
+    assert syncs.sync_rules(linked.link, wanted) == 0
+    assert syncs.sync_rules(linked.link, AccessRules()) == 2
     linked.wait(lambda: namespace not in syncs.rules().namespaces)
 
 

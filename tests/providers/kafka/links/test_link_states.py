@@ -224,13 +224,13 @@ def test_access_rules_come_and_go_with_those_of_the_source(kafka_broker: Kafka, 
     own = "acls.allow User:stays"
     _bind(linked, "User:stays")
     wanted = AccessRules({linked.topic: {path: ("describe", "read")}})
-    assert syncs.bring_rules(linked.link, wanted) == 1
+    assert syncs.sync_rules(linked.link, wanted) == 1
     linked.wait(lambda: path in syncs.rules().topics.get(linked.mirror, {}))
     assert syncs.rules().topics[linked.mirror] == {path: ("describe", "read"), own: ("read",)}
-    assert syncs.bring_rules(linked.link, wanted) == 0
-    assert syncs.bring_rules(linked.link, AccessRules({linked.topic: {own: ("read",)}})) == 1
+    assert syncs.sync_rules(linked.link, wanted) == 0
+    assert syncs.sync_rules(linked.link, AccessRules({linked.topic: {own: ("read",)}})) == 1
     linked.wait(lambda: path not in syncs.rules().topics[linked.mirror])
-    assert syncs.bring_rules(linked.link, AccessRules()) == 0
+    assert syncs.sync_rules(linked.link, AccessRules()) == 0
     assert syncs.rules().topics[linked.mirror] == {own: ("read",)}
 
 

@@ -180,15 +180,15 @@ def test_a_promotion_goes_through_its_states_and_the_first_ends_count(linked: Li
     linked.make_mirror()
     linked.links.ask(linked.mirror, "promote", operation="op-1")
     assert linked.seen.status is _M.PENDING_STOPPED
-    linked.links.aim(linked.mirror, operation="op-1", ends={0: 5, 1: 0})
-    linked.links.aim(linked.mirror, operation="op-1", ends={0: 9, 1: 9})
+    linked.links.record_end_offsets(linked.mirror, operation="op-1", ends={0: 5, 1: 0})
+    linked.links.record_end_offsets(linked.mirror, operation="op-1", ends={0: 9, 1: 9})
     operation = linked.seen.operation
     assert operation is not None
     assert operation.ends == {0: 5, 1: 0}
     after = linked.links.advance(linked.mirror, _M.STOPPED, operation="op-1")
     assert (after.status, after.stopped_by, after.operation) == (_M.STOPPED, "promote", None)
     with pytest.raises(UserError, match="that operation is over"):
-        linked.links.aim(linked.mirror, operation="op-1", ends={0: 1})
+        linked.links.record_end_offsets(linked.mirror, operation="op-1", ends={0: 1})
 
 
 @pytest.mark.fact("F-C-062")
@@ -201,13 +201,13 @@ def test_a_paused_link_pauses_its_mirrors(linked: Linked) -> None:
 
 def test_troubles_are_noted_and_over(linked: Linked) -> None:
     linked.make_mirror()
-    linked.links.link_trouble(linked.link, LinkStatus.UNAVAILABLE, Trouble("TIMEOUT_ERROR", "no answer", NOW_MS))
+    linked.links.record_link_trouble(linked.link, LinkStatus.UNAVAILABLE, Trouble("TIMEOUT_ERROR", "no answer", NOW_MS))
     assert linked.seen.status is _M.SOURCE_UNAVAILABLE
-    linked.links.link_trouble(linked.link, LinkStatus.ACTIVE, None)
-    linked.links.task_trouble(linked.link, "AclSync", Trouble("MISCONFIGURATION_ERROR", "no filters", NOW_MS))
+    linked.links.record_link_trouble(linked.link, LinkStatus.ACTIVE, None)
+    linked.links.record_task_trouble(linked.link, "AclSync", Trouble("MISCONFIGURATION_ERROR", "no filters", NOW_MS))
     (link,) = [each for each in linked.links.links() if each.name == linked.link]
     assert link.tasks["AclSync"].code == "MISCONFIGURATION_ERROR"
-    linked.links.trouble(linked.mirror, Trouble("SOURCE_TOPIC_ID_CHANGED", "made anew", NOW_MS), fails=True)
+    linked.links.record_trouble(linked.mirror, Trouble("SOURCE_TOPIC_ID_CHANGED", "made anew", NOW_MS), fails=True)
     assert linked.seen.status is _M.FAILED
 
 
@@ -301,10 +301,10 @@ def test_flat_names_are_read_by_what_others_call_their_topics(linked: Linked) ->
     linked.make_topic(f"{namespace}.clicks", 1)
     stranger = provider_of(linked.broker, WEST)
     assert name not in stranger.links.marks()
-    stranger.learn([address_of("topic", WEST, name)])
+    stranger.learn_names([address_of("topic", WEST, name)])
     assert f"{namespace}.clicks" not in stranger.links.marks()
     assert stranger.links.marks()[name].topic == stranger.source_topic(address_of("topic", WEST, name))
-    assert name in stranger.links.syncs.offered("User:link", [name])
+    assert name in stranger.links.syncs.list_offered_topics("User:link", [name])
 
 
 @pytest.mark.parametrize("name", ["{}.heartbeats", "{}.checkpoints.internal", "mm2-{}"])
@@ -312,7 +312,7 @@ def test_a_topic_that_is_called_like_one_of_mirrormakers_is_a_source_as_any_othe
     topic = name.format(linked.topic)
     linked.make_topic(topic, 2)
     assert linked.west.links.marks()[topic].topic.partitions == 2
-    assert topic in linked.west.links.syncs.offered("User:link", [topic])
+    assert topic in linked.west.links.syncs.list_offered_topics("User:link", [topic])
     assert not linked.observe()[address_of("topic", EAST, topic)].is_internal
 
 
@@ -328,7 +328,7 @@ def test_of_a_mirror_that_is_compacted_alone_no_broker_deletes_records_and_the_r
     for topic in (linked.topic, linked.mirror):
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"cleanup.policy": "compact"})
         linked.west._client.admin.alter_configs([resource])
-    linked.links.follow_starts(linked.mirror, {0: 1, 1: 5, 9: 1})
+    linked.links.delete_below_starts(linked.mirror, {0: 1, 1: 5, 9: 1})
     assert linked.values(linked.mirror) == [b"a", b"b"]
 
 

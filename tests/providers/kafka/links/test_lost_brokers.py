@@ -57,7 +57,7 @@ def test_a_topic_without_a_leader_is_not_measured_and_others_are(linked: Linked)
 def test_of_a_topic_without_a_leader_it_is_told_at_once_that_nobody_knows_its_records(linked: Linked) -> None:
     began = monotonic()
     with pytest.raises(RetryableError, match=f"{LONELY} has a partition without a leader"):
-        linked.links.foreign([linked.mirror, LONELY])
+        linked.links.find_foreign_records([linked.mirror, LONELY])
     assert monotonic() - began < 15
 
 
@@ -68,6 +68,6 @@ def test_a_mirror_without_a_leader_leaves_the_records_of_others_in_the_rest_know
     producer.produce(linked.mirror, b"stranger")
     assert producer.flush(30) == 0
     unknown: dict[str, ReconcilerError] = {}
-    found = linked.links.foreign([linked.mirror, LONELY], on_unknown=unknown.__setitem__)
+    found = linked.links.find_foreign_records([linked.mirror, LONELY], on_unknown=unknown.__setitem__)
     assert [each.records for each in found[linked.mirror]] == [1]
     assert list(unknown) == [LONELY]

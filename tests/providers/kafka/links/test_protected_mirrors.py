@@ -140,7 +140,7 @@ def test_those_rules_are_shown_as_nobody_s(guarded: Guarded) -> None:
     assert seen.resource.denied == (guarded.user("app"),)
     assert isinstance(seen.mirror.becomes, Topic)
     assert [rule.permission for rule in seen.mirror.becomes.spec.acls] == ["allow"]
-    assert build_denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.unplaced()
+    assert build_denial(guarded.linked.mirror, guarded.user("app")) not in guarded.linked.east.list_unplaced_rules()
     assert set(guarded.linked.links.syncs.rules().topics[guarded.linked.mirror]) == {
         f"acls.allow {guarded.user('app')}"
     }
