@@ -24,7 +24,7 @@ from reconciler.archives.pages import read_page, read_pages
 from reconciler.archives.topic_manifest import TopicManifest, read_topic_manifest
 from reconciler.errors import UserError
 from reconciler.resources.address import split_name
-from reconciler.resources.mount import Recoverable
+from reconciler.resources.mount import RecoverableTopic
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry, PageRef
@@ -220,12 +220,12 @@ def find_location(storage: ObjectStore, full_name: str) -> TopicLocation:
     raise UserError(message, hint="Name one of them as recoverFrom.")
 
 
-def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> Recoverable:
+def check_recoverable(storage: ObjectStore, location: TopicLocation, cluster_id: str | None) -> RecoverableTopic:
     """Return what a recovery on `cluster_id` (`None`: a new cluster) would restore: see `whole_partitions_of`."""
     topic = find_topic_at(storage, location)
     check_unmounted(storage, topic.location, cluster_id)
     manifests = whole_partitions_of(storage, topic)
-    return Recoverable(
+    return RecoverableTopic(
         str(topic.location),
         topic.name,
         topic.partitions,

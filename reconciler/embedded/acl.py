@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from reconciler.embedded.catalog.model import AclEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica, topic_named, unknown_namespace
 from reconciler.errors import NotAuthorizedError, UserError
-from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, rule_at, to_rule_fields
+from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, parse_rule, to_rule_fields
 from reconciler.resources.address import split_name, tiers_of
 
 
@@ -362,7 +362,7 @@ def _validate(where: str, entry: AclEntry) -> NamespaceAcl:
 
 
 def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
-    rules = (rule_at(path, fields[path]) for path in sorted(fields))
+    rules = (parse_rule(path, fields[path]) for path in sorted(fields))
     return tuple(
         AclEntry(rule.principal, rule.permission, rule.operations, rule.host, rule.resources, rule.names)
         for rule in rules

@@ -139,7 +139,9 @@ class ClusterLinks:
         bounds = read_bounds(self.cluster.store, topic.id, topic.partitions)
         return {number: span.end for number, span in bounds.items()}
 
-    def record_agreement(self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str) -> None:
+    def record_agreement(
+        self, full_name: str, source_topic_id: str, bounds: Mapping[int, Bounds], *, operation: str
+    ) -> None:
         """Record in every head that it matches its source up to its own end."""
         topic = topic_named(self.cluster.catalog.read(), full_name)
 

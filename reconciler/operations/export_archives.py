@@ -21,7 +21,7 @@ from reconciler.resources.base import InNamespace, OfNamespace
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import CONFIG_DEFAULTS, EMBEDDED_PROPERTIES
 from reconciler.resources.inventory import ClusterMetadata, Observed
-from reconciler.resources.mount import ClampedOffset, Recoverable
+from reconciler.resources.mount import ClampedOffset, RecoverableTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
 
@@ -56,7 +56,7 @@ class Archives:
     """Resources recoverable from object storage."""
 
     inventory: Mapping[Address, Observed] = field(default_factory=dict)
-    recoveries: Mapping[Address, Recoverable] = field(default_factory=dict)
+    recoveries: Mapping[Address, RecoverableTopic] = field(default_factory=dict)
     """Source of each topic's recovery."""
     older: Mapping[Address, Sequence[str]] = field(default_factory=dict)
     """Locations of earlier topics of the same name and cluster."""
@@ -69,7 +69,7 @@ class Archives:
 
 def select_archives(
     cluster: Cluster,
-    archived: Iterable[tuple[str, Recoverable | UserError]],
+    archived: Iterable[tuple[str, RecoverableTopic | UserError]],
     metadata: ClusterMetadata | None = None,
 ) -> Archives:
     """Select the topics of one cluster to declare; of one name, the newest.
@@ -77,12 +77,12 @@ def select_archives(
     Topics missing in `metadata` were deleted, or created after it was written.
     """
     builder = _ManifestBuilder(cluster, metadata or ClusterMetadata(cluster_id=""))
-    by_name: dict[str, list[tuple[str, Recoverable]]] = {}
+    by_name: dict[str, list[tuple[str, RecoverableTopic]]] = {}
     for place, topic in archived:
         match topic:
             case UserError():
                 builder.left_out.append(OmittedResource(place, topic))
-            case Recoverable():
+            case RecoverableTopic():
                 by_name.setdefault(topic.full_name, []).append((place, topic))
     for _, versions in sorted(by_name.items()):
         builder.add(versions)
@@ -115,14 +115,14 @@ class _ManifestBuilder:
         self.left_out += [
             OmittedResource(f"metadata: {part.name}", part.error) for part in metadata.parts if part.error
         ]
-        self.taken: dict[Address, Recoverable] = {}
+        self.taken: dict[Address, RecoverableTopic] = {}
         self._taken_at: set[str] = set()
         self.older: dict[Address, Sequence[str]] = {}
         self.unsaid: list[OmittedResource] = []
         self.empty: list[Address] = []
         self._done: set[str] = set()
 
-    def add(self, versions: list[tuple[str, Recoverable]]) -> None:
+    def add(self, versions: list[tuple[str, RecoverableTopic]]) -> None:
         versions.sort(key=lambda item: _revision_of(item[1].location))
         place, newest = versions[-1]
         address = address_of("topic", self._cluster, newest.full_name)
@@ -207,7 +207,7 @@ class _ManifestBuilder:
     def _offsets_at(self, place: str) -> dict[str, Mapping[int, int]]:
         return {group: offsets[place] for group, offsets in self._metadata.groups.items() if place in offsets}
 
-    def _declare(self, recoverable: Recoverable, known: Observed | None) -> dict[Address, Observed]:
+    def _declare(self, recoverable: RecoverableTopic, known: Observed | None) -> dict[Address, Observed]:
         namespace, name = split_name(recoverable.full_name)
         around = self._inherited_configs(namespace)
         configs = {
@@ -245,12 +245,12 @@ class _ManifestBuilder:
         return configs
 
 
-def _empty_topic(seen: Observed, source: str | None) -> Recoverable:
+def _empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
     topic = seen.resource
     if not isinstance(topic, Topic):
         raise TypeError(topic)
     spec = topic.spec
-    return Recoverable(
+    return RecoverableTopic(
         source or "",
         topic.full_name,
         spec.partitions or 1,
@@ -260,7 +260,7 @@ def _empty_topic(seen: Observed, source: str | None) -> Recoverable:
     )
 
 
-def ends_text(recoverable: Recoverable) -> str:
+def ends_text(recoverable: RecoverableTopic) -> str:
     """Describe each partition's next offset; later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]

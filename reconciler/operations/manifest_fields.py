@@ -19,7 +19,7 @@ from reconciler.resources.acls import (
     ACLS,
     NamespaceAcl,
     TopicAcl,
-    rule_at,
+    parse_rule,
     rule_path,
     split_namespace_rules,
     subtract_rule,
@@ -388,7 +388,7 @@ def _remove_part(spot: Spot, position: int, path: str, operations: Mapping[str, 
 
 def format_rule(path: str, operations: Value) -> dict[str, Any]:
     """Return a rule without defaults."""
-    rule = rule_at(path, operations if isinstance(operations, tuple | list) else ())
+    rule = parse_rule(path, operations if isinstance(operations, tuple | list) else ())
     shown = {name: NamespaceAcl.model_fields[name].default for name in ("permission", "host", "resources", "names")}
     fields = rule.to_json()
     return {name: value for name, value in fields.items() if name not in shown or value != plain(shown[name])}

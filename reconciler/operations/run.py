@@ -26,7 +26,7 @@ from reconciler.operations.steps.mount_jobs import progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
 from reconciler.planning.checks.cluster_checks import explain_moved_storage
-from reconciler.providers.protocol import MaintenancePorts, Provider, Upkept, links_of
+from reconciler.providers.protocol import MaintenancePorts, Provider, UpkeepResult, links_of
 from reconciler.resources.address import Address, address_of, cluster_address, full_name_of, kind_of, matches
 from reconciler.resources.mirrors import TASKS, ObservedMirror
 from reconciler.resources.owners import ResourceOwner, owner_key_of
@@ -154,7 +154,7 @@ class _Pass:
     def _run_jobs(self, clusters: Sequence[str], *, is_asked: bool) -> Iterator[JobOutcome]:
         is_named = tuple(self.names) != JOBS
         means = MaintenancePorts(self.jobs.spread, self._is_wanted, lambda: self.stop.is_requested, is_asked, is_named)
-        jobs: dict[str, Mapping[str, Callable[[], Upkept]]] = {}
+        jobs: dict[str, Mapping[str, Callable[[], UpkeepResult]]] = {}
         last = [name for name in self.names if name == _REPLICAS]  # these depend on uploads of all clusters in the pass
         for names in ([name for name in self.names if name not in last], last):
             for cluster in self._until_stop(clusters if names else ()):
@@ -273,7 +273,7 @@ def _select_jobs(only: Sequence[str]) -> tuple[str, ...]:
 
 def _run_jobs(
     cluster: str,
-    jobs: Mapping[str, Callable[[], Upkept]],
+    jobs: Mapping[str, Callable[[], UpkeepResult]],
     names: Iterable[str],
     *,
     now_ms: Callable[[], int],
@@ -285,10 +285,10 @@ def _run_jobs(
 
 
 def _run_job(
-    name: str, cluster: str, do: Callable[[], Upkept], now_ms: Callable[[], int], report: Callable[[Event], None]
+    name: str, cluster: str, do: Callable[[], UpkeepResult], now_ms: Callable[[], int], report: Callable[[Event], None]
 ) -> JobOutcome:
     event, address, began_ms = f"{name}:{cluster}", cluster_address(cluster), now_ms()
-    upkept = Upkept()
+    upkept = UpkeepResult()
     failure: ReconcilerError | None = None
     report(ActionStarted(event, address))
     try:
@@ -343,7 +343,7 @@ class _Links:
         done = self._add_results(start, links)
         if not (done.changed or done.errors or done.failure):
             return None
-        upkept = Upkept("change", done.changed, failed=len(done.errors), errors=done.errors)
+        upkept = UpkeepResult("change", done.changed, failed=len(done.errors), errors=done.errors)
         return JobOutcome(_LINK_JOB, done.link_pass.cluster, done.seconds, upkept, done.failure)
 
     def _add_results(self, start: _LinkStart, links: Iterator[LinkOutcome]) -> _LinkStart:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.resources.address import Address, address_of, cluster_of
 from reconciler.resources.inventory import Resource
-from reconciler.resources.mirrors import Stretch, length_of
+from reconciler.resources.mirrors import Stretch, count_offsets
 from reconciler.resources.owners import ResourceOwner
 
 
@@ -60,7 +60,7 @@ class RoleCost:
     @property
     def lost_offsets(self) -> int | None:
         """Number of lost offsets; `None` if unknown."""
-        return None if self.unknown is not None else length_of(self.lost)
+        return None if self.unknown is not None else count_offsets(self.lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from reconciler.archives.manifest import read_manifest, remote_partition
 from reconciler.archives.ownership import Ownership, check_owner, list_sound_ownerships, ownerships, read_ownership
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.errors import UserError
-from reconciler.resources.mount import Direction, Mountable
+from reconciler.resources.mount import Direction, MountableTopic
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from reconciler.resources.address import Address
 
 
-def mountable_in(cluster: Address, storage: ObjectStore | None) -> Sequence[Mountable]:
+def list_mountable_topics(cluster: Address, storage: ObjectStore | None) -> Sequence[MountableTopic]:
     """Return all detached topics, sorted by location."""
-    return [mountable_of(ownership) for ownership in list_sound_ownerships(require_storage(cluster, storage))]
+    return [to_mountable(ownership) for ownership in list_sound_ownerships(require_storage(cluster, storage))]
 
 
-def finish_by_hand(direction: Direction, *topics: Address) -> str:
+def finish_command(direction: Direction, *topics: Address) -> str:
     """Return the command that finishes a prepared migration."""
     verb = "mount" if direction == "inbound" else "unmount"
     return f"continue it with: reconciler topic {verb} --finish {' '.join(topics)}"
@@ -38,9 +38,9 @@ def require_storage(cluster: Address, storage: ObjectStore | None) -> ObjectStor
     return storage
 
 
-def mountable_of(ownership: Ownership) -> Mountable:
+def to_mountable(ownership: Ownership) -> MountableTopic:
     """Convert a register."""
-    return Mountable(
+    return MountableTopic(
         str(ownership.location),
         ownership.location.topic,
         ownership.state.value,
@@ -53,13 +53,13 @@ def mountable_of(ownership: Ownership) -> Mountable:
     )
 
 
-def detached_in(storage: ObjectStore) -> Iterator[tuple[str, Mountable | UserError]]:
+def list_registers(storage: ObjectStore) -> Iterator[tuple[str, MountableTopic | UserError]]:
     """Yield all registers: one listing, one GET each."""
     for key, ownership in ownerships(storage):
-        yield key, ownership if isinstance(ownership, UserError) else mountable_of(ownership)
+        yield key, ownership if isinstance(ownership, UserError) else to_mountable(ownership)
 
 
-def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
+def read_releasable_topic(storage: ObjectStore, location: str, owner: str) -> MountableTopic:
     """Return a topic of `owner` by its current manifests, one GET per partition."""
     topic = find_topic_at(storage, TopicLocation.parse(location))
     ownership = read_ownership(storage, topic.location)
@@ -73,7 +73,7 @@ def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
         )
         if manifest is not None
     ]
-    return Mountable(
+    return MountableTopic(
         str(topic.location),
         topic.location.topic,
         "mounted" if ownership is None else ownership.state.value,
@@ -86,6 +86,6 @@ def releasable_in(storage: ObjectStore, location: str, owner: str) -> Mountable:
     )
 
 
-def release_in(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> Mountable:
+def release_lost_topic(storage: ObjectStore, location: str, owner: str, *, now_ms: int) -> MountableTopic:
     """Release a lost owner's topic: its manifests, then its register."""
-    return mountable_of(release(storage, TopicLocation.parse(location), owner, now_ms=now_ms))
+    return to_mountable(release(storage, TopicLocation.parse(location), owner, now_ms=now_ms))

@@ -28,8 +28,8 @@ from reconciler.resources.mirrors import (
     set_link_trouble,
     set_mirror_trouble,
     set_task_trouble,
-    since_of,
     status_of,
+    status_since_ms,
     synced_configs,
 )
 
@@ -87,7 +87,7 @@ class MirrorEntries(ABC):
         self.change_link(link, lambda entry: set_task_trouble(entry, task, entry_trouble))
 
 
-def mirror_seen(
+def to_observed_mirror(
     cluster: str, full_name: str, topic: tuple[str, int], of: tuple[str, LinkEntry | None], mirror: MirrorEntry
 ) -> ObservedMirror:
     """Return a mirror; `topic` is its id and partitions, `of` its link, whose entry is `None` if the link is gone."""
@@ -101,7 +101,7 @@ def mirror_seen(
         mirror.source,
         status_of(mirror, link),
         topic[1],
-        since_of(mirror, link),
+        status_since_ms(mirror, link),
         mirror.source_topic_id,
         mirror.operation,
         mirror.trouble,
@@ -113,18 +113,18 @@ def mirror_seen(
     )
 
 
-def already_exists(full_name: str) -> UserError:
+def already_exists_error(full_name: str) -> UserError:
     """Return the error for a topic to create whose name is taken."""
     message = f"topic {full_name} exists and differs from what was to be created"
     return UserError(message, hint="It was created after the plan: plan again.")
 
 
-def no_storage() -> UserError:
+def no_storage_error() -> UserError:
     """Return the error of a cluster without object storage."""
     return UserError("there is no object storage", hint="Declare objectStorage on the Cluster.")
 
 
-def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
+def to_declared_link(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
     """Return a link as declared, without its mirrors.
 
     Raises:
@@ -140,10 +140,10 @@ def link_in(name: str, cluster: str, entry: LinkEntry) -> MirrorLink:
     return MirrorLink(metadata=OnCluster(name=name, cluster=cluster), spec=spec)
 
 
-def link_seen(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
-    """Return a link; see `link_in`."""
+def to_observed_link(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
+    """Return a link; see `to_declared_link`."""
     return ObservedLink(
-        link_in(name, cluster, entry),
+        to_declared_link(name, cluster, entry),
         entry.id,
         link_status(entry),
         entry.trouble,
@@ -152,7 +152,7 @@ def link_seen(name: str, cluster: str, entry: LinkEntry) -> ObservedLink:
     )
 
 
-def mirror_in(
+def to_declared_mirror(
     cluster: str, full_name: str, mirror: MirrorEntry, of: NamedObjects, configs: Mapping[str, str], partitions: int
 ) -> MirrorTopic:
     """Return a mirror with its own configs, not those synced from its source."""

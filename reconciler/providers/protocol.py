@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.resources.address import Address, matches
 from reconciler.resources.measures import NO_CUTS, Cuts, Measures, TopicStorage, Vitals
-from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+from reconciler.resources.mount import MountableTopic, RecoverableTopic, Recoveries
 from reconciler.runtime.retry import go_on
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Provider(Protocol):
         ...
 
     @property
-    def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], Upkept]]] | None:
+    def maintenance(self) -> Callable[[MaintenancePorts], Mapping[str, Callable[[], UpkeepResult]]] | None:
         """Maintenance jobs of one pass, by name; `None`: none."""
         ...
 
@@ -299,7 +299,7 @@ def migrations_of(provider: Provider) -> Migrations:
 class StoredCluster:
     """Contents of object storage for one cluster, which may be lost."""
 
-    topics: Iterator[tuple[str, Recoverable | UserError]]
+    topics: Iterator[tuple[str, RecoverableTopic | UserError]]
     """All topics it created by key, or why one is unusable."""
     metadata: ClusterMetadata | None
     """Metadata next to the segments, including damaged parts; `None`: none, or unknown cluster."""
@@ -324,7 +324,7 @@ class Archives(Protocol):
         """
         ...
 
-    def mountable(self) -> Sequence[Mountable]:
+    def mountable(self) -> Sequence[MountableTopic]:
         """Return all topics ever detached into this object storage, whoever owns them, sorted."""
         ...
 
@@ -436,7 +436,7 @@ class MaintenancePorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Upkept:
+class UpkeepResult:
     """What one job of upkeep did on one cluster."""
 
     unit: str = ""
@@ -457,7 +457,7 @@ class Upkept:
     """What was done that numbers do not say: partitions of topics that are gone."""
 
 
-def wanted_in(scope: Scope) -> Callable[[str], bool] | None:
+def scope_filter(scope: Scope) -> Callable[[str], bool] | None:
     """Return a predicate on addresses in scope; `None`: everything. Names without `*` are compared exactly."""
     if not scope.patterns:
         return None

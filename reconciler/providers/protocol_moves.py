@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
     from reconciler.records.log import RekeySink, TransactionalSink
     from reconciler.records.offset_map import OffsetMap
-    from reconciler.resources.mount import Direction, HandMigration, Migration, Mountable
+    from reconciler.resources.mount import Direction, HandMigration, Migration, MountableTopic
 
 
 class Migrations(Protocol):
@@ -68,7 +68,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
+    def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
         """Yield the location of each topic ever detached in the object storage, and the topic, or why it is unusable.
 
         The cluster itself need not exist.
@@ -78,7 +78,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def read_releasable(self, location: str, owner: str) -> Mountable:
+    def read_releasable(self, location: str, owner: str) -> MountableTopic:
         """Return the topic that a release would make mountable, in its current state. Read-only.
 
         Raises:
@@ -86,7 +86,7 @@ class Migrations(Protocol):
         """
         ...
 
-    def release(self, location: str, owner: str) -> Mountable:
+    def release(self, location: str, owner: str) -> MountableTopic:
         """Remove the ownership of a cluster that will not return, and return the topic. Idempotent.
 
         Raises:
@@ -274,7 +274,7 @@ class MovesByJobs(Protocol):
         ...
 
 
-def tell_still_sealed(error: Exception, also: ReconcilerError) -> None:
+def add_still_sealed_hint(error: Exception, also: ReconcilerError) -> None:
     """Add to the hint of an error that ended an unmount or a move that the topic is still sealed, and why."""
     if isinstance(error, ReconcilerError):
         error.hint = f"{error.hint} Until then its producers are refused: {also.message}."

@@ -108,7 +108,7 @@ class Access:
     trust_file: str | None = None
 
 
-def patience_in(properties: Mapping[str, str]) -> Patience:
+def read_patience(properties: Mapping[str, str]) -> Patience:
     """Return the time limits in a cluster's properties; planning rejects invalid values."""
 
     def value(name: str) -> int:
@@ -125,7 +125,7 @@ def patience_in(properties: Mapping[str, str]) -> Patience:
     )
 
 
-def access_of(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
+def resolve_access(properties: Mapping[str, str], patience: Patience, edge: Edge) -> Access:
     """Return the options of an embedded cluster's object storage, with secrets resolved."""
 
     def secret(name: str) -> StoreSecret | None:
@@ -194,5 +194,5 @@ def object_storage(declared: Cluster, edge: Edge) -> ObjectStore | None:
     return (
         None
         if location is None
-        else open_location(location, edge, access_of(properties, patience_in(properties), edge))
+        else open_location(location, edge, resolve_access(properties, read_patience(properties), edge))
     )

@@ -164,7 +164,7 @@ def denial_path(principal: str) -> str:
     return f"{ACLS}deny {_quote(principal)}"
 
 
-def rule_at(path: str, operations: Iterable[object]) -> NamespaceAcl:
+def parse_rule(path: str, operations: Iterable[object]) -> NamespaceAcl:
     """Return the rule of a path; for a topic, resources and names keep their defaults."""
     words = _split_words(path.removeprefix(ACLS))
     shape: dict[str, object] = {"permission": next(words)[0], "principal": next(words)[0]}

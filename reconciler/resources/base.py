@@ -209,7 +209,7 @@ class Complaint(NamedTuple):
     at: tuple[str | int, ...] = ()
 
 
-def refusal(*complaints: Complaint) -> PydanticCustomError:
+def refusal_error(*complaints: Complaint) -> PydanticCustomError:
     """Return the error with which a validator reports problems of fields below it, or a hint."""
     message = "; ".join(
         f"{'.'.join(map(str, complaint.at))}: {complaint.message}" if complaint.at else complaint.message

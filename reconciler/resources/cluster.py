@@ -12,14 +12,24 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 
 from reconciler.resources.acls import Principal, fold_case
 from reconciler.resources.address import Address, cluster_address
-from reconciler.resources.base import Complaint, Count, DurationMs, Flag, Many, Model, NameOnly, SizeBytes, refusal
+from reconciler.resources.base import (
+    Complaint,
+    Count,
+    DurationMs,
+    Flag,
+    Many,
+    Model,
+    NameOnly,
+    SizeBytes,
+    refusal_error,
+)
 from reconciler.resources.configs import NO_REFERENCE, SECRET_REFERENCE, ClusterProperties
 
 
 def check_reference(value: str) -> str:
     """Return `value` if it is a reference. Raises ValueError, because a literal secret would enter git."""
     if not SECRET_REFERENCE.fullmatch(value):
-        raise refusal(Complaint(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
+        raise refusal_error(Complaint(NO_REFERENCE, hint="Write ${env:NAME} or ${file:/path}"))
     return value
 
 
@@ -68,7 +78,7 @@ class LocationSpec(Model):
     def _check_scheme(cls, url: str) -> str:
         parts = _URL.fullmatch(url)
         if parts is None or parts[1] not in SCHEMES or not parts[2]:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     f"{url!r} is not a location",
                     hint="Write file://folder, file:///folder, s3://bucket/prefix, gs://bucket/prefix or "
@@ -87,7 +97,9 @@ class LocationSpec(Model):
         }
         s3_fields = [name for name, value in of_s3.items() if value is not None]
         if storage is not None and s3_fields:
-            raise refusal(*(Complaint(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields))
+            raise refusal_error(
+                *(Complaint(f"has no meaning for {storage}", "Take it out", (name,)) for name in s3_fields)
+            )
         return self
 
 
@@ -138,7 +150,7 @@ def _check_servers(servers: tuple[str, ...]) -> tuple[str, ...]:
     for position, server in enumerate(servers):
         if "," in server:
             words = ", ".join(part.strip() for part in server.split(","))
-            raise refusal(Complaint("names several brokers in one text", f"Write a list: [{words}]", (position,)))
+            raise refusal_error(Complaint("names several brokers in one text", f"Write a list: [{words}]", (position,)))
     return servers
 
 
@@ -229,7 +241,7 @@ class SecuritySpec(Model):
     @model_validator(mode="after")
     def _check_complete(self) -> SecuritySpec:
         if missing := [Complaint(*what) for what in self._find_missing()]:
-            raise refusal(*missing)
+            raise refusal_error(*missing)
         return self
 
     def _find_missing(self) -> Iterator[tuple[str, str, tuple[str]]]:
@@ -266,7 +278,7 @@ class BrokersConnection(Connection):
     def _check_region(self) -> Self:
         if self.security is not None and self.security.mechanism == "AWS_MSK_IAM" and self.region() is None:
             message = "is required with AWS_MSK_IAM if no name in bootstrapServers contains it"
-            raise refusal(Complaint(message, "Add `region: eu-west-1`, or yours, next to `mechanism`", _REGION))
+            raise refusal_error(Complaint(message, "Add `region: eu-west-1`, or yours, next to `mechanism`", _REGION))
         return self
 
     def region(self) -> str | None:
@@ -379,7 +391,7 @@ class UploadSpec(Model):
     def _check_seconds(cls, ms: int | None) -> int | None:
         if ms is not None and (ms <= 0 or ms % 1_000):
             hint = "Write 90s or 1h. Leave it out, and only closed segments are uploaded"
-            raise refusal(Complaint("is not a whole number of seconds, at least one", hint))
+            raise refusal_error(Complaint("is not a whole number of seconds, at least one", hint))
         return ms
 
 
@@ -564,7 +576,7 @@ class ClusterSpec(Model):
             hint = f"Add it, for example `{self.provider}: {_format_flow(example[0])}`"
             wrong.append(Complaint(f"is required with provider {self.provider}", hint=hint, at=(self.provider,)))
         if wrong:
-            raise refusal(*wrong)
+            raise refusal_error(*wrong)
         return self
 
 

@@ -25,7 +25,7 @@ from reconciler.resources.base import (
     format_size,
     parse_duration,
     parse_size,
-    refusal,
+    refusal_error,
 )
 from reconciler.resources.cluster_properties import REFERENCES
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, ConfigKey
@@ -246,7 +246,7 @@ def _convert_values(values: object, convert: Callable[[str, object], str]) -> ob
         except ValueError as error:
             wrong.append(Complaint(str(error), hint="", at=(str(key),)))
     if wrong:
-        raise refusal(*wrong)
+        raise refusal_error(*wrong)
     return done
 
 

@@ -32,7 +32,7 @@ class GroupOffset:
         return None if self.committed is None else max(0, self.stable - self.committed)
 
     @property
-    def reads_on(self) -> int | None:
+    def next_readable_offset(self) -> int | None:
         """Next readable offset, within the present log; `None` without a commit."""
         return None if self.committed is None else min(max(self.committed, self.start), self.end)
 

@@ -144,14 +144,14 @@ def find_agreed_ends(
     ends: dict[int, int] = {}
     for partition, topic_position in topic.items():
         mirror_position = mirror.get(partition)
-        agreed = 0 if mirror_position is None else _copied_to(mirror_position, topic_position, topic_id)
+        agreed = 0 if mirror_position is None else _find_copied_end(mirror_position, topic_position, topic_id)
         if mirror_position is not None and not topic_position.is_renumbered:
-            agreed = max(agreed, _copied_to(topic_position, mirror_position, mirror_id))
+            agreed = max(agreed, _find_copied_end(topic_position, mirror_position, mirror_id))
         ends[partition] = min(topic_position.end, agreed)
     return ends
 
 
-def cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
+def list_cut_ranges(topic: Positions, at: Mapping[int, int]) -> tuple[Stretch, ...]:
     """Return the offset ranges from the cuts on."""
     begins = {partition: max(cut, topic[partition].start) for partition, cut in sorted(at.items())}
     return tuple(
@@ -190,7 +190,7 @@ def _agreed_end(copy: Position, source: Position) -> int:
     return agreed if agreed < compared else copy.end
 
 
-def _copied_to(copy: Position, source: Position, source_topic_id: str | None) -> int:
+def _find_copied_end(copy: Position, source: Position, source_topic_id: str | None) -> int:
     """Return the offset up to which a log copies the present epochs of another."""
     if copy.fetched <= 0 or copy.source_topic_id != source_topic_id:
         return 0

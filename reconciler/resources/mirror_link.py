@@ -25,7 +25,7 @@ from reconciler.resources.base import (
     Model,
     OnCluster,
     PlainName,
-    refusal,
+    refusal_error,
 )
 from reconciler.resources.configs import Configs
 from reconciler.resources.kafka_configs import is_internal
@@ -40,7 +40,7 @@ _TOOL_SUFFIXES: Final = (".heartbeats", ".checkpoints.internal")
 """Suffixes of MirrorMaker's topics; `heartbeats` also matches as a whole name."""
 
 
-def takes_name(filters: Iterable[NameFilter], name: str) -> bool:
+def filters_include(filters: Iterable[NameFilter], name: str) -> bool:
     """Return whether filters include a topic or group, by full name."""
     matching = {name_filter.filter_type for name_filter in filters if matches_filter(name_filter, name)}
     return matching == {"include"}
@@ -67,7 +67,7 @@ def is_never_auto_created(full_name: str) -> bool:
 def is_auto_created(filters: Iterable[NameFilter], full_name: str) -> bool:
     """Return whether a link with these filters creates a mirror of a topic."""
     filters = tuple(filters)
-    is_taken = takes_name(filters, full_name) and not is_never_auto_created(full_name)
+    is_taken = filters_include(filters, full_name) and not is_never_auto_created(full_name)
     return is_taken and not is_excluded_by_default(filters, full_name)
 
 
@@ -266,14 +266,14 @@ class TopicConfigSyncSpec(Model):
         missing = [key for key in ALWAYS_SYNCED if key not in include]
         never = [key for key in include if is_never_synced(key)]
         if missing:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     f"leaves out what is always synced: {', '.join(missing)}",
                     hint="The list is complete: add them, or leave topicConfigSync out for the default list",
                 )
             )
         if never and info.context != KEPT:
-            raise refusal(
+            raise refusal_error(
                 Complaint(f"names what is never synced: {', '.join(never)}", hint="Set it on the mirror's own configs")
             )
         return tuple(sorted(set(include)))
@@ -291,7 +291,7 @@ def _clear_filters(spec: S) -> S:
 
 def _require_filters(*, is_enabled: bool, filters: tuple[object, ...], everything: str = '{name: "*"}') -> None:
     if is_enabled and not filters:
-        raise refusal(
+        raise refusal_error(
             Complaint(
                 "are required where enabled is true",
                 hint=f"To take everything, write `filters: [{everything}]`",
@@ -404,7 +404,7 @@ class MirrorLinkSpec(Model):
         for position, mirror in enumerate(self.mirror_topics):
             wrong += self._check_mirror(mirror, ("mirrorTopics", position))
         if wrong:
-            raise refusal(*wrong)
+            raise refusal_error(*wrong)
         return self
 
     def _find_clashes(self) -> Iterator[Complaint]:
@@ -485,7 +485,7 @@ class MirrorLink(Model):
     @model_validator(mode="after")
     def _check_source(self) -> MirrorLink:
         if self.spec.source == self.metadata.cluster:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     f"a link cannot mirror cluster {self.spec.source} to itself",
                     hint="Name the cluster the records come from",

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from reconciler.errors import BlockedError, SourceChangedError, StalePlanError, UserError
 from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, LinkStatus, MirrorStatus
-from reconciler.resources.acls import NamespaceAcl, rule_at, to_rule_fields
+from reconciler.resources.acls import NamespaceAcl, parse_rule, to_rule_fields
 from reconciler.resources.address import join_name, split_name
 from reconciler.resources.mirror_link import (
     ALWAYS_SYNCED,
@@ -168,7 +168,7 @@ class Stretch:
         return self.stop - self.start
 
 
-def length_of(stretches: Iterable[Stretch]) -> int:
+def count_offsets(stretches: Iterable[Stretch]) -> int:
     """Return the total number of offsets."""
     return sum(stretch.length for stretch in stretches)
 
@@ -463,7 +463,7 @@ def status_of(mirror: MirrorEntry, link: LinkEntry | None) -> MirrorStatus:
     return _M.SOURCE_UNAVAILABLE if shown is LinkStatus.UNAVAILABLE or is_away else own_status
 
 
-def since_of(mirror: MirrorEntry, link: LinkEntry | None) -> int:
+def status_since_ms(mirror: MirrorEntry, link: LinkEntry | None) -> int:
     """Return when a mirror came into its displayed status, in ms; 0 if unknown."""
     shown = status_of(mirror, link)
     if shown not in {_M.LINK_PAUSED, _M.LINK_FAILED, _M.SOURCE_UNAVAILABLE}:
@@ -497,13 +497,13 @@ def request_verb(
         message = f"mirror {full_name}: cannot promote while a reversal is suspended"
         raise UserError(message, hint="Possible in this state: resume, failover.")
     condition = REVERSAL_SUSPENDED if is_suspended and verb == RESUME else ""
-    end = step_status(full_name, status, verb, condition)
+    end = status_after(full_name, status, verb, condition)
     if verb in REVERSALS:
         check_reversible(full_name, mirror.source, named_link)
     return _begin_verb(mirror, verb, end, request)
 
 
-def step_status(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
+def status_after(full_name: str, status: MirrorStatus, verb: str, condition: str = "") -> MirrorStatus:
     """Return the state to which a verb leads.
 
     Raises:
@@ -574,10 +574,10 @@ def join_peer(
     if mirror is not None and mirror.operation is not None and mirror.operation.id == operation.id:
         return mirror
     if mirror is not None and operation.id in mirror.ended:
-        raise over_error(full_name, mirror)
+        raise operation_over_error(full_name, mirror)
     check_reversible(full_name, peer.name, (peer.link, link))
     if operation.verb == RESTORE:
-        end = step_status(full_name, status, operation.verb)
+        end = status_after(full_name, status, operation.verb)
     elif status in {_M.REGULAR, _M.STOPPED}:
         end = MIRROR.follow(status, _M.PENDING_MIRROR)
     else:
@@ -636,11 +636,11 @@ def require_operation(full_name: str, mirror: MirrorEntry, operation: str) -> Op
         UserError: The operation is over.
     """
     if mirror.operation is None or mirror.operation.id != operation:
-        raise over_error(full_name, mirror)
+        raise operation_over_error(full_name, mirror)
     return mirror.operation
 
 
-def over_error(full_name: str, mirror: MirrorEntry) -> UserError:
+def operation_over_error(full_name: str, mirror: MirrorEntry) -> UserError:
     """Return the error for a process whose operation is over."""
     message = f"mirror {full_name} is {mirror.state}, and that operation is over"
     return UserError(message, hint="It was failed over or finished in the meantime: look again.")
@@ -659,22 +659,22 @@ def set_mirror_trouble(
         return mirror
     if fails and trouble is not None and MirrorStatus(mirror.state) in {_M.ACTIVE, _M.PAUSED}:
         return replace(mirror, state=_M.FAILED.value, since_ms=trouble.since_ms, trouble=trouble)
-    return replace(mirror, trouble=_keep_since(mirror.trouble, trouble))
+    return replace(mirror, trouble=_keep_first_time(mirror.trouble, trouble))
 
 
 def set_link_trouble(link: LinkEntry, status: LinkStatus, trouble: Trouble | None) -> LinkEntry:
     """Set the reachability of a link: ACTIVE, UNAVAILABLE or FAILED."""
-    return replace(link, status=status.value, trouble=_keep_since(link.trouble, trouble))
+    return replace(link, status=status.value, trouble=_keep_first_time(link.trouble, trouble))
 
 
 def set_task_trouble(link: LinkEntry, task: str, trouble: Trouble | None) -> LinkEntry:
     """Set the trouble of one task; `None` removes it."""
     others = {key: other_trouble for key, other_trouble in link.tasks.items() if key != task}
-    known = _keep_since(link.tasks.get(task), trouble)
+    known = _keep_first_time(link.tasks.get(task), trouble)
     return replace(link, tasks=others if known is None else {**others, task: known})
 
 
-def _keep_since(before: Trouble | None, now: Trouble | None) -> Trouble | None:
+def _keep_first_time(before: Trouble | None, now: Trouble | None) -> Trouble | None:
     """Keep the first time of a trouble that continues, so that the entry does not change."""
     if before is None or now is None or before.code != now.code:
         return now
@@ -712,7 +712,7 @@ def create_link_entry(name: str, existing: LinkEntry | None, new: LinkEntry) -> 
     Raises:
         UserError: The link exists and differs, or its declaration is incomplete.
     """
-    check_synced(name, new)
+    check_synced_configs(name, new)
     new = replace(new, declared=clean_filters(name, new.declared))
     if existing is None:
         return new
@@ -728,7 +728,7 @@ def alter_link_entry(name: str, link: LinkEntry, declared: Json) -> LinkEntry:
         UserError: The declaration is incomplete.
     """
     after = replace(link, declared=clean_filters(name, declared))
-    check_synced(name, after)
+    check_synced_configs(name, after)
     return after
 
 
@@ -747,7 +747,7 @@ def check_same_source(full_name: str, mirror: MirrorEntry, source: SourceTopic) 
     raise SourceChangedError(message, code=SOURCE_TOPIC_ID_CHANGED, hint=hint)
 
 
-def check_synced(name: str, link: LinkEntry) -> None:
+def check_synced_configs(name: str, link: LinkEntry) -> None:
     """Reject a list of synced configs without those that are always synced."""
     missing = sorted(set(ALWAYS_SYNCED) - set(synced_configs(link)))
     if missing:
@@ -769,7 +769,7 @@ def mirror_name(source: str, link: LinkEntry) -> str:
     return join_name(namespace, f"{link.declared.get('prefix', '')}{own}")
 
 
-def check_mirrored(full_name: str, source: str, named_link: NamedObjects) -> None:
+def check_mirror_name(full_name: str, source: str, named_link: NamedObjects) -> None:
     """Reject a source that is never mirrored, or a mirror with another name than its source requires."""
     if is_never_mirrored(source):
         message = f"mirror {full_name}: {source} is a topic of the platform's own, and never mirrored"
@@ -914,7 +914,7 @@ def filter_rules(filters: Sequence[AclFilter], rules: AccessRules) -> AccessRule
 
 
 def _take_rules(filters: Iterable[AclFilter], where: str, fields: RuleFields, *, is_topic: bool) -> RuleFields:
-    rules = [rule_at(path, operations) for path, operations in fields.items()]
+    rules = [parse_rule(path, operations) for path, operations in fields.items()]
     narrowed = (_narrow_rule(acl_filter, rule, where, is_topic=is_topic) for acl_filter in filters for rule in rules)
     return to_rule_fields(rule for rule in narrowed if rule is not None)
 

@@ -20,7 +20,7 @@ from reconciler.resources.base import (
     LocationOrName,
     Model,
     TopicName,
-    refusal,
+    refusal_error,
 )
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.tiering_policy import (
@@ -65,7 +65,7 @@ class MountingSpec(Model):
     def _check_timeout(cls, timeout: int | None) -> int | None:
         if timeout == 0:
             hint = "Give it time, for example 10m; without a timeout it takes as long as it takes"
-            raise refusal(Complaint("a timeout must be more than 0", hint=hint))
+            raise refusal_error(Complaint("a timeout must be more than 0", hint=hint))
         return None if timeout == UNLIMITED else timeout  # jobs would treat -1 as a time that is over
 
 
@@ -80,7 +80,7 @@ class Mounting(Model):
     @model_validator(mode="after")
     def _check_lengths(self) -> Mounting:
         if max(len(self.full_name), len(self.topic_name)) > MAX_NAME:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     f"namespace and topic together are longer than {MAX_NAME} characters",
                     hint="Shorten one of the names",
@@ -111,7 +111,7 @@ class Mounting(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Recoverable:
+class RecoverableTopic:
     """A topic in object storage that can be recovered; sizes are those of the copy."""
 
     location: str
@@ -135,7 +135,7 @@ class Recoverable:
     """When its last segment was uploaded, by timestamps of records; `None`: never."""
     groups: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Group → partition → next offset to read, from the backup of the lost cluster."""
-    groups_lost: UserError | None = None
+    groups_error: UserError | None = None
     """Why the offsets of groups are unusable."""
 
     def clamped(self) -> tuple[ClampedOffset, ...]:
@@ -159,7 +159,7 @@ class ClampedOffset:
     offset: int
 
 
-Recoveries: TypeAlias = Mapping[Address, Recoverable | UserError]
+Recoveries: TypeAlias = Mapping[Address, RecoverableTopic | UserError]
 """Address of the topic to be created → what object storage has of it, or why it cannot be created."""
 
 
@@ -168,7 +168,7 @@ MIGRATING: Final = "MIGRATING"
 
 
 @dataclass(frozen=True, slots=True)
-class Mountable:
+class MountableTopic:
     """A topic that was ever detached; sizes are from its last detachment."""
 
     location: str
@@ -193,7 +193,7 @@ class MountSource:
     """The topic that a planned mounting attaches."""
 
     location: str
-    recoverable: Recoverable | None
+    recoverable: RecoverableTopic | None
     """The topic in object storage; `None` if it is still attached, and this plan detaches it first."""
     unmounts: Address | None = None
     """The mounting of this plan that detaches it."""

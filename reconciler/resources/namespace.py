@@ -16,7 +16,7 @@ from reconciler.resources.base import (
     OfNamespace,
     PlainName,
     SizeBytes,
-    refusal,
+    refusal_error,
 )
 from reconciler.resources.configs import Configs
 
@@ -79,7 +79,7 @@ class Namespace(Model):
     @model_validator(mode="after")
     def _check_not_default(self) -> Namespace:
         if not self.metadata.name:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     "the default namespace '' always exists and is not declared",
                     hint="Name a namespace, such as shop:eu; topics without one are in the default namespace",

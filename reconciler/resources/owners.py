@@ -131,7 +131,9 @@ class OwnerChange:
             if holder is not None and (other is None or not holder.is_same(other)):
                 yield key, holder
 
-    def workspaces_on(self, held: Owners, changes: Mapping[str, str | None]) -> dict[str, ResourceOwner | None]:
+    def find_changed_workspaces(
+        self, held: Owners, changes: Mapping[str, str | None]
+    ) -> dict[str, ResourceOwner | None]:
         """Return the changed workspaces: our location, and `None` for those without keys."""
         what = {**held.what, **changes}
         used = {lineage for lineage in what.values() if lineage is not None}

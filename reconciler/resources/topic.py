@@ -18,7 +18,7 @@ from reconciler.resources.base import (
     Model,
     PlainName,
     TopicLocation,
-    refusal,
+    refusal_error,
 )
 from reconciler.resources.configs import Configs
 
@@ -100,7 +100,7 @@ class Topic(Model):
     @model_validator(mode="after")
     def _check_complete(self) -> Topic:
         if len(self.full_name) > MAX_NAME:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     f"namespace and topic together are longer than {MAX_NAME} characters",
                     hint="Shorten one of the names",
@@ -108,7 +108,7 @@ class Topic(Model):
                 )
             )
         if self.spec.partitions is None and self.spec.recover_from is None and self.spec.read_replica_of is None:
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     "is required, except with recoverFrom and readReplicaOf",
                     hint="Add it, for example `partitions: 12`",

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from reconciler.resources.base import Complaint, Many, Model, NameOnly, SizeBytes, refusal
+from reconciler.resources.base import Complaint, Many, Model, NameOnly, SizeBytes, refusal_error
 from reconciler.resources.cluster import Location, LocationSpec
 from reconciler.resources.configs import Properties, canonicalize_value
 
@@ -75,7 +75,7 @@ class Between(Model):
     @model_validator(mode="after")
     def _check_order(self) -> Between:
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise refusal(Complaint(f"{self.min} is more than max", hint="Swap them", at=("min",)))
+            raise refusal_error(Complaint(f"{self.min} is more than max", hint="Swap them", at=("min",)))
         return self
 
 
@@ -97,7 +97,7 @@ def _canonicalize_choices(configs: object) -> object:
             except ValueError as error:
                 wrong.append(Complaint(str(error), hint="", at=(name, position)))
     if wrong:
-        raise refusal(*wrong)
+        raise refusal_error(*wrong)
     return done
 
 
@@ -275,7 +275,7 @@ class SparkSpec(Model):
     def _check_master(cls, master: str) -> str:
         if not _MASTER.fullmatch(master):
             what = f"{master!r} is not a Spark master"
-            raise refusal(Complaint(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port"))
+            raise refusal_error(Complaint(what, "Write local[*], spark://host:7077, yarn or k8s://https://host:port"))
         return master
 
     @field_validator("remote")
@@ -285,21 +285,21 @@ class SparkSpec(Model):
             try:
                 connect_address(remote)
             except ValueError as error:  # also raised for a port that is not a number
-                raise refusal(Complaint("names no Spark Connect server", "Write sc://host:15002")) from error
+                raise refusal_error(Complaint("names no Spark Connect server", "Write sc://host:15002")) from error
         return remote
 
     @model_validator(mode="after")
     def _check_threshold(self) -> Self:
         if self.engine == "spark" and "in_process_below" in self.model_fields_set:
             what, hint = "engine: spark runs every job on Spark", "Leave inProcessBelow out, or write engine: auto"
-            raise refusal(Complaint(what, hint, ("inProcessBelow",)))
+            raise refusal_error(Complaint(what, hint, ("inProcessBelow",)))
         return self
 
     @model_validator(mode="after")
     def _check_one_place(self) -> Self:
         if self.remote is not None and self.master != _LOCAL:
             what = "Spark runs at a master, or behind the Spark Connect server of `remote`"
-            raise refusal(
+            raise refusal_error(
                 Complaint(
                     what, "Leave one of them out; in an overlay `master: null` drops that of the base", ("master",)
                 )
@@ -307,7 +307,7 @@ class SparkSpec(Model):
         named = next((name for name in ("spark.master", "spark.remote") if name in self.conf), None)
         if named is not None:
             field = named.removeprefix("spark.")
-            raise refusal(Complaint(f"is set by spec.spark.{field}", f"Write {field}: there", ("conf", named)))
+            raise refusal_error(Complaint(f"is set by spec.spark.{field}", f"Write {field}: there", ("conf", named)))
         return self
 
     @property
@@ -329,7 +329,7 @@ def _check_allowed(allow: tuple[str, ...]) -> tuple[str, ...]:
     for position, reference in enumerate(allow):
         if not _REFERENCE_PATTERN.fullmatch(reference):
             hint = "Write env:NAME, env:PREFIX_*, file:/path, or file:/folder/ for all below it"
-            raise refusal(Complaint(f"{reference!r} allows no reference", hint, (position,)))
+            raise refusal_error(Complaint(f"{reference!r} allows no reference", hint, (position,)))
     return allow
 
 

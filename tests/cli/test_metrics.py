@@ -24,8 +24,8 @@ from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.metrics import ClusterReading, Metric, add_totals, metrics_of
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
-from reconciler.providers.embedded.measures import report_of, vitals_of
-from reconciler.providers.protocol import Upkept
+from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
+from reconciler.providers.protocol import UpkeepResult
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
 from reconciler.resources.measures import (
@@ -218,8 +218,8 @@ def test_everything_of_a_pass_is_told() -> None:
     upkeep = Upkeep(
         (MirrorOutcome(mirror, 5, 500, 1.5), MirrorOutcome(Address("mirror/east/b"), 0, 0, 0.5, broken)),
         (
-            JobOutcome("sweep", "west", 2.0, Upkept("object", 12, bytes=1200)),
-            JobOutcome("roll", "west", 1.0, Upkept("partition", 3, failed=1, errors=(broken,))),
+            JobOutcome("sweep", "west", 2.0, UpkeepResult("object", 12, bytes=1200)),
+            JobOutcome("roll", "west", 1.0, UpkeepResult("partition", 3, failed=1, errors=(broken,))),
             JobOutcome("observe", "north", 0.1, error=broken),
         ),
         6.25,
@@ -328,7 +328,7 @@ def test_instruments_read_sizes_lags_and_what_is_pending() -> None:
     cluster.catalog.commit(lambda draft: draft.put_deletion("gone", DeletionEntry("gone")))
     cluster.catalog.commit(lambda draft: draft.put_rewrite("x", RewriteEntry("empty")))
 
-    found = vitals_of(report_of(cluster), "west")
+    found = measure_cluster(build_storage_report(cluster), "west")
     assert (found.topics, found.partitions, found.unmeasured) == (3, 5, 0)
     assert (found.pending_deletions, found.pending_rewrites, found.open_transactions) == (1, 1, 1)
     copy, empty, orders = found.measured
@@ -403,7 +403,7 @@ def test_a_stopped_pass_is_no_success() -> None:
 
 
 def job_of(name: str, cluster: str, *, counts: dict[str, int], levels: dict[str, float] | None = None) -> JobOutcome:
-    return JobOutcome(name, cluster, 1.0, Upkept("partition", 1, counts=counts, levels=levels or {}))
+    return JobOutcome(name, cluster, 1.0, UpkeepResult("partition", 1, counts=counts, levels=levels or {}))
 
 
 def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_other() -> None:
@@ -536,7 +536,7 @@ def test_instruments_tell_what_is_uploaded_and_what_waits() -> None:
     tier.fill(5)
     tier.upload()
     tier.cluster.create_topic("plain")
-    orders, plain = vitals_of(report_of(tier.cluster), "west").measured
+    orders, plain = measure_cluster(build_storage_report(tier.cluster), "west").measured
     assert plain.remote is None
     manifest, head = tier.manifest(), head_of(tier.cluster)
     assert orders.remote == RemoteVitals(manifest.stored_bytes, 2, 0, head.stored_bytes, head.entries[-1].bytes)

@@ -51,7 +51,7 @@ from reconciler.planning.plan import Plan, PlanFinding, UnfinishedTransition
 from reconciler.planning.plan_rows import digest, totals
 from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, describe_missing
 from reconciler.planning.saved_plan import read_shown, saved_bytes
-from reconciler.providers.protocol import Failed, Upkept
+from reconciler.providers.protocol import Failed, UpkeepResult
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords
 from reconciler.resources.topic import Topic
@@ -396,12 +396,12 @@ def test_a_missing_summary_is_told_with_where_everything_is_recorded(capsys: pyt
 @pytest.mark.parametrize(
     ("upkept", "said"),
     [
-        (Upkept("topic", 1, bytes=10_342), "migrations west 1 topic - 10.1 KiB"),
-        (Upkept("partition", 2, 5, 2048), "migrations west 2 partitions 5 2 KiB"),
-        (Upkept("topic", 1), "migrations west 1 topic 0 -"),
+        (UpkeepResult("topic", 1, bytes=10_342), "migrations west 1 topic - 10.1 KiB"),
+        (UpkeepResult("partition", 2, 5, 2048), "migrations west 2 partitions 5 2 KiB"),
+        (UpkeepResult("topic", 1), "migrations west 1 topic 0 -"),
     ],
 )
-def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkept: Upkept, said: str) -> None:
+def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkept: UpkeepResult, said: str) -> None:
     upkeep = Upkeep((), (JobOutcome("migrations", "west", 0.1, upkept),), 0.1)
     row = text_of(upkeep_text(upkeep)).splitlines()[1]
     assert " ".join(row.split()).startswith(said)
@@ -409,7 +409,7 @@ def test_a_job_that_writes_bytes_and_counts_no_records_says_so_with_a_dash(upkep
 
 def test_a_partition_that_a_sweep_deleted_is_a_line_of_its_own() -> None:
     note = str(SweptPartition("x1", 0, 400))
-    swept = JobOutcome("sweep", "west", 0.1, Upkept("object", 2, bytes=2000, notes=(note,)))
+    swept = JobOutcome("sweep", "west", 0.1, UpkeepResult("object", 2, bytes=2000, notes=(note,)))
     upkeep = Upkeep((), (swept,), 0.1)
     assert "sweep:west: deleted partition 0 of topic id x1, which was deleted: 400 records" in text_of(
         upkeep_text(upkeep)

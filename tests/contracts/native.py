@@ -20,12 +20,12 @@ from reconciler.providers.embedded.provider import CAPABILITIES, EmbeddedProvide
 from reconciler.providers.models import (
     apply_declared_changes,
     link_entry,
-    link_in,
-    link_seen,
-    mirror_in,
     planned_source,
+    to_declared_link,
+    to_declared_mirror,
+    to_observed_link,
 )
-from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope, wanted_in
+from reconciler.providers.protocol import Done, Edge, Failed, Outcome, Scope, scope_filter
 from reconciler.providers.registry import PLATFORMS
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
@@ -143,12 +143,12 @@ class NativeProvider:
         here = self._declared.address
         seen[here] = replace(seen[here], resource=self._declared.model_copy(update={"spec": spec}))
         for name, entry in self.book.links.items():
-            link = Observed(link_in(name, self.name, entry), entry.id, state=link_status(entry))
+            link = Observed(to_declared_link(name, self.name, entry), entry.id, state=link_status(entry))
             seen[address_of("link", self.name, name)] = link
         for name, mirror in self.book.mirrors.items():
             found = self._observed(name, mirror, seen)
             seen[found.resource.address] = found
-        wanted = wanted_in(scope)
+        wanted = scope_filter(scope)
         return {address: found for address, found in seen.items() if wanted is None or wanted(address)}
 
     def _observed(self, name: str, mirror: MirrorEntry, seen: dict[Address, Observed]) -> Observed:
@@ -158,7 +158,7 @@ class NativeProvider:
         link = self.book.links[mirror.link_id]
         spec = topic.resource.spec
         return Observed(
-            mirror_in(self.name, name, mirror, (mirror.link_id, link), spec.configs, spec.partitions or 0),
+            to_declared_mirror(self.name, name, mirror, (mirror.link_id, link), spec.configs, spec.partitions or 0),
             topic.incarnation,
             state=status_of(mirror, link),
             mirror=LiveMirror.of(mirror, None if mirror.is_stopped else topic.resource),
@@ -361,7 +361,7 @@ class NativeLinks:
         """Its mirrors are copied by itself."""
 
     def links(self) -> Sequence[ObservedLink]:
-        return [link_seen(name, self.of.name, entry) for name, entry in sorted(self.of.book.links.items())]
+        return [to_observed_link(name, self.of.name, entry) for name, entry in sorted(self.of.book.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None

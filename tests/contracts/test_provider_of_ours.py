@@ -358,7 +358,10 @@ def test_migrations_that_are_not_there_cannot_be_asked_for_and_nothing_lies_wher
     assert provider.migrations.list_unfinished() == []
     with pytest.raises(UserError, match="Data migration does not exist"):
         provider.migrations.ask(7, "cancel")
-    for ask in (lambda: list(provider.migrations.detached()), lambda: provider.migrations.read_releasable("a/b/1", "b")):
+    for ask in (
+        lambda: list(provider.migrations.detached()),
+        lambda: provider.migrations.read_releasable("a/b/1", "b"),
+    ):
         with pytest.raises(UserError, match="has no object storage"):
             ask()
 

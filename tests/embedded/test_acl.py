@@ -25,7 +25,7 @@ from reconciler.errors import InvalidNamespaceError, NotAuthorizedError, UserErr
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import OffsetRange
-from reconciler.resources.acls import ACLS, NamespaceAcl, rule_at, rule_path, to_rule_fields
+from reconciler.resources.acls import ACLS, NamespaceAcl, parse_rule, rule_path, to_rule_fields
 from reconciler.resources.groups import ToEarliest
 from reconciler.resources.inventory import RESOURCE
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
@@ -46,7 +46,7 @@ def questions() -> list[Any]:
 
 def rule(text: str) -> AclEntry:
     path, _, operations = text.rpartition(": ")
-    (entry,) = entries_of([rule_at(ACLS + path, [word.strip() for word in operations.split(",")])])
+    (entry,) = entries_of([parse_rule(ACLS + path, [word.strip() for word in operations.split(",")])])
     return entry
 
 
@@ -225,8 +225,8 @@ def catalog_with_one(entry: AclEntry, label: str) -> Catalog:
 
 @given(st.lists(_RULES, max_size=5))
 def test_rules_survive_being_fields(entries: list[AclEntry]) -> None:
-    kept = entries_of([rule_at(path, operations) for path, operations in _fields(entries).items()])
-    assert entries_of(rule_at(path, operations) for path, operations in _fields(list(kept)).items()) == kept
+    kept = entries_of([parse_rule(path, operations) for path, operations in _fields(entries).items()])
+    assert entries_of(parse_rule(path, operations) for path, operations in _fields(list(kept)).items()) == kept
     assert _fields(list(kept)) == _fields(list(reversed(entries)))
 
 
@@ -242,7 +242,7 @@ def _fields(entries: list[AclEntry]) -> dict[str, tuple[str, ...]]:
 )
 def test_a_path_is_read_as_the_rule_it_was_written_from(principal: str, host: str, names: list[str]) -> None:
     rule = NamespaceAcl(principal=principal, operations=("read",), host=host, names=tuple(names))
-    assert rule_at(rule_path(rule), ("read",)) == rule
+    assert parse_rule(rule_path(rule), ("read",)) == rule
 
 
 # A cluster acting for somebody: every door is held to the rules, and the super user knows of none.
@@ -255,7 +255,7 @@ ApplyMode = Callable[[EmbeddedCluster], Any]
 
 def rules(*texts: str) -> tuple[AclEntry, ...]:
     pairs = (text.rpartition(": ") for text in texts)
-    return entries_of(rule_at(ACLS + path, operations.split(", ")) for path, _, operations in pairs)
+    return entries_of(parse_rule(ACLS + path, operations.split(", ")) for path, _, operations in pairs)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from reconciler.objectstore.register import Register, RegisterSnapshot
 from reconciler.objectstore.s3_client import pause_after
 from reconciler.objectstore.s3_store import SINGLE_BYTES
 from reconciler.objectstore.settings import Patience
-from reconciler.providers.secrets import patience_in
+from reconciler.providers.secrets import read_patience
 from reconciler.state.lockfile import Terms
 from tests.objectstore.conftest import body_of
 from tests.servers.proxy import FailedChore, Lost, Proxy, Slow
@@ -220,7 +220,7 @@ def test_an_upload_past_its_time_is_tried_again(s3_server: S3Server, proxy: Prox
 
 @pytest.mark.fact("F-R-055")
 def test_time_outs_and_pauses_are_those_of_the_cluster() -> None:
-    assert patience_in({}) == Patience(100, 30_000, 10_000, 5_000)
+    assert read_patience({}) == Patience(100, 30_000, 10_000, 5_000)
     properties = {"cloud_storage_initial_backoff_ms": "250", "cloud_storage_segment_upload_timeout_ms": "1m"}
-    assert patience_in(properties) == Patience(250, 60_000, 10_000, 5_000)
-    assert patience_in({"cloud_storage_initial_backoff_ms": "soon"}) == Patience(100, 30_000, 10_000, 5_000)
+    assert read_patience(properties) == Patience(250, 60_000, 10_000, 5_000)
+    assert read_patience({"cloud_storage_initial_backoff_ms": "soon"}) == Patience(100, 30_000, 10_000, 5_000)

@@ -16,7 +16,7 @@ from reconciler.operations.export_layout import ClusterContents, FactoredLayout,
 from reconciler.planning.plan import PlanInput
 from reconciler.planning.resolve.effective import effective
 from reconciler.providers.kafka.capabilities import KAFKA
-from reconciler.providers.kafka.translate import bindings_of_topic, naming_of
+from reconciler.providers.kafka.translate import bindings_of_topic, build_naming
 from reconciler.resources.acls import AccessBinding, TopicAcl, expand_namespace_rules
 from reconciler.resources.address import Address, check_full_name, check_namespace, full_name_of
 from reconciler.resources.base import InNamespace
@@ -62,7 +62,7 @@ def planned(made: FactoredLayout, separator: str) -> dict[str, Topic]:
 
 def bound(made: FactoredLayout, separator: str) -> set[AccessBinding]:
     """Return the bindings that the broker is to have."""
-    naming = naming_of(separator, made.resources)
+    naming = build_naming(separator, made.resources)
     every: set[AccessBinding] = set()
     for resource in made.resources.values():
         if isinstance(resource, Namespace):
@@ -303,7 +303,7 @@ def test_names_configs_and_rules_come_back_the_same(
     assert {name: dict(each.spec.configs) for name, each in wanted.items()} == flat
     unsaid = {each.place for each in made.unsaid}
     assert {each for each in stray if str(each) not in unsaid} == bound(made, separator)
-    naming = naming_of(separator, made.resources)
+    naming = build_naming(separator, made.resources)
     for address, resource in made.resources.items():
         if isinstance(resource, Namespace):
             check_namespace(resource.metadata.name)

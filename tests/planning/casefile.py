@@ -53,7 +53,7 @@ from reconciler.resources.inventory import AccessControl, Capabilities, ClusterI
 from reconciler.resources.kafka_configs import KAFKA_CONFIGS, KAFKA_INTERNAL, kafka_configs
 from reconciler.resources.measures import Measure, Measures, TieredPartition, UndeletableError
 from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position
-from reconciler.resources.mount import MountSource, Recoverable, StoredTopics
+from reconciler.resources.mount import MountSource, RecoverableTopic, StoredTopics
 from reconciler.resources.owners import Owners, ResourceOwner
 from reconciler.resources.workspace import Guards
 from reconciler.runtime.text import plain
@@ -283,8 +283,8 @@ def _hidden() -> NotAuthorizedError:
     return NotAuthorizedError("User:x may not describe it", hint="Ask.")
 
 
-def _recovery(problem: str | None = None, **said: Any) -> Recoverable | UserError:
-    return Recoverable(full_name="a", **said) if problem is None else UserError(problem, hint="Look there.")
+def _recovery(problem: str | None = None, **said: Any) -> RecoverableTopic | UserError:
+    return RecoverableTopic(full_name="a", **said) if problem is None else UserError(problem, hint="Look there.")
 
 
 def _mount(
@@ -294,7 +294,7 @@ def _mount(
         return UserError(problem, hint="Look there.")
     if unmounts is not None:
         return MountSource(location, None, Address(unmounts))
-    return MountSource(location, Recoverable(location, "a", **{"partitions": 1, **said}))
+    return MountSource(location, RecoverableTopic(location, "a", **{"partitions": 1, **said}))
 
 
 def _write_rule(said: str) -> AccessBinding:
@@ -402,7 +402,7 @@ def _order(order: str, **said: Any) -> Order:
     """Read an order as a case says it: its kind, and its fields."""
     if order == "mount":
         found, location = said.pop("found", None), said.pop("location")
-        said["source"] = MountSource(location, None if found is None else Recoverable(location, "a", **found))
+        said["source"] = MountSource(location, None if found is None else RecoverableTopic(location, "a", **found))
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
     for name in fields.keys() & {"acls", "removed_acls"}:
         fields[name] = tuple(map(NamespaceAcl.model_validate, fields[name]))

@@ -18,7 +18,7 @@ from reconciler.planning.resolve.mount_sources import (
     no_topic_error,
 )
 from reconciler.resources.address import Address
-from reconciler.resources.mount import Mountable, Mounting, MountSource
+from reconciler.resources.mount import MountableTopic, Mounting, MountSource
 from tests.planning.short import resource
 
 WEST, EAST = "67f5505a-32f3-4677-bcad-3c75a1a702a6", "11111111-2222-4333-8444-555555555555"
@@ -29,9 +29,9 @@ def at(name: str, revision: int = 10, made_by: str = WEST) -> str:
     return f"{name}/{made_by}/{revision}"
 
 
-def lies(location: str, state: str = "detached", owner: str | None = WEST, name: str = "") -> Mountable:
+def lies(location: str, state: str = "detached", owner: str | None = WEST, name: str = "") -> MountableTopic:
     made_as = location.split("/", maxsplit=1)[0]
-    return Mountable(location, made_as, state, owner, name or made_as)  # type: ignore[arg-type]  # one of the three
+    return MountableTopic(location, made_as, state, owner, name or made_as)  # type: ignore[arg-type]  # one of the three
 
 
 def mounting(name: str = "shop:clicks", state: str = "mounted", **spec: Any) -> Mounting:
@@ -40,7 +40,7 @@ def mounting(name: str = "shop:clicks", state: str = "mounted", **spec: Any) -> 
     return found
 
 
-def lying(*mountables: Mountable, attached: Sequence[AttachedTopic] = ()) -> SharedStorage:
+def lying(*mountables: MountableTopic, attached: Sequence[AttachedTopic] = ()) -> SharedStorage:
     return SharedStorage(URL, EAST, mountables, attached, {WEST: "west", EAST: "east"})
 
 

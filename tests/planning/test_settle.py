@@ -66,7 +66,7 @@ def ask(verb: str, before: str, after: str) -> Action:
     )
 
 
-def mirror_in(state: str) -> list[dict[str, Any]]:
+def to_declared_mirror(state: str) -> list[dict[str, Any]]:
     return [{**MIRROR, "is": {"state": state}}]
 
 
@@ -142,29 +142,29 @@ ROWS: list[tuple[str, Action, list[dict[str, Any]], str]] = [
     ("both are there", move(), [OLD, TOPIC], "conflict"),
     ("neither is there", move(), [], "conflict"),
     ("the mirror is where it was", promote(), [MIRROR], "absent"),
-    ("the mirror is on its way", promote(), mirror_in("PENDING_STOPPED"), "partial"),
-    ("the mirror got there", promote(), mirror_in("STOPPED"), "done"),
-    ("the mirror went on from there by itself", promote(), mirror_in("PENDING_MIRROR"), "done"),
-    ("the roles are being swapped", REVERSE, mirror_in("PENDING_SYNCHRONIZE"), "partial"),
-    ("the roles are nearly swapped", REVERSE, mirror_in("PENDING_STOPPED"), "partial"),
-    ("the roles were swapped", REVERSE, mirror_in("STOPPED"), "done"),
-    ("the roles were not swapped", REVERSE, mirror_in("ACTIVE"), "absent"),
-    ("a reversal was suspended", REVERSE, mirror_in("PAUSED"), "conflict"),
-    ("it is about to be cut", RESTORE, mirror_in("PENDING_SETUP_FOR_RESTORE"), "partial"),
-    ("it is being cut", RESTORE, mirror_in("PENDING_RESTORE"), "partial"),
-    ("it was cut, and mirrors", RESTORE, mirror_in("ACTIVE"), "done"),
-    ("it was cut, and its source is away", RESTORE, mirror_in("SOURCE_UNAVAILABLE"), "done"),
-    ("it was not cut", RESTORE, mirror_in("STOPPED"), "absent"),
+    ("the mirror is on its way", promote(), to_declared_mirror("PENDING_STOPPED"), "partial"),
+    ("the mirror got there", promote(), to_declared_mirror("STOPPED"), "done"),
+    ("the mirror went on from there by itself", promote(), to_declared_mirror("PENDING_MIRROR"), "done"),
+    ("the roles are being swapped", REVERSE, to_declared_mirror("PENDING_SYNCHRONIZE"), "partial"),
+    ("the roles are nearly swapped", REVERSE, to_declared_mirror("PENDING_STOPPED"), "partial"),
+    ("the roles were swapped", REVERSE, to_declared_mirror("STOPPED"), "done"),
+    ("the roles were not swapped", REVERSE, to_declared_mirror("ACTIVE"), "absent"),
+    ("a reversal was suspended", REVERSE, to_declared_mirror("PAUSED"), "conflict"),
+    ("it is about to be cut", RESTORE, to_declared_mirror("PENDING_SETUP_FOR_RESTORE"), "partial"),
+    ("it is being cut", RESTORE, to_declared_mirror("PENDING_RESTORE"), "partial"),
+    ("it was cut, and mirrors", RESTORE, to_declared_mirror("ACTIVE"), "done"),
+    ("it was cut, and its source is away", RESTORE, to_declared_mirror("SOURCE_UNAVAILABLE"), "done"),
+    ("it was not cut", RESTORE, to_declared_mirror("STOPPED"), "absent"),
     ("an ordinary topic was not cut", RESTORE, [], "absent"),
-    ("it failed over", ask("failover", "ACTIVE", "STOPPED"), mirror_in("STOPPED"), "done"),
-    ("it did not fail over", ask("failover", "FAILED", "STOPPED"), mirror_in("FAILED"), "absent"),
+    ("it failed over", ask("failover", "ACTIVE", "STOPPED"), to_declared_mirror("STOPPED"), "done"),
+    ("it did not fail over", ask("failover", "FAILED", "STOPPED"), to_declared_mirror("FAILED"), "absent"),
     (
         "a suspended reversal went on to its end",
         ask("resume", "PAUSED", "PENDING_SYNCHRONIZE"),
-        mirror_in("STOPPED"),
+        to_declared_mirror("STOPPED"),
         "done",
     ),
-    ("it is paused", ask("pause", "ACTIVE", "PAUSED"), mirror_in("PAUSED"), "done"),
+    ("it is paused", ask("pause", "ACTIVE", "PAUSED"), to_declared_mirror("PAUSED"), "done"),
     ("the mirror lost its source", promote(), [{**MIRROR, "is": {"state": "SOURCE_UNAVAILABLE"}}], "absent"),
     ("the mirror is gone", promote(), [], "absent"),
     ("it was not mounted", mount(), [], "absent"),

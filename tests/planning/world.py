@@ -25,7 +25,7 @@ from reconciler.planning.planner import Draft, decide, judge
 from reconciler.planning.record import learn, record_action
 from reconciler.planning.resolve.mirror_sources import link_of, peer_of
 from reconciler.planning.situation import mounted_by, source_of, topic_of
-from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, rule_at, rule_path
+from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, parse_rule, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import (
@@ -43,7 +43,7 @@ from reconciler.resources.inventory import (
 )
 from reconciler.resources.measures import Measures
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
-from reconciler.resources.mount import Mounting, MountSource, Recoverable
+from reconciler.resources.mount import Mounting, MountSource, RecoverableTopic
 from reconciler.resources.topic import Topic
 
 
@@ -239,7 +239,7 @@ def _transit(action: Transition, observed: dict[Address, Observed], given: PlanI
     source = given.stored.mounts[action.address]
     assert isinstance(source, MountSource)
     assert source.location == location
-    found = source.recoverable or Recoverable(location, "", 1)
+    found = source.recoverable or RecoverableTopic(location, "", 1)
     namespace, _, name = action.after.topic_name.rpartition(":")
     metadata = {"name": name, "namespace": namespace, "cluster": cluster_of(action.address)}
     spec = {"partitions": found.partitions, "configs": dict(found.own)}
@@ -255,7 +255,7 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
     spec: dict[str, Any] = row.get("spec", row)
     for change in changes:
         if change.path.startswith(ACLS) and isinstance(resource, MirrorTopic):
-            who = rule_at(change.path, ("write",)).principal
+            who = parse_rule(change.path, ("write",)).principal
             kept = {each for each in spec.get("denied", ()) if each != who}
             spec["denied"] = sorted(kept if change.after is None else {*kept, who})
             continue
@@ -278,5 +278,5 @@ def _changed(resource: Resource, changes: tuple[Change, ...]) -> Resource:
 
 
 def _rule(kind: type[TopicAcl], path: str, operations: Any) -> dict[str, Any]:
-    rule = rule_at(path, operations).to_json()
+    rule = parse_rule(path, operations).to_json()
     return {key: value for key, value in rule.items() if key in kind.model_fields}

@@ -11,7 +11,7 @@ from reconciler.errors import LeaseError, ReconcilerError
 from reconciler.lifecycles import MOUNT, UNMOUNT
 from reconciler.planning.actions import ControlAction, Transition
 from reconciler.providers.embedded.provider import EmbeddedProvider
-from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, Upkept
+from reconciler.providers.protocol import Done, Edge, Failed, MaintenancePorts, Outcome, Scope, UpkeepResult
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mount import Mounting
 from reconciler.runtime.retry import go_on
@@ -77,7 +77,7 @@ class World:
     def migrations(self, name: str = "west") -> list[MigrationEntry]:
         return list(self.bucket.cluster(name).mounts.list_unfinished().values())
 
-    def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None) -> Upkept:
+    def finish(self, name: str, *, is_stopped: Callable[[], bool] = lambda: False, spread: Any = None) -> UpkeepResult:
         """Do the job of `run` that goes on with migrations."""
         here = spread or (lambda work, do: iter([list(do(work))]))
         means = MaintenancePorts(here, lambda _address: True, is_stopped)

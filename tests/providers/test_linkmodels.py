@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Change
-from reconciler.providers.models import apply_declared_changes, link_entry, link_in
+from reconciler.providers.models import apply_declared_changes, link_entry, to_declared_link
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink
 from reconciler.resources.mirrors import LinkEntry, synced_configs
 
@@ -14,13 +14,13 @@ KEPT = LinkEntry("id", "west", {"source": "west"})
 
 
 def test_a_link_is_read_back_as_it_was_declared() -> None:
-    assert link_in("dr", "east", KEPT).spec.source == "west"
+    assert to_declared_link("dr", "east", KEPT).spec.source == "west"
 
 
 def test_a_link_that_says_only_how_often_configs_follow_is_read_back_as_it_was_declared() -> None:
     spec = {"source": "west", "topicConfigSync": {"interval": "10s"}}
     declared = MirrorLink.model_validate({"metadata": {"name": "dr", "cluster": "east"}, "spec": spec})
-    assert link_in("dr", "east", link_entry(declared, "id")).spec == declared.spec
+    assert to_declared_link("dr", "east", link_entry(declared, "id")).spec == declared.spec
 
 
 def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept_means_the_default() -> None:
@@ -36,5 +36,5 @@ def test_a_part_of_a_link_without_fields_is_absent_and_an_empty_one_that_is_kept
 
 def test_a_workspace_that_calls_the_destination_what_another_calls_the_source_is_told() -> None:
     with pytest.raises(UserError, match="link dr of cluster west was declared elsewhere") as raised:
-        link_in("dr", "west", KEPT)
+        to_declared_link("dr", "west", KEPT)
     assert "use the same cluster names" in str(raised.value)

@@ -13,7 +13,7 @@ import pytest
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.settings import Patience
 from reconciler.providers.protocol import Edge
-from reconciler.providers.secrets import Secret, access_of, open_location, resolve
+from reconciler.providers.secrets import Secret, open_location, resolve, resolve_access
 from reconciler.resources.cluster import LocationSpec
 from reconciler.resources.cluster_properties import ACCESS_KEY, AZURE_ACCOUNT, AZURE_KEY, SECRET_KEY, TRUST_FILE
 from tests.servers.certificates import Authority
@@ -83,7 +83,7 @@ def reached(
     idle_ms: int | None = None,
 ) -> ObjectStore:
     edge = Edge(folder, environ, lambda: "id", itertools.count().__next__)
-    return open_location(location, edge, access_of(properties, Patience(idle_ms=idle_ms), edge))
+    return open_location(location, edge, resolve_access(properties, Patience(idle_ms=idle_ms), edge))
 
 
 def at(server: S3Server, endpoint: str | None = None) -> LocationSpec:

@@ -6,10 +6,10 @@ import pytest
 
 from reconciler.resources.mirror_link import (
     NameFilter,
+    filters_include,
     is_auto_created,
     is_never_auto_created,
     is_never_mirrored,
-    takes_name,
 )
 
 
@@ -45,7 +45,7 @@ def test_exclude_wins_whatever_the_order_and_what_is_unmatched_is_left(
     written: list[str], taken: list[str], left: list[str]
 ) -> None:
     for ordered in permutations(filters(*written)):
-        assert [name for name in [*taken, *left] if takes_name(ordered, name)] == taken
+        assert [name for name in [*taken, *left] if filters_include(ordered, name)] == taken
 
 
 @pytest.mark.fact("F-C-024")

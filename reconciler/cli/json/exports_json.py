@@ -13,7 +13,7 @@ from reconciler.operations.export_archives import NEVER_KEPT, GroupReturn
 from reconciler.operations.export_layout import OmittedResource
 from reconciler.operations.imports import ImportResult
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart
-from reconciler.resources.mount import Recoverable
+from reconciler.resources.mount import RecoverableTopic
 
 _PartName: TypeAlias = Literal["cluster", "namespaces", "topics", "links", "groups"]
 
@@ -32,7 +32,7 @@ class PartitionEnd:
 class Recovery:
     """The source from which a topic is recovered."""
 
-    topic: Recoverable
+    topic: RecoverableTopic
     older: tuple[str, ...]
     """Locations of earlier topics of the same name."""
     age_ms: int | None
@@ -102,7 +102,7 @@ def _exported(exported: ExportResult) -> tuple[ExportedResource, ...]:
     )
 
 
-def _recovery(exported: ExportResult, topic: Recoverable, older: Sequence[str]) -> Recovery:
+def _recovery(exported: ExportResult, topic: RecoverableTopic, older: Sequence[str]) -> Recovery:
     return Recovery(topic, tuple(older), None if topic.uploaded_ms is None else _age_ms(exported, topic.uploaded_ms))
 
 

@@ -41,7 +41,7 @@ from reconciler.resources.base import UNLIMITED, format_duration
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Resource
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
-from reconciler.resources.mirrors import Stretch, length_of
+from reconciler.resources.mirrors import Stretch, count_offsets
 from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.tiering_policy import TieringPolicy
@@ -299,7 +299,7 @@ def _list_stretches(stretches: Sequence[Stretch], *, has_starts: bool = False) -
         f"{count_text(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
         for part in stretches
     ]
-    return f"{counted(length_of(stretches), 'offset')} ({_join_first(parts)})"
+    return f"{counted(count_offsets(stretches), 'offset')} ({_join_first(parts)})"
 
 
 def _join_first(texts: Iterable[str]) -> str:

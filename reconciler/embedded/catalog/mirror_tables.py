@@ -32,7 +32,7 @@ from reconciler.resources.mirrors import (
     MirrorEntry,
     SourceTopic,
     alter_link_entry,
-    check_mirrored,
+    check_mirror_name,
     check_same_source,
     check_unused,
     create_link_entry,
@@ -91,7 +91,7 @@ def create_mirror(
 ) -> None:
     """Create a mirror with its source's partitions and synced configs."""
     link = link_named(draft, shape.link)
-    check_mirrored(full_name, shape.source, (shape.link, link))
+    check_mirror_name(full_name, shape.source, (shape.link, link))
     check_free(draft, full_name)
     check_unreserved(draft, full_name)
     check_quotas(draft.namespaces, draft.usage_below, full_name, TopicCounts(1, of.partitions))

@@ -24,7 +24,7 @@ from reconciler.errors import LostRaceError, QuotaExceededError, ReconcilerError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.cluster_properties import ENABLED, read_property
 from reconciler.resources.mirrors import Trouble
-from reconciler.resources.mount import Recoverable
+from reconciler.resources.mount import RecoverableTopic
 from reconciler.resources.topic import SOURCE_GONE
 from reconciler.runtime.threads import map_in_parallel
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from reconciler.resources.acls import TopicAcl
 
 
-def locate_replica_source(storage: ObjectStore, location: TopicLocation) -> Recoverable:
+def locate_replica_source(storage: ObjectStore, location: TopicLocation) -> RecoverableTopic:
     """Return the topic at a location, for a replica; one GET."""
     topic = find_topic_at(storage, location)
-    return Recoverable(str(topic.location), topic.name, topic.partitions)
+    return RecoverableTopic(str(topic.location), topic.name, topic.partitions)
 
 
 def make_replica(
-    draft: Draft, full_name: str, source: Recoverable, *, topic_id: str, acls: Iterable[TopicAcl] = ()
+    draft: Draft, full_name: str, source: RecoverableTopic, *, topic_id: str, acls: Iterable[TopicAcl] = ()
 ) -> str:
     """Create a read replica if missing; return its topic id."""
     existing, rules = draft.topics.get(full_name), entries_of(tuple(acls))

@@ -31,7 +31,7 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.resources.mount import Direction, Mountable, MountSource, Phase, Recoverable
+from reconciler.resources.mount import Direction, MountableTopic, MountSource, Phase, RecoverableTopic
 from reconciler.resources.topic import Topic
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def migrate_topics(
 class _Candidate:
     address: Address
     location: str
-    register: Mountable | None = None
+    register: MountableTopic | None = None
     members: tuple[Address, ...] = ()
 
     @property
@@ -270,7 +270,7 @@ class _Choice:
                 locations = {address: source.location for address, source in sources.items()}
                 stored = archives_of(provider).recoverable(locations)
                 for address, answer in stored.items():
-                    if isinstance(answer, Recoverable):
+                    if isinstance(answer, RecoverableTopic):
                         sources[address] = MountSource(sources[address].location, answer)
         return {
             address: MountOrder(topic=address, direction=request.direction, source=source, phase=request.phase)
@@ -294,7 +294,7 @@ class _Choice:
         message = f"several topics of that name can be mounted: {places}"
         return UserError(message, hint=hint, subject=f"{address}: ")
 
-    def _explain_owner(self, address: Address, register: Mountable) -> UserError:
+    def _explain_owner(self, address: Address, register: MountableTopic) -> UserError:
         cluster = cluster_of(address) or ""
         identity = self.site.providers[cluster].identify()
         is_here = identity is not None and identity.cluster_id == register.owner

@@ -34,7 +34,7 @@ from reconciler.resources.address import (
     kind_of,
     matches,
 )
-from reconciler.resources.mount import Migration, Mountable, Mounting
+from reconciler.resources.mount import Migration, MountableTopic, Mounting
 from reconciler.runtime.text import counted, did_you_mean, nearest
 from reconciler.runtime.threads import settled
 
@@ -179,7 +179,9 @@ def _read_migrations(
     def look(name: str) -> list[ClusterMigration]:
         if not check_exists(site, name, recorded):
             return []
-        return [ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()]
+        return [
+            ClusterMigration(name, migration) for migration in migrations_of(site.providers[name]).list_unfinished()
+        ]
 
     migrations, lost = query_clusters(select_clusters(site, _as_names(cluster)), look)
     return tuple(_name_waits(site, underway) for name in sorted(migrations) for underway in migrations[name]), lost
@@ -318,7 +320,8 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
         return _ClusterAnswer(
             None if identity is None else identity.cluster_id,
             tuple(
-                ClusterMigration(name, migration) for migration in migrations_of(provider).list_unfinished(is_measured=False)
+                ClusterMigration(name, migration)
+                for migration in migrations_of(provider).list_unfinished(is_measured=False)
             ),
         )
 
@@ -369,7 +372,7 @@ def name_clusters(site: Site, text: str) -> str:
 
 
 def _build_rows(
-    registers: Mapping[str, Mountable],
+    registers: Mapping[str, MountableTopic],
     recorded: Sequence[ClusterMigration],
     owners: Mapping[str, str],
     states: Sequence[str],
@@ -389,7 +392,7 @@ def _build_rows(
 
 
 def _is_mounted_elsewhere(
-    register: Mountable | None, moving: Sequence[ClusterMigration], owners: Mapping[str, str]
+    register: MountableTopic | None, moving: Sequence[ClusterMigration], owners: Mapping[str, str]
 ) -> bool:
     if register is None or register.state != "mounted":
         return False
@@ -397,7 +400,7 @@ def _is_mounted_elsewhere(
     return owner is not None and owner not in {migration.cluster for migration in moving}
 
 
-def _build_row(location: str, register: Mountable | None, moving: tuple[ClusterMigration, ...]) -> MountRow:
+def _build_row(location: str, register: MountableTopic | None, moving: tuple[ClusterMigration, ...]) -> MountRow:
     full_name, cluster_id, _ = location.split("/")
     row = MountRow(location=location, name=full_name, state="mounted", storage="", clusters=(), owner=cluster_id)
     if register is not None:
@@ -465,7 +468,7 @@ class ReleaseRequest:
 class Release:
     """A topic taken from its owner and made mountable."""
 
-    topic: Mountable
+    topic: MountableTopic
     owner: str
     owner_name: str | None
     """Name of the owner if it is a reachable cluster of the workspace."""
@@ -501,8 +504,8 @@ def release_topic(
 
 def _find_releasable(
     site: Site, sharing: Mapping[str, Sequence[str]], request: ReleaseRequest
-) -> tuple[Sequence[str], Mountable]:
-    def look(url: str) -> Mountable:
+) -> tuple[Sequence[str], MountableTopic]:
+    def look(url: str) -> MountableTopic:
         return migrations_of(site.providers[sharing[url][0]]).read_releasable(request.location, request.owner)
 
     topics, lost = query_clusters(list(sharing), look)
@@ -635,7 +638,7 @@ def _read_record(site: Site) -> Record:
     return snapshot.record if snapshot is not None else {}
 
 
-def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> Mountable | None:
+def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> MountableTopic | None:
     provider = provider_of(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()

@@ -16,7 +16,7 @@ from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import teach_names
 from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
-from reconciler.providers.protocol import Upkept, links_by_jobs, links_of
+from reconciler.providers.protocol import UpkeepResult, links_by_jobs, links_of
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirror_link import MirrorLink
@@ -216,7 +216,7 @@ class JobOutcome:
     """Also `link`: what links sync; `observe`, `state`: a cluster, or the state, could not be read."""
     cluster: str
     seconds: float
-    upkept: Upkept = field(default_factory=Upkept)
+    upkept: UpkeepResult = field(default_factory=UpkeepResult)
     error: ReconcilerError | None = None
 
     @property

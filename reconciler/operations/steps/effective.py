@@ -10,7 +10,7 @@ from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Change, Create, Transition, Update
 from reconciler.planning.fields import CONFIGS, PROPERTIES
 from reconciler.planning.situation import is_replica
-from reconciler.resources.acls import NamespaceAcl, rule_at, rule_path, to_rule_fields
+from reconciler.resources.acls import NamespaceAcl, parse_rule, rule_path, to_rule_fields
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -61,7 +61,7 @@ def effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
         if observed_level is None or observed_level.hidden is not None:
             continue
         fields = rules_of(observed_level.resource)
-        rows += (AclRow(path, rule_at(path, fields[path]), place) for path in sorted(fields))
+        rows += (AclRow(path, parse_rule(path, fields[path]), place) for path in sorted(fields))
         rows += (AclRow(rule_path(rule), rule, place) for rule in observed_level.undeclarable)
     return tuple(rows)
 

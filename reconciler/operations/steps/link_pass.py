@@ -36,7 +36,7 @@ from reconciler.operations.steps.link_sides import (
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import join_name, split_name
-from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, is_auto_created, takes_name
+from reconciler.resources.mirror_link import SYNC_MS, MirrorLinkSpec, filters_include, is_auto_created
 from reconciler.resources.mirrors import (
     ACL_SYNC,
     AUTO_CREATE_MIRROR,
@@ -88,7 +88,7 @@ def _read_versions(above: SyncsByJobs, spec: MirrorLinkSpec) -> tuple[dict[str, 
 def is_taken(spec: MirrorLinkSpec, group: str) -> bool:
     """Return whether a link syncs a group's offsets."""
     sync = spec.consumer_offset_sync
-    return sync is not None and sync.enabled and takes_name(sync.filters, group)
+    return sync is not None and sync.enabled and filters_include(sync.filters, group)
 
 
 def write_offsets(

@@ -93,7 +93,9 @@ class Copier:
         if outcome.error is not None or not any(start_offsets.values()):
             return outcome
         try:
-            links_by_jobs(provider_named(self.providers, mirror.cluster)).delete_below_starts(mirror.name, start_offsets)
+            links_by_jobs(provider_named(self.providers, mirror.cluster)).delete_below_starts(
+                mirror.name, start_offsets
+            )
         except NotAuthorizedError as error:  # no trouble of the source: copying continues
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:

@@ -25,7 +25,7 @@ from reconciler.providers.protocol_moves import (
     LiveTopic,
     MountJob,
     MovesByJobs,
-    tell_still_sealed,
+    add_still_sealed_hint,
 )
 from reconciler.resources.address import address_of, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED, InNamespace
@@ -302,7 +302,7 @@ class Unmount(_MountRun):
                 self._store(replace(stored_move, state=_S.EXECUTING, ends={}))
             self.means.by_jobs.accept_producers(str(move.topic_id))
         except ReconcilerError as also:
-            tell_still_sealed(error, also)
+            add_still_sealed_hint(error, also)
 
     def _build_job(self, move: MountJob, archive: Archive, topic: LiveTopic, log: TopicLog) -> ArchiveJob:
         from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
@@ -553,7 +553,7 @@ class Relocation:
             try:
                 self.means.by_jobs.accept_producers(move.old_id)
             except ReconcilerError as also:
-                tell_still_sealed(error, also)
+                add_still_sealed_hint(error, also)
             raise
 
     def _switch(self, move: CopyMove) -> JobResult:

@@ -37,7 +37,7 @@ from reconciler.resources.inventory import Capabilities, ClusterIdentity, Desire
 from reconciler.resources.mirror_link import MirrorLink
 from reconciler.resources.mount import (
     MIGRATING,
-    Mountable,
+    MountableTopic,
     Mounting,
     MountSource,
     Recoveries,
@@ -248,7 +248,9 @@ def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]
     if groups is None:
         return None
     return {
-        group.name: {at.partition: at.reads_on for at in group.offsets if at.reads_on is not None}
+        group.name: {
+            at.partition: at.next_readable_offset for at in group.offsets if at.next_readable_offset is not None
+        }
         for group in groups
         if not group.is_share
     }
@@ -361,7 +363,7 @@ def leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> It
             yield address
 
 
-def is_lost(seen: Observed, cluster_id: str, registered: Mountable | None) -> bool:
+def is_lost(seen: Observed, cluster_id: str, registered: MountableTopic | None) -> bool:
     """Return whether the register gives a topic to another cluster; normal during a migration."""
     if registered is None or seen.state == MIGRATING:
         return False
@@ -413,8 +415,8 @@ class _StorageIndex:
             if isinstance(resource, Namespace) and resource.spec.moved_from is not None
         }
         self._renamed_namespaces = find_renamed_namespaces(old_names, record)
-        self._listed: dict[str, Sequence[Mountable] | UserError] = {}
-        self._by_location: dict[str, Mapping[str, Mountable]] = {}
+        self._listed: dict[str, Sequence[MountableTopic] | UserError] = {}
+        self._by_location: dict[str, Mapping[str, MountableTopic]] = {}
         self._storages: dict[str, SharedStorage | UserError] = {}
         self._unmounting = {
             mounted_by(declared.resource): address
@@ -556,7 +558,7 @@ class _StorageIndex:
         return observed is None or (last is not None and is_another(last, observed))
 
     def _find_location(
-        self, address: Address, cluster_id: str, listed: Sequence[Mountable]
+        self, address: Address, cluster_id: str, listed: Sequence[MountableTopic]
     ) -> str | RemountedTopic | None:
         """Return a topic's location by its creation or last detach, under any name."""
         name = full_name_of(address)
@@ -611,14 +613,14 @@ class _StorageIndex:
             return False
         return is_lost(item, identity.cluster_id, self._read_registers(viewer).get(item.topic.legacy.location))
 
-    def _read_registers(self, cluster: str) -> Mapping[str, Mountable]:
+    def _read_registers(self, cluster: str) -> Mapping[str, MountableTopic]:
         if cluster not in self._by_location:
             listed = self._list_registers(cluster)
             known = () if isinstance(listed, UserError) else listed
             self._by_location[cluster] = {register.location: register for register in known}
         return self._by_location[cluster]
 
-    def _list_registers(self, cluster: str) -> Sequence[Mountable] | UserError:
+    def _list_registers(self, cluster: str) -> Sequence[MountableTopic] | UserError:
         if cluster not in self._listed:
             try:
                 registers = archives_of(self._providers[cluster]).mountable()
@@ -643,7 +645,7 @@ class _StorageIndex:
             self._storages[cluster] = listed if isinstance(listed, UserError) else self._build_storage(cluster, listed)
         return self._storages[cluster]
 
-    def _build_storage(self, cluster: str, listed: Sequence[Mountable]) -> SharedStorage:
+    def _build_storage(self, cluster: str, listed: Sequence[MountableTopic]) -> SharedStorage:
         identities = {
             name: identity.cluster_id for name, identity in self._seen.identities.items() if identity is not None
         }

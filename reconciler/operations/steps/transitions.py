@@ -24,7 +24,7 @@ from reconciler.providers.protocol import Provider, links_by_jobs, links_of
 from reconciler.providers.protocol_links import Links, LinksByJobs
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.base import UNLIMITED
-from reconciler.resources.measures import UndeletableError, check_approved, cut_ranges, find_agreed_ends
+from reconciler.resources.measures import UndeletableError, check_approved, find_agreed_ends, list_cut_ranges
 from reconciler.resources.mirror_link import MirrorTopic, explain_fewer_partitions
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -434,7 +434,7 @@ class Driver:
         links = self._links(cluster)
         at = self.cuts(cluster, full_name, peer)
         if approved is not None and links.diverged(full_name, {}) is None:  # otherwise the platform cuts nothing itself
-            lost = cut_ranges(links.positions(full_name), at)
+            lost = list_cut_ranges(links.positions(full_name), at)
             check_approved((cluster, full_name), (peer.cluster, peer.link), lost, approved)
         return at
 
@@ -576,7 +576,9 @@ class Driver:
         if peer.status is not _M.STOPPED or peer.stopped_by not in REVERSALS:
             raise broken_reversal_error(mirror, peer)
         maps = self._links(mirror.source_cluster).offset_maps(mirror.source)
-        links.record_agreement(mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps)
+        links.record_agreement(
+            mirror.name, peer.topic_id, self._source_bounds(mirror), operation=operation.id, maps=maps
+        )
         return self._advance(links, mirror, _M.PAUSED if operation.verb == "reverse-and-pause" else _M.ACTIVE)
 
     def _set_up(self, links: LinksByJobs, mirror: ObservedMirror, operation: Operation) -> ObservedMirror:

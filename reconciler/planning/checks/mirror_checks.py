@@ -21,17 +21,17 @@ from reconciler.planning.resolve.mirror_sources import (
 from reconciler.planning.selection import half_at, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
-from reconciler.resources.measures import cut_ranges, find_agreed_ends, find_missing_offsets, list_last_fetched
+from reconciler.resources.measures import find_agreed_ends, find_missing_offsets, list_cut_ranges, list_last_fetched
 from reconciler.resources.mirror_link import (
     MirrorLink,
     MirrorTopic,
     NameFilter,
+    filters_include,
     is_auto_created,
     is_excluded_by_default,
     is_never_auto_created,
     is_never_mirrored,
     matches_filter,
-    takes_name,
 )
 from reconciler.resources.mirrors import (
     FAILOVER,
@@ -41,7 +41,7 @@ from reconciler.resources.mirrors import (
     Positions,
     Stretch,
     WithDiverged,
-    length_of,
+    count_offsets,
     side_topic_name,
 )
 from reconciler.runtime.text import did_you_mean, first_few, nearest
@@ -73,7 +73,7 @@ def _estimate_catch_up(
 def _estimate_restore(
     topic: Positions, at: Mapping[int, int], committed: Mapping[str, Mapping[int, int]] | None
 ) -> RoleCost:
-    lost = cut_ranges(topic, at)
+    lost = list_cut_ranges(topic, at)
     begins = {stretch.partition: stretch.start for stretch in lost}
     if committed is None:
         return RoleCost(lost=lost, groups_set_back=None if lost else ())
@@ -243,7 +243,7 @@ def _find_incarnation(topic: Address, situation: Situation) -> str | None:
 
 
 def _make_estimate(cost: RoleCost, measure: Measure | None) -> Estimate:
-    offsets = length_of((*cost.lost, *cost.behind))
+    offsets = count_offsets((*cost.lost, *cost.behind))
     size = 0 if measure is None else _estimate_bytes(measure, (*cost.lost, *cost.behind))
     seconds = max(1, size // BYTES_A_SECOND) if cost.behind else 1
     return Estimate(bytes=size, records=offsets, seconds=seconds, role=cost)
@@ -252,7 +252,7 @@ def _make_estimate(cost: RoleCost, measure: Measure | None) -> Estimate:
 def _estimate_bytes(measure: Measure, of: Iterable[Stretch]) -> int:
     """An estimate in proportion to offsets."""
     spans = sum(max(0, at.end - at.start) for at in measure.positions.values())
-    return measure.bytes * min(length_of(of), spans) // spans if spans else 0
+    return measure.bytes * min(count_offsets(of), spans) // spans if spans else 0
 
 
 _MAX_NAMES: Final = 3
@@ -381,7 +381,7 @@ def _find_left_by_default(
     left = [
         name
         for name in known
-        if takes_name(filters, name) and is_excluded_by_default(filters, name) and not is_never_auto_created(name)
+        if filters_include(filters, name) and is_excluded_by_default(filters, name) and not is_never_auto_created(name)
     ]
     if left:
         yield PlanFinding(

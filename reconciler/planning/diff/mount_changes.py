@@ -40,7 +40,7 @@ from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.base import format_duration, format_size
 from reconciler.resources.cluster_properties import ENABLED
 from reconciler.resources.inventory import LiveTopic, Observed, RemoteRemains
-from reconciler.resources.mount import MIGRATING, Mounting, MountSource, Recoverable, RemountedTopic
+from reconciler.resources.mount import MIGRATING, Mounting, MountSource, RecoverableTopic, RemountedTopic
 from reconciler.resources.tiering_policy import Configs, read_switches, read_targets
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.text import counted, first_few
@@ -444,7 +444,7 @@ def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> No
 def create_recovered(sides: AddressView, topic: Topic, situation: Situation, decision: Decision) -> None:
     """Create a topic from its recovered objects."""
     stored = situation.request.stored.recoveries.get(sides.address)
-    if not isinstance(stored, Recoverable):
+    if not isinstance(stored, RecoverableTopic):
         return  # reported by the checks
     partitions = topic.spec.partitions or stored.partitions
     create(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
@@ -459,10 +459,10 @@ def create_recovered(sides: AddressView, topic: Topic, situation: Situation, dec
     _warn_of_groups(sides, stored, decision)
 
 
-def _warn_of_groups(sides: AddressView, stored: Recoverable, decision: Decision) -> None:
-    if stored.groups_lost is not None:
-        message = f"the offsets of its consumer groups do not come along: {stored.groups_lost.message}"
-        decision.warn(sides.address, sides.wanted.source, message, stored.groups_lost.hint)
+def _warn_of_groups(sides: AddressView, stored: RecoverableTopic, decision: Decision) -> None:
+    if stored.groups_error is not None:
+        message = f"the offsets of its consumer groups do not come along: {stored.groups_error.message}"
+        decision.warn(sides.address, sides.wanted.source, message, stored.groups_error.hint)
     clamped = stored.clamped()
     if clamped:
         named = [
@@ -474,13 +474,15 @@ def _warn_of_groups(sides: AddressView, stored: Recoverable, decision: Decision)
         decision.warn(sides.address, sides.wanted.source, message, hint)
 
 
-def _warn_of_age(sides: AddressView, configs: Configs, stored: Recoverable, now_ms: int, decision: Decision) -> None:
+def _warn_of_age(
+    sides: AddressView, configs: Configs, stored: RecoverableTopic, now_ms: int, decision: Decision
+) -> None:
     message = expiring_text(configs, stored, now_ms)
     if message is not None:
         decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
 
 
-def expiring_text(configs: Configs, topic: Recoverable, now_ms: int) -> str | None:
+def expiring_text(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
     """Return which aged records `run` would delete soon, if any."""
     kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
@@ -512,7 +514,7 @@ def is_replaced(topic: Topic, before: Observed) -> bool:
 def create_replica(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Create a read replica."""
     stored = situation.request.stored.recoveries.get(sides.address)
-    if isinstance(stored, Recoverable):  # else the checks report why
+    if isinstance(stored, RecoverableTopic):  # else the checks report why
         create(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})
 
 
@@ -567,7 +569,7 @@ def check_replica(topic: Topic, situation: Situation, *, is_new: bool) -> Iterat
             yield f"{READ_REPLICA}: object storage was not read", "Plan again."
         case UserError() as error:
             yield f"{READ_REPLICA}: {error.message}", error.hint
-        case Recoverable():
+        case RecoverableTopic():
             pass
 
 
@@ -593,7 +595,7 @@ def check_recovery(topic: Topic, situation: Situation) -> Iterator[tuple[str, st
             yield f"{word}: object storage was not read", "Plan again."
         case UserError() as error:
             yield f"{word}: {error.message}", error.hint
-        case Recoverable() as found:
+        case RecoverableTopic() as found:
             declared = topic.spec.partitions
             if declared is not None and declared < found.partitions:
                 message = f"{word}: {found.location} has {found.partitions} partitions, and {declared} are declared"

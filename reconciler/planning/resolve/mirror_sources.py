@@ -43,7 +43,7 @@ from reconciler.resources.mirror_link import (
     explain_fewer_partitions,
     is_auto_created,
 )
-from reconciler.resources.mount import Mounting, MountSource, Recoverable
+from reconciler.resources.mount import Mounting, MountSource, RecoverableTopic
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import did_you_mean, nearest
@@ -746,7 +746,7 @@ def _plan_partitions(source: Address, situation: Situation) -> int | None:
     if chained is not None and isinstance(chained.resource, MirrorTopic):
         return _plan_partitions(source_of(chained.resource), situation)
     match _find_mounted_source(source, situation):
-        case Recoverable() as found:
+        case RecoverableTopic() as found:
             return found.partitions
         case Mounting() as leaving:
             return _plan_partitions(mounted_by(leaving), situation)
@@ -754,7 +754,7 @@ def _plan_partitions(source: Address, situation: Situation) -> int | None:
             return None
 
 
-def _find_mounted_source(source: Address, situation: Situation) -> Recoverable | Mounting | None:
+def _find_mounted_source(source: Address, situation: Situation) -> RecoverableTopic | Mounting | None:
     mounting = situation.mountings.get(source)
     mount_source = situation.request.stored.mounts.get(mounting.address) if mounting is not None else None
     if not isinstance(mount_source, MountSource) or source in situation.observed:
@@ -771,7 +771,7 @@ def _list_config_chain(source: Address, situation: Situation) -> list[Mapping[st
         if chained is not None and isinstance(chained.resource, MirrorTopic):
             return _list_config_chain(source_of(chained.resource), situation)
         match _find_mounted_source(source, situation):
-            case Recoverable() as recoverable:
+            case RecoverableTopic() as recoverable:
                 return [recoverable.configs]
             case Mounting() as leaving:
                 return _list_config_chain(mounted_by(leaving), situation)

@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.planning.situation import mounted_by
 from reconciler.resources.address import Address, join_name, split_name
-from reconciler.resources.mount import MIGRATING, Mountable, Mounting, MountSource, explain_release
+from reconciler.resources.mount import MIGRATING, MountableTopic, Mounting, MountSource, explain_release
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Situation
@@ -39,7 +39,7 @@ class SharedStorage:
     url: str
     cluster_id: str | None
     """Id of the cluster that mounts; `None` if it does not exist yet."""
-    mountables: Sequence[Mountable] = ()
+    mountables: Sequence[MountableTopic] = ()
     attached: Sequence[AttachedTopic] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     """Cluster id → name in the files, of read clusters."""
@@ -52,9 +52,9 @@ class SharedStorage:
         return f"cluster {owner}" if name is None else f"cluster {owner} ({name})"
 
     @cached_property
-    def at(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[Mountable]]]:
+    def at(self) -> Mapping[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]]:
         """Topics by cluster id and revision, indexed for thousands of mountings."""
-        topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[Mountable]]] = {}
+        topics: dict[tuple[str, str], tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         for topic in self.attached:
             topics.setdefault(_split_cluster_and_revision(topic.location), ([], []))[0].append(topic)
         for one in self.mountables:
@@ -62,9 +62,9 @@ class SharedStorage:
         return topics
 
     @cached_property
-    def called(self) -> Mapping[str, tuple[list[AttachedTopic], list[Mountable]]]:
+    def called(self) -> Mapping[str, tuple[list[AttachedTopic], list[MountableTopic]]]:
         """Topics by their original name; attached topics are left out of the mountable ones."""
-        topics: dict[str, tuple[list[AttachedTopic], list[Mountable]]] = {}
+        topics: dict[str, tuple[list[AttachedTopic], list[MountableTopic]]] = {}
         taken = {topic.location for topic in self.attached}
         for topic in self.attached:
             topics.setdefault(_read_topic_part(topic.location), ([], []))[0].append(topic)
@@ -327,7 +327,7 @@ def _find_attached_source(mounting: Mounting, attached: AttachedTopic) -> MountS
     return UserError(message, hint=hint)
 
 
-def _report_owner(topic: Mountable, storage: SharedStorage) -> UserError:
+def _report_owner(topic: MountableTopic, storage: SharedStorage) -> UserError:
     word = "mounted on" if topic.state == "mounted" else "being mounted on"
     release = f"reconciler mount release {topic.location} --owner {topic.owner} --allow release:{topic.location}"
     if topic.owner is not None and topic.owner == storage.cluster_id and topic.state == "mounted":

@@ -29,10 +29,10 @@ from reconciler.embedded.tiered.replicas import make_replica
 from reconciler.errors import BlockedError, LeaseError, NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MIRROR, MOUNT, TIERING, UNMOUNT
 from reconciler.planning.actions import Change, ControlAction, Create, Delete, Transition, Update
-from reconciler.providers.embedded.recovery import begin, complete_recoveries, recoveries_in, replicas_in
+from reconciler.providers.embedded.recovery import begin, complete_recoveries, list_recoveries, list_replica_sources
 from reconciler.providers.embedded.translate import fields_of, namespace_entry, shape_of
 from reconciler.providers.models import (
-    already_exists,
+    already_exists_error,
     apply_declared_changes,
     check_unchanged,
     field_changes,
@@ -44,7 +44,7 @@ from reconciler.resources.address import Address, full_name_of, kind_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import FAILOVER, ONE_SIDED, TransitionRequest, check_same_link, is_done
-from reconciler.resources.mount import Mounting, Recoverable, Recoveries
+from reconciler.resources.mount import Mounting, RecoverableTopic, Recoveries
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
 from reconciler.resources.topic import Topic
@@ -289,11 +289,11 @@ class CatalogBatch:
             case MirrorTopic() as mirror:
                 return self._create_mirror(draft, mirror, action)
             case Cluster() | Mounting() | TieringPolicy():
-                raise _unsupported(action)
+                raise _unsupported_error(action)
             case _:
                 assert_never(action.after)
 
-    def _create_replica(self, draft: Draft, topic: Topic, source: Recoverable | UserError | None) -> str:
+    def _create_replica(self, draft: Draft, topic: Topic, source: RecoverableTopic | UserError | None) -> str:
         if source is None or isinstance(source, UserError):
             raise source or UserError(f"{topic.address}: its source was not read", hint="Plan again.")
         return make_replica(draft, topic.full_name, source, topic_id=self._new_id(), acls=topic.spec.acls)
@@ -309,7 +309,7 @@ class CatalogBatch:
             existing.configs,
             existing.acls,
         ):
-            raise already_exists(topic.full_name)
+            raise already_exists_error(topic.full_name)
         return draft.topics[topic.full_name].id
 
     def _create_mirror(self, draft: Draft, mirror: MirrorTopic, action: Create) -> str:
@@ -319,7 +319,7 @@ class CatalogBatch:
             shape = MirrorShape(link=mirror.link, source=mirror.source, configs=mirror.configs)
             create_mirror(draft, mirror.name, shape, source, topic_id=self._new_id(), now_ms=self._now_ms())
         elif not _is_mirror_of(existing, mirror, link_named(draft, mirror.link).id):
-            raise already_exists(mirror.name)
+            raise already_exists_error(mirror.name)
         return draft.topics[mirror.name].id
 
     def _update(self, draft: Draft, action: Update) -> str | None:
@@ -334,7 +334,7 @@ class CatalogBatch:
                 alter_link(draft, link.metadata.name, apply_declared_changes(entry.declared, action.changes))
                 return entry.id
             case Cluster() | Mounting() | TieringPolicy():
-                raise _unsupported(action)
+                raise _unsupported_error(action)
             case _:
                 assert_never(action.after)
 
@@ -344,7 +344,7 @@ class CatalogBatch:
         if entry is not None:
             check_unchanged(action.address, action.changes, fields_of(entry))
         alter_namespace(
-            draft, name, wanted.configs if entry is None else _changed_configs(wanted.configs, entry.configs)
+            draft, name, wanted.configs if entry is None else _drop_unchanged_configs(wanted.configs, entry.configs)
         )
         if wanted.quotas:
             limit_namespace(draft, name, replace(draft.namespaces[name].quotas or QuotaEntry(), **wanted.quotas))
@@ -359,7 +359,7 @@ class CatalogBatch:
         alter_topic(
             draft,
             full_name,
-            _changed_configs(wanted.configs, entry.configs),
+            _drop_unchanged_configs(wanted.configs, entry.configs),
             partitions=wanted.partitions,
             replication_factor=wanted.replication_factor,
         )
@@ -377,7 +377,7 @@ class CatalogBatch:
                 check_same_link(link.metadata.name, draft.links.get(link.metadata.name), action.incarnation)
                 delete_link(draft, link.metadata.name)
             case Cluster() | Mounting() | TieringPolicy():
-                raise _unsupported(action)
+                raise _unsupported_error(action)
             case _:
                 assert_never(action.before)
 
@@ -390,7 +390,7 @@ class CatalogBatch:
             return self._mount_batch.begin(draft, action.id)
         before = action.parameters.get("from")
         if not (isinstance(action.after, Topic) and action.verb == "move" and isinstance(before, str)):
-            raise _unsupported(action)
+            raise _unsupported_error(action)
         name = action.after.full_name
         old = full_name_of(Address(before)) if "/" in before else before
         if old not in draft.topics and name in draft.topics:
@@ -399,7 +399,7 @@ class CatalogBatch:
         return draft.topics[name].id
 
 
-def _changed_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
+def _drop_unchanged_configs(wanted: Mapping[str, str | None], current: Mapping[str, str]) -> dict[str, str | None]:
     """Drop configs that have their value: an operation begun since must not reject a repeated action."""
     return {key: value for key, value in wanted.items() if current.get(key) != value}
 
@@ -417,7 +417,7 @@ def _delete_namespace(draft: Draft, name: str, cluster_id: str) -> None:
     delete_namespace(draft, name, cluster_id=cluster_id, recursive=False)
 
 
-def _unsupported(action: ControlAction) -> UserError:
+def _unsupported_error(action: ControlAction) -> UserError:
     message = f"{action.address}: an embedded cluster of this version cannot {action.verb} it"
     return UserError(message, hint="Remove it from the manifest.")
 
@@ -436,14 +436,14 @@ def turn_off_tiering(
     Raises:
         LeaseError: By `may_go_on`; the next process finishes the rest.
     """
-    if not _ids_switching(actions, disabling_topics(cluster.catalog.known())):
+    if not _find_switching_actions(actions, disabling_topics(cluster.catalog.known())):
         return list(outcomes)
     try:
         cluster.finish_disablings(may_go_on=may_go_on)
     except LeaseError:
         raise
     except ReconcilerError as error:
-        failed = _ids_switching(actions, disabling_topics(cluster.catalog.read()))
+        failed = _find_switching_actions(actions, disabling_topics(cluster.catalog.read()))
         return [
             Failed(outcome.id, error) if isinstance(outcome, Done) and outcome.id in failed else outcome
             for outcome in outcomes
@@ -451,13 +451,15 @@ def turn_off_tiering(
     return list(outcomes)
 
 
-def _ids_switching(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
+def _find_switching_actions(actions: Sequence[ControlAction], topics: Iterable[str]) -> frozenset[str]:
     """Return actions on the topics or on namespaces above them."""
     above = {prefix for name in topics for prefix in _prefixes_of(name)}
-    return frozenset(action.id for action in actions if _may_switch(action) and full_name_of(action.address) in above)
+    return frozenset(
+        action.id for action in actions if _may_switch_tiering(action) and full_name_of(action.address) in above
+    )
 
 
-def _may_switch(action: ControlAction) -> bool:
+def _may_switch_tiering(action: ControlAction) -> bool:
     """Moves count: they can change inherited switches."""
     match action:
         case Transition():
@@ -497,17 +499,17 @@ def run_batch(
     cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
     failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
     note(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
-    recovered = {f"create:{address}": full_name_of(address) for address in recoveries_in(actions)}
-    opened = show_replicas(cluster, actions, finish_failovers(cluster, actions, batch.outcomes, may_go_on))
+    recovered = {f"create:{address}": full_name_of(address) for address in list_recoveries(actions)}
+    opened = update_new_replicas(cluster, actions, finish_failovers(cluster, actions, batch.outcomes, may_go_on))
     outcomes = complete_recoveries(cluster, turn_off_tiering(cluster, actions, opened, may_go_on), recovered, may_go_on)
     yield from outcomes if mount_batch is None else mount_batch.complete(outcomes, may_go_on)
 
 
-def show_replicas(
+def update_new_replicas(
     cluster: EmbeddedCluster, actions: Sequence[ControlAction], outcomes: Sequence[Outcome]
 ) -> list[Outcome]:
     """Show new read replicas what their sources have; a failed action may be repeated."""
-    names = {f"create:{address}": full_name_of(address) for address in replicas_in(actions)}
+    names = {f"create:{address}": full_name_of(address) for address in list_replica_sources(actions)}
     made = {outcome.id for outcome in outcomes if outcome.id in names and isinstance(outcome, Done)}
     if not made:
         return list(outcomes)
@@ -524,6 +526,6 @@ def show_replicas(
 def _mount_batch(cluster: EmbeddedCluster, actions: Sequence[ControlAction]) -> MountBatch | None:
     if not any(isinstance(action, Transition) and action.machine in _ATTACHES for action in actions):
         return None
-    from reconciler.providers.embedded.mounts import MountBatch, attachments_in  # noqa: PLC0415 - only mounts need it
+    from reconciler.providers.embedded.mounts import MountBatch, list_attachments  # noqa: PLC0415 - only mounts need it
 
-    return MountBatch.of(cluster, attachments_in(actions))
+    return MountBatch.of(cluster, list_attachments(actions))

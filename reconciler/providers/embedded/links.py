@@ -26,7 +26,7 @@ from reconciler.embedded.maintenance.survey import remember, remembered
 from reconciler.embedded.segments.head import list_heads, position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.providers.models import MirrorEntries, link_seen, mirror_seen
+from reconciler.providers.models import MirrorEntries, to_observed_link, to_observed_mirror
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.mirrors import (
     AccessRules,
@@ -82,7 +82,7 @@ class EmbeddedLinks(MirrorEntries):
     def links(self) -> Sequence[ObservedLink]:
         """Return the links by name, from the catalog."""
         catalog = self.cluster.catalog.read()
-        return [link_seen(name, self.name, link) for name, link in sorted(catalog.links.items())]
+        return [to_observed_link(name, self.name, link) for name, link in sorted(catalog.links.items())]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
@@ -247,7 +247,7 @@ class EmbeddedLinks(MirrorEntries):
     def _seen(self, catalog: Catalog, full_name: str) -> ObservedMirror:
         topic, mirror = mirror_named(catalog, full_name)
         of = link_of(catalog, mirror) or (mirror.link_id, None)
-        return mirror_seen(self.name, full_name, (topic.id, topic.partitions), of, mirror)
+        return to_observed_mirror(self.name, full_name, (topic.id, topic.partitions), of, mirror)
 
 
 R = TypeVar("R")

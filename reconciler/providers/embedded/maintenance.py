@@ -19,7 +19,7 @@ from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, ReconcilerError, UserError
 from reconciler.objectstore.wrappers import MeteredStore, RequestMeter, strip_meter
 from reconciler.providers.embedded.recovery import recovery_result
-from reconciler.providers.protocol import MaintenancePorts, Upkept
+from reconciler.providers.protocol import MaintenancePorts, UpkeepResult
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster_properties import REPLICA_INTERVAL, read_property
 from reconciler.resources.topic import REPLICAS
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def jobs_of(
     name: str, cluster: EmbeddedCluster, means: MaintenancePorts, keeping: TierHousekeeping | None = None
-) -> Mapping[str, Callable[[], Upkept]]:
+) -> Mapping[str, Callable[[], UpkeepResult]]:
     """Return the jobs of one pass; consecutive jobs share what they read.
 
     Tidying waits until other requests, counted by `keeping`, leave room.
@@ -56,12 +56,12 @@ def jobs_of(
     tidy = replace(upkeep, storage=counting, tidying=HousekeepingTurn(keeping, drains=means.is_asked))
     jobs = {
         "migrations": lambda: _migrate(cluster, means, is_wanted),
-        "deletions": lambda: Upkept("topic", cluster.finish_deletions()),
-        "disablings": lambda: Upkept("topic", cluster.finish_disablings()),
+        "deletions": lambda: UpkeepResult("topic", cluster.finish_deletions()),
+        "disablings": lambda: UpkeepResult("topic", cluster.finish_disablings()),
         "recoveries": lambda: _recover(cluster, means, is_wanted),
         "replicas": lambda: _follow(cluster, means, is_wanted),
-        "rewrites": lambda: Upkept("topic", cluster.finish_rewrites(means.is_stopped)),
-        "transactions": lambda: Upkept("transaction", cluster.finish_transactions()),
+        "rewrites": lambda: UpkeepResult("topic", cluster.finish_rewrites(means.is_stopped)),
+        "transactions": lambda: UpkeepResult("transaction", cluster.finish_transactions()),
         "retention": lambda: _to_upkept(upkeep.retain()),
         "roll": lambda: _to_upkept(upkeep.roll(means.spread)),
         "upload": lambda: _to_upkept(upkeep.upload(means.spread)),
@@ -76,8 +76,10 @@ def jobs_of(
     return {job: _count_requests(do, (counting.taken, keeping.taken, take_cache_counts)) for job, do in jobs.items()}
 
 
-def _count_requests(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mapping[str, int]]]) -> Callable[[], Upkept]:
-    def done() -> Upkept:
+def _count_requests(
+    do: Callable[[], UpkeepResult], taken: Iterable[Callable[[], Mapping[str, int]]]
+) -> Callable[[], UpkeepResult]:
+    def done() -> UpkeepResult:
         upkept = do()
         counts = Counter(upkept.counts)
         for take in taken:
@@ -87,27 +89,29 @@ def _count_requests(do: Callable[[], Upkept], taken: Iterable[Callable[[], Mappi
     return done
 
 
-def _to_upkept(done: MaintenanceResult) -> Upkept:
+def _to_upkept(done: MaintenanceResult) -> UpkeepResult:
     errors = tuple(done.errors)
-    return Upkept("partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels)
+    return UpkeepResult(
+        "partition", done.partitions, done.records, done.bytes, done.failed, errors, done.counts, done.levels
+    )
 
 
-def _scrub(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
+def _scrub(upkeep: Upkeep, means: MaintenancePorts) -> UpkeepResult:
     from reconciler.embedded.maintenance.passes import scrub  # noqa: PLC0415 - brings Arrow
 
     return _to_upkept(scrub(upkeep, is_named=means.is_named))
 
 
-def _keep_metadata(upkeep: Upkeep, means: MaintenancePorts) -> Upkept:
+def _keep_metadata(upkeep: Upkeep, means: MaintenancePorts) -> UpkeepResult:
     written_metadata = replace(upkeep, may_go_on=_go_on("the metadata was kept", means)).keep_metadata(
         is_named=means.is_named
     )
     errors = tuple(written_metadata.errors)
     stored = sum(written_metadata.written.values())
-    return Upkept("metadata part", len(written_metadata.written), bytes=stored, failed=len(errors), errors=errors)
+    return UpkeepResult("metadata part", len(written_metadata.written), bytes=stored, failed=len(errors), errors=errors)
 
 
-def _recover(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+def _recover(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> UpkeepResult:
     copied = list[tuple[int, int]]()
 
     def count(segment: Entry) -> None:
@@ -119,11 +123,11 @@ def _recover(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Calla
     return replace(result, records=sum(records for records, _ in copied), bytes=sum(stored for _, stored in copied))
 
 
-def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> UpkeepResult:
     """Follow the sources of read replicas, each at its interval, or all at once on request."""
     topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
     if not topics:
-        return Upkept("partition")
+        return UpkeepResult("partition")
     rows, _ = remembered(cluster.store, REPLICAS)
     now_ms, known = (
         cluster.now_ms(),
@@ -141,14 +145,14 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
     if done or known.keys() != rows.keys():
         remember(cluster.store, REPLICAS, {topic_id: [at_ms] for topic_id, at_ms in {**known, **done}.items()}, {})
     moved = sum(result for result in followed.values() if not isinstance(result, ReconcilerError))
-    return Upkept("partition", moved, failed=len(errors), errors=errors)
+    return UpkeepResult("partition", moved, failed=len(errors), errors=errors)
 
 
-def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> Upkept:
+def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callable[[str], bool]) -> UpkeepResult:
     """Continue interrupted migrations; count topics of those that progressed without error."""
     before, stored = cluster.mounts.list_unfinished(), list[int]()
     if not before:
-        return Upkept("topic")
+        return UpkeepResult("topic")
     may_go_on = _go_on("all was mounted and unmounted", means)
     mounts = replace(cluster.mounts, may_go_on=may_go_on, spread=means.spread, flushed=stored.append)
     ended = mounts.finish(is_wanted)
@@ -161,7 +165,7 @@ def _migrate(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Calla
         for number, error in ended.items()
         if error is None and number in before and (number not in left or left[number].state != before[number].state)
     )
-    return Upkept("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
+    return UpkeepResult("topic", done, bytes=sum(stored), failed=len(errors), errors=tuple(errors))
 
 
 def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
@@ -172,9 +176,9 @@ def _go_on(what: str, means: MaintenancePorts) -> Callable[[], None]:
     return go_on
 
 
-def _sweep(cluster: EmbeddedCluster, means: MaintenancePorts) -> Upkept:
+def _sweep(cluster: EmbeddedCluster, means: MaintenancePorts) -> UpkeepResult:
     swept = cluster.sweep(unless_recent=not means.is_asked)
-    return Upkept("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
+    return UpkeepResult("object", swept.objects, bytes=swept.bytes, notes=tuple(map(str, swept.partitions)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,21 +83,21 @@ def _count_written(store: ObjectStore, ids: Collection[str]) -> Mapping[str, int
     return Counter(topic_of_head(listed.key) for listed in heads)
 
 
-def storages_in(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
+def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> Iterator[TopicStorage]:
     """Yield sizes of topics by tier, in order, with one read of the catalog."""
     catalog = cluster.catalog.read()
     names = {full_name_of(topic): topic for topic in topics}
     for name in names:
         cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
         topic_shown(cluster.permissions, catalog, name)
-    return report_of(cluster, catalog).of(names)
+    return build_storage_report(cluster, catalog).of(names)
 
 
-def standing_of(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
+def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
     """Return a topic's bounds for readers, and its contents."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
-    entry, report = topic_shown(cluster.permissions, catalog, name), report_of(cluster, catalog)
+    entry, report = topic_shown(cluster.permissions, catalog, name), build_storage_report(cluster, catalog)
     heads, manifests = report.read([name])
     storage, hides = report.topic(name, topic, heads, manifests), hides_remote(catalog, name)
     bounds = {
@@ -108,7 +108,7 @@ def standing_of(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
     return TopicStanding(shown, storage.log_records, storage.log_bytes, storage)
 
 
-def report_of(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
+def build_storage_report(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> StorageReport:
     """Return a storage report of a cluster, for the current or a given catalog."""
     return StorageReport(cluster.store, cluster.storage, catalog or cluster.catalog.read(), cluster.cluster_id)
 
@@ -116,7 +116,7 @@ def report_of(cluster: EmbeddedCluster, catalog: Catalog | None = None) -> Stora
 _AT_ONCE: Final = 16
 
 
-def vitals_of(report: StorageReport, cluster: str) -> Vitals:
+def measure_cluster(report: StorageReport, cluster: str) -> Vitals:
     """Measure a cluster; tiered topics take one more GET for each partition."""
     store, catalog = report.store, report.catalog
     chosen = _choose_topics(catalog)

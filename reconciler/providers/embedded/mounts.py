@@ -32,10 +32,16 @@ from reconciler.embedded.mounts.outbound import pending_bytes
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
 from reconciler.planning.actions import ControlAction, Transition
-from reconciler.providers.migration_views import detached_in, finish_by_hand, releasable_in, release_in, require_storage
+from reconciler.providers.migration_views import (
+    finish_command,
+    list_registers,
+    read_releasable_topic,
+    release_lost_topic,
+    require_storage,
+)
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.resources.address import Address, address_of, cluster_of
-from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, Mountable, Mounting
+from reconciler.resources.mount import Direction, HandMigration, Migrant, Migration, MountableTopic, Mounting
 from reconciler.runtime.retry import go_on
 from reconciler.runtime.threads import map_in_parallel as map_side_by_side
 
@@ -50,7 +56,7 @@ _LOGGER: Final = logging.getLogger("reconciler.providers")
 _MACHINES: Final = frozenset({MOUNT.name, UNMOUNT.name})
 
 
-def attachments_in(actions: Iterable[ControlAction]) -> list[Attachment]:
+def list_attachments(actions: Iterable[ControlAction]) -> list[Attachment]:
     """Return the mounts and unmounts of a batch."""
     return [
         Attachment.of(action, action.after)
@@ -300,7 +306,7 @@ class Migrations:
             try:
                 after = mounts.drive(migration) or replace(after, state=str(_S.CANCELLED))
             except ReconcilerError as error:
-                raise _unfinished(migration, error) from error
+                raise _unfinished_error(migration, error) from error
         return _to_migration(cluster.catalog.read(), migration, after)
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:
@@ -328,25 +334,25 @@ class Migrations:
         else:
             mounts.prepare(number)
 
-    def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
+    def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
         """Yield the registers: one listing, one GET each."""
         self.who.check_super_user("list what can be mounted")
         storage, is_empty = self._storage(), True
-        for register in detached_in(storage):
+        for register in list_registers(storage):
             is_empty = False
             yield register
         if is_empty:
             check_storage(storage, self._bound())
 
-    def read_releasable(self, location: str, owner: str) -> Mountable:
+    def read_releasable(self, location: str, owner: str) -> MountableTopic:
         """Return a topic from its current manifests, one GET per partition."""
         self.who.check_super_user(f"release {location}")
-        return releasable_in(self._storage(), location, owner)
+        return read_releasable_topic(self._storage(), location, owner)
 
-    def release(self, location: str, owner: str) -> Mountable:
+    def release(self, location: str, owner: str) -> MountableTopic:
         """Release a topic: its manifests, then its register."""
         self.who.check_super_user(f"release {location}")
-        return release_in(self._storage(), location, owner, now_ms=self.now_ms())
+        return release_lost_topic(self._storage(), location, owner, now_ms=self.now_ms())
 
     def _bound(self) -> str | None:
         """`None` also if the cluster is lost."""
@@ -368,7 +374,7 @@ class Migrations:
         )
         if not migration.is_automatic and state in ADVANCES:
             names = [address_of("topic", cluster_of(self.address) or "", topic.name) for topic in migration.topics]
-            waits.append(finish_by_hand("inbound" if is_inbound else "outbound", *names))
+            waits.append(finish_command("inbound" if is_inbound else "outbound", *names))
         return replace(_to_migration(catalog, number, migration), bytes_left=left, waits=tuple(waits))
 
     def _inbound_waits(self, cluster: EmbeddedCluster, migration: MigrationEntry) -> Iterator[str]:
@@ -428,7 +434,7 @@ def _check_places(cluster: EmbeddedCluster, request: HandMigration) -> None:
             raise StalePlanError(message, hint="Nothing was unmounted. Run the command again.")
 
 
-def _unfinished(migration: int, error: ReconcilerError) -> IncompleteError:
+def _unfinished_error(migration: int, error: ReconcilerError) -> IncompleteError:
     before = "" if isinstance(error, InterruptedRunError) else f"{error.hint.removesuffix('.')}. Then "
     message = f"migration {migration} is canceling, and not cancelled yet: {error.message}"
     return IncompleteError(message, hint=f"{before}continue with: reconciler run --once --only migrations")

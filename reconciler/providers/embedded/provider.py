@@ -22,10 +22,10 @@ from reconciler.providers.embedded.client import check_shown, hide, run_batch
 from reconciler.providers.embedded.measures import measure_topics
 from reconciler.providers.embedded.recovery import (
     EmbeddedArchives,
-    recoveries_in,
-    replicas_in,
+    list_recoveries,
+    list_replica_sources,
 )
-from reconciler.providers.embedded.translate import mountings_in, observed_in
+from reconciler.providers.embedded.translate import list_mountings, list_observed
 from reconciler.providers.models import check_unchanged
 from reconciler.providers.protocol import (
     Done,
@@ -36,8 +36,8 @@ from reconciler.providers.protocol import (
     Scope,
     TopicAddress,
     TopicStanding,
-    Upkept,
-    wanted_in,
+    UpkeepResult,
+    scope_filter,
 )
 from reconciler.providers.secrets import object_storage, open_location
 from reconciler.resources.address import Address, full_name_of
@@ -108,7 +108,7 @@ def observe_cluster(
     return Observed(observed_resource, cluster_id, cluster=LiveCluster(seen))
 
 
-def check_places(store: ObjectStore, storage: ObjectStore) -> None:
+def check_new_locations(store: ObjectStore, storage: ObjectStore) -> None:
     """Reject a root or object storage that a new cluster cannot use."""
     read_cluster_id(store)
     try:
@@ -130,7 +130,7 @@ def find_or_create_cluster(store: ObjectStore, wanted: Resource, new_id: Callabl
 
 def change_cluster(action: Create | Update, storage_id: str | None) -> Callable[[Draft], None]:
     """Return the catalog change of an action on the cluster itself; it is idempotent."""
-    wanted = dict(_properties_asked(action))
+    wanted = dict(_list_requested_properties(action))
 
     def decide(draft: Draft) -> None:
         if isinstance(action, Update):
@@ -156,7 +156,7 @@ def is_binding(action: Create | Update) -> bool:
             assert_never(action)
 
 
-def _properties_asked(action: Create | Update) -> Iterator[tuple[str, str | None]]:
+def _list_requested_properties(action: Create | Update) -> Iterator[tuple[str, str | None]]:
     match action:
         case Create():
             if isinstance(action.after, Cluster):
@@ -173,7 +173,7 @@ def _fields_of(draft: Draft) -> dict[str, Value]:
     return {PROPERTIES + name: value for name, value in draft.cluster.properties.items()}
 
 
-def overview_in(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
+def build_overview(catalog: Catalog, cluster: str, who: Permissions) -> Overview:
     """Return names and shapes of visible resources."""
     links = {entry.id: (link, entry) for link, entry in catalog.links.items()}
     shown = [
@@ -263,13 +263,13 @@ class EmbeddedProvider:
         """Return the cluster and its catalog, usually with two GETs."""
         if self.identify() is None:
             if self._storage is not None:
-                check_places(self._store, self._storage)  # the plan reports what cannot be created
+                check_new_locations(self._store, self._storage)  # the plan reports what cannot be created
             return {}
         cluster = self._cluster()
-        name, wanted = self._declared.metadata.name, wanted_in(scope)
+        name, wanted = self._declared.metadata.name, scope_filter(scope)
         catalog = cluster.catalog.read()
-        inventory = dict(observed_in(catalog, name, wanted, cluster_id=cluster.cluster_id))
-        inventory |= mountings_in(catalog, name, wanted)
+        inventory = dict(list_observed(catalog, name, wanted, cluster_id=cluster.cluster_id))
+        inventory |= list_mountings(catalog, name, wanted)
         if wanted is None or wanted(self._declared.address):
             observed = observe_cluster(self._declared, cluster.cluster_id, catalog, self._storage, root=self._store.url)
             about = replace(observed.cluster, owners=catalog.owned if catalog.owners else None)
@@ -292,7 +292,7 @@ class EmbeddedProvider:
     def overview(self) -> Overview:
         """Return names and shapes of visible resources."""
         cluster = self._cluster()
-        return overview_in(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
+        return build_overview(cluster.catalog.read(), self._declared.metadata.name, cluster.permissions)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Apply a batch in one commit, and complete its mounts, unmounts and recoveries.
@@ -309,7 +309,7 @@ class EmbeddedProvider:
                     rest.append(action)
         if rest:
             name, cluster = self._declared.metadata.name, self._cluster()
-            sources = self.archives.recoverable(recoveries_in(rest), replicas_in(rest))
+            sources = self.archives.recoverable(list_recoveries(rest), list_replica_sources(rest))
             yield from run_batch(name, cluster, rest, sources, may_go_on)
 
     def own(self, change: OwnerChange) -> Mapping[str, ResourceOwner]:
@@ -324,7 +324,7 @@ class EmbeddedProvider:
             changes, refused = change.on(draft.owned)
             if refused:
                 return
-            for lineage, owner in change.workspaces_on(draft.owned, changes).items():
+            for lineage, owner in change.find_changed_workspaces(draft.owned, changes).items():
                 draft.put_workspace(lineage, owner)
             for key, owned_by in changes.items():
                 draft.put_owner(key, owned_by)
@@ -359,23 +359,23 @@ class EmbeddedProvider:
 
     def standing(self, topic: TopicAddress) -> TopicStanding:
         """Return bounds and contents: one listing, and a GET per partition and manifest."""
-        from reconciler.providers.embedded.measures import standing_of
+        from reconciler.providers.embedded.measures import read_standing
 
-        return standing_of(self._cluster(), topic)
+        return read_standing(self._cluster(), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield sizes by tier: one listing, and a GET per partition and manifest."""
-        from reconciler.providers.embedded.measures import storages_in
+        from reconciler.providers.embedded.measures import list_topic_storages
 
-        return storages_in(self._cluster(), topics)
+        return list_topic_storages(self._cluster(), topics)
 
     def vitals(self) -> Vitals:
         """Return metrics of at most 1,000 topics and groups."""
         from reconciler.embedded.tiered.cache import cache_levels
-        from reconciler.providers.embedded.measures import report_of, vitals_of
+        from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
 
         cluster = self._cluster()
-        vitals, tier = vitals_of(report_of(cluster), self._declared.metadata.name), cluster.remote
+        vitals, tier = measure_cluster(build_storage_report(cluster), self._declared.metadata.name), cluster.remote
         return vitals if tier is None else replace(vitals, levels=cache_levels(tier.properties, tier.cache_folder))
 
     @property
@@ -414,7 +414,7 @@ class EmbeddedProvider:
         """Return a sink for records of a topic or mirror."""
         return self._cluster().sink(full_name_of(topic))
 
-    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], UpkeepResult]]:
         """Return the jobs of one maintenance pass."""
         from reconciler.providers.embedded.maintenance import jobs_of
 
@@ -440,7 +440,7 @@ class EmbeddedProvider:
         Permissions.of(self._edge.principal, self._edge.host).check_super_user(f"{verb} {self._declared.address}")
         storage = self._storage if is_bound else None
         if storage is not None:
-            check_places(self._store, storage)
+            check_new_locations(self._store, storage)
             check_usable(storage)  # another cluster may have created it: our permissions count
         return storage
 

@@ -19,13 +19,13 @@ from reconciler.embedded.tiered.cluster_metadata import PARTS, read_cluster_meta
 from reconciler.embedded.tiered.replicas import locate_replica_source
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.planning.actions import ControlAction, Create
-from reconciler.providers.embedded.translate import observed_in
-from reconciler.providers.models import link_in, no_storage
-from reconciler.providers.protocol import NO_REPLICAS, Done, Failed, Outcome, StoredCluster, Upkept
+from reconciler.providers.embedded.translate import list_observed
+from reconciler.providers.models import no_storage_error, to_declared_link
+from reconciler.providers.protocol import NO_REPLICAS, Done, Failed, Outcome, StoredCluster, UpkeepResult
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of
 from reconciler.resources.configs import DEFAULT
 from reconciler.resources.inventory import ClusterMetadata, MetadataPart, Observed
-from reconciler.resources.mount import Mountable, Recoverable, Recoveries
+from reconciler.resources.mount import MountableTopic, RecoverableTopic, Recoveries
 from reconciler.resources.topic import Topic
 from reconciler.runtime.text import counted
 from reconciler.runtime.threads import Memo, map_in_parallel
@@ -55,28 +55,28 @@ class EmbeddedArchives:
     ) -> Recoveries:
         """Return the sources of new topics: a GET per topic and partition, and a listing for names."""
         sources = look_up_sources(self.storage, self.cluster_id(), topics, self.who) if topics else {}
-        return {**sources, **replicable(self.storage, replicas, self.who)} if replicas else sources
+        return {**sources, **find_replica_sources(self.storage, replicas, self.who)} if replicas else sources
 
     def cluster(self, cluster_id: str | None = None) -> StoredCluster:
         """Return all topics and metadata: a listing, and a GET per topic, partition and part."""
         topics = list_archived(self.cluster_address, self.storage, cluster_id)
-        return StoredCluster(topics, metadata_in(full_name_of(self.cluster_address), self.storage, cluster_id))
+        return StoredCluster(topics, read_stored_metadata(full_name_of(self.cluster_address), self.storage, cluster_id))
 
-    def mountable(self) -> Sequence[Mountable]:
+    def mountable(self) -> Sequence[MountableTopic]:
         """Return all detached topics: one listing, one GET each."""
-        from reconciler.providers.migration_views import mountable_in  # noqa: PLC0415 - only mounts need it
+        from reconciler.providers.migration_views import list_mountable_topics  # noqa: PLC0415 - only mounts need it
 
-        return mountable_in(self.cluster_address, self.storage)
+        return list_mountable_topics(self.cluster_address, self.storage)
 
 
-def replicable(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
+def find_replica_sources(storage: ObjectStore | None, replicas: Mapping[Address, str], who: Permissions) -> Recoveries:
     """Return the sources of new read replicas; only the super user may create them."""
 
-    def look(address: Address, location: str) -> Recoverable | UserError:
+    def look(address: Address, location: str) -> RecoverableTopic | UserError:
         try:
             who.check_super_user(f"make {address} a read replica")
             if storage is None:
-                return no_storage()
+                return no_storage_error()
             return locate_replica_source(storage, TopicLocation.parse(location))
         except UserError as error:
             return error
@@ -93,11 +93,11 @@ def look_up_sources(
     Only the super user may use them: object storage has no access rules.
     """
 
-    def look(address: Address, location: str | None) -> Recoverable | UserError:
+    def look(address: Address, location: str | None) -> RecoverableTopic | UserError:
         try:
             who.check_super_user(f"{'mount' if kind_of(address) == 'mounting' else 'recover'} {address}")
             if storage is None:
-                return no_storage()
+                return no_storage_error()
             name = full_name_of(address)
             where = find_location(storage, name) if location is None else TopicLocation.parse(location)
             source = check_recoverable(storage, where, cluster_id)
@@ -105,17 +105,17 @@ def look_up_sources(
         except UserError as error:
             return error
 
-    def _with_groups(outcomes: Recoverable, storage: ObjectStore) -> Recoverable:
+    def _with_groups(outcomes: RecoverableTopic, storage: ObjectStore) -> RecoverableTopic:
         """A copy on the cluster that created the topic takes no group offsets."""
         location = TopicLocation.parse(outcomes.location)
         if location.cluster_id == cluster_id:
             return outcomes
         metadata, why = groups.get(location.cluster_id, lambda: read_stored_groups(storage, location.cluster_id))
         if metadata is None:
-            return replace(outcomes, groups_lost=why)
+            return replace(outcomes, groups_error=why)
         offsets = metadata.offsets_of(place_of(location.cluster_id, location.revision))
         by_group = {group: {number: entry.offset for number, entry in of.items()} for group, of in offsets.items()}
-        return replace(outcomes, groups=by_group, groups_lost=why)
+        return replace(outcomes, groups=by_group, groups_error=why)
 
     groups = Memo()
     outcomes = map_in_parallel(lambda entry: look(*entry), topics.items(), name="recoverable")
@@ -124,7 +124,7 @@ def look_up_sources(
 
 def list_archived(
     cluster: Address, storage: ObjectStore | None, cluster_id: str | None
-) -> Iterator[tuple[str, Recoverable | UserError]]:
+) -> Iterator[tuple[str, RecoverableTopic | UserError]]:
     """Yield the topics that one cluster created, by key, in a stable order.
 
     Errors follow for mounted topics of other clusters, which must be released first.
@@ -136,15 +136,17 @@ def list_archived(
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
     cluster_id = cluster_id or _only_cluster_id(storage)
     manifests = manifests_in(storage, cluster_id)
-    mounted = dict(_mounted_on(cluster_id, storage))
+    mounted = dict(_list_foreign_mounted(cluster_id, storage))
     if not (manifests or mounted or _has_metadata(storage, cluster_id)) or cluster_id is None:
-        _check_chosen(storage, cluster_id, sorted({made_by for made_by, _ in manifests or manifests_in(storage)}))
+        _check_cluster_chosen(
+            storage, cluster_id, sorted({made_by for made_by, _ in manifests or manifests_in(storage)})
+        )
     for (made_by, revision), count in manifests.items():
         place = topic_manifest_key(made_by, revision)
         try:
             manifest = read_topic_manifest(storage, made_by, revision)
             if manifest is None and count:
-                raise _missing_description(storage, place, count)
+                raise _missing_description_error(storage, place, count)
             if manifest is not None:
                 yield place, check_recoverable(storage, manifest.location, None)
         except UserError as error:
@@ -161,7 +163,7 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
     return cluster_id is not None and storage.get(cluster_metadata_key(cluster_id)) is not None
 
 
-def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
+def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
     """Recovery must not copy topics of other clusters: a Mounting mounts them again."""
     for place, ownership in ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
@@ -178,7 +180,7 @@ def _mounted_on(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[
             yield place, UserError(f"{location} is mounted on cluster {cluster_id} as {ownership.name}", hint=hint)
 
 
-def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
+def _check_cluster_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequence[str]) -> None:
     """Otherwise another cluster's topics could be recovered."""
     if cluster_id is None and len(made_by) <= 1:
         return
@@ -191,7 +193,7 @@ def _check_chosen(storage: ObjectStore, cluster_id: str | None, made_by: Sequenc
         raise UserError(message, hint="Choose one of those with --cluster-id. Nothing was written.")
 
 
-def _missing_description(storage: ObjectStore, place: str, manifests: int) -> UserError:
+def _missing_description_error(storage: ObjectStore, place: str, manifests: int) -> UserError:
     count = counted(manifests, "partition", grouping="")
     message = f"{storage.url} has no {place}, but manifests of {count}: which topic that was is not known"
     hint = (
@@ -201,7 +203,7 @@ def _missing_description(storage: ObjectStore, place: str, manifests: int) -> Us
     return UserError(message, hint=hint)
 
 
-def metadata_in(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
+def read_stored_metadata(cluster: str, storage: ObjectStore | None, cluster_id: str | None) -> ClusterMetadata | None:
     """Return a cluster's stored metadata; `None` if it is missing or the cluster's id ambiguous."""
     if storage is None:
         return None
@@ -257,17 +259,17 @@ def _inventory_of(
     links = dict(catalog.links)
     for name, link in catalog.links.items():
         try:
-            link_in(name, cluster, link)
+            to_declared_link(name, cluster, link)
         except (UserError, ValueError) as error:
             del links[name]
-            left_out.append((address_of("link", cluster, name), _undeclarable(error)))
+            left_out.append((address_of("link", cluster, name), _undeclarable_error(error)))
     catalog = replace(catalog, links=links)
     live = {entry.id for entry in links.values()}
     for name, topic in catalog.topics.items():
         if topic.follows is not None and topic.follows.link_id not in live:
             hint = "Declare the link, with this mirror among its mirrorTopics."
             left_out.append((address_of("mirror", cluster, name), UserError("its link is not known", hint=hint)))
-    resources = observed_in(catalog, cluster, cluster_id=cluster_id)
+    resources = list_observed(catalog, cluster, cluster_id=cluster_id)
     return {
         address: observed
         for address, observed in resources
@@ -275,13 +277,13 @@ def _inventory_of(
     }
 
 
-def _undeclarable(error: UserError | ValueError) -> UserError:
+def _undeclarable_error(error: UserError | ValueError) -> UserError:
     if isinstance(error, UserError):
         return error
     return UserError(f"it cannot be declared: {str(error).splitlines()[0]}", hint="Declare it by hand.")
 
 
-def recoveries_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
+def list_recoveries(actions: Iterable[ControlAction]) -> dict[Address, str | None]:
     """Return the sources of recovered topics, by address."""
     return {
         action.address: str(action.parameters[_FROM])
@@ -290,7 +292,7 @@ def recoveries_in(actions: Iterable[ControlAction]) -> dict[Address, str | None]
     }
 
 
-def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
+def list_replica_sources(actions: Iterable[ControlAction]) -> dict[Address, str]:
     """Return the sources of new read replicas, by address."""
     return {
         action.address: action.after.spec.read_replica_of
@@ -299,7 +301,7 @@ def replicas_in(actions: Iterable[ControlAction]) -> dict[Address, str]:
     }
 
 
-def begin(draft: Draft, action: Create, topic: Topic, source: Recoverable | UserError, topic_id: str) -> str:
+def begin(draft: Draft, action: Create, topic: Topic, source: RecoverableTopic | UserError, topic_id: str) -> str:
     """Create a topic to be filled, or find it begun; return its id."""
     if isinstance(source, UserError):
         raise source
@@ -340,7 +342,7 @@ def complete_recoveries(
         yield outcome if error is None else Failed(outcome.id, error)
 
 
-def recovery_result(results: Mapping[str, ReconcilerError | None]) -> Upkept:
+def recovery_result(results: Mapping[str, ReconcilerError | None]) -> UpkeepResult:
     """Return the result of one pass."""
     errors = tuple(error for error in results.values() if error is not None)
-    return Upkept("topic", len(results) - len(errors), failed=len(errors), errors=errors)
+    return UpkeepResult("topic", len(results) - len(errors), failed=len(errors), errors=errors)

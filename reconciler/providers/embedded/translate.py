@@ -14,7 +14,7 @@ from reconciler.embedded.catalog.topics import TopicShape
 from reconciler.errors import UserError
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.planning.fields import READ_REPLICA
-from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, link_in, mirror_in
+from reconciler.providers.models import CONFIGS, ENCRYPTION, QUOTAS, to_declared_link, to_declared_mirror
 from reconciler.resources.acls import to_rule_fields
 from reconciler.resources.address import Address, address_of, split_name
 from reconciler.resources.base import InNamespace, OfNamespace
@@ -55,7 +55,7 @@ class TopicModels:
         return self._pattern.model_copy(update={"metadata": metadata, "spec": spec})
 
 
-def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
+def find_remote_remains(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains]:
     """Return what became of remote objects, by full name of the topic."""
     return {
         name: RemoteRemains(
@@ -67,11 +67,11 @@ def legacies_in(catalog: Catalog, cluster_id: str) -> Mapping[str, RemoteRemains
     }
 
 
-def observed_in(
+def list_observed(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None, *, cluster_id: str = ""
 ) -> Iterator[tuple[Address, Observed]]:
     """Yield the catalog's entries as resources with their own configs."""
-    legacies = legacies_in(catalog, cluster_id)  # needs all namespaces, even unwanted ones
+    legacies = find_remote_remains(catalog, cluster_id)  # needs all namespaces, even unwanted ones
     if is_wanted is not None:
         catalog = _filter_catalog(catalog, cluster, is_wanted)
     for name, namespace in catalog.namespaces.items():
@@ -82,11 +82,11 @@ def observed_in(
     for name, link in links.values():
         yield (
             address_of("link", cluster, name),
-            Observed(link_in(name, cluster, link), link.id, state=link_status(link)),
+            Observed(to_declared_link(name, cluster, link), link.id, state=link_status(link)),
         )
     for full_name, topic in catalog.topics.items():
         if topic.mirror is not None and topic.mirror.link_id in links:
-            resource = mirror_in(
+            resource = to_declared_mirror(
                 cluster, full_name, topic.mirror, links[topic.mirror.link_id], topic.configs, topic.partitions
             )
             yield (
@@ -201,7 +201,7 @@ def _limits_of(entry: NamespaceEntry) -> Iterator[tuple[str, str | int]]:
         yield ENCRYPTION, entry.kms_key_id
 
 
-def mountings_in(
+def list_mountings(
     catalog: Catalog, cluster: str, is_wanted: Callable[[str], bool] | None = None
 ) -> dict[Address, Observed]:
     """Return recorded migrations by address of their mounting or topic; the newest counts."""

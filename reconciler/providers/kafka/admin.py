@@ -16,8 +16,8 @@ from reconciler.providers.kafka.admin_requests import (
     alter,
     creation_request,
     deletion_request,
+    drop_failed,
     to_pending_change,
-    without_failed,
 )
 from reconciler.providers.kafka.client import ABSENT, KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import error_of_code
@@ -47,7 +47,7 @@ _PATIENCE_S: Final = 30.0
 _FIRST_S, _MOST_S = 0.005, 0.25
 
 
-def wait_until_made(client: KafkaClient, names: Sequence[str]) -> None:
+def wait_until_created(client: KafkaClient, names: Sequence[str]) -> None:
     """Wait until new topics are visible and all their partitions have leaders."""
 
     def missing(left: Sequence[str]) -> list[str]:
@@ -57,7 +57,7 @@ def wait_until_made(client: KafkaClient, names: Sequence[str]) -> None:
     _wait(missing, names, "new topics do not show")
 
 
-def wait_until_gone(client: KafkaClient, ids: Mapping[str, str]) -> None:
+def wait_until_deleted(client: KafkaClient, ids: Mapping[str, str]) -> None:
     """Wait until deleted topics, by name and id, are no longer visible."""
 
     def left_of(names: Sequence[str]) -> list[str]:
@@ -80,7 +80,7 @@ def wait_until_changed(client: KafkaClient, changes: Sequence[PendingChange]) ->
     _wait(old, sorted(wanted), "changed topics still show what they had")
 
 
-def wait_until_bound(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
+def wait_until_rules_shown(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
     """Wait until brokers show the requested access rules."""
     created = {bound for change in changes for bound in change.binds}
     deleted = {bound for change in changes for bound in change.unbinds} - created
@@ -162,7 +162,7 @@ class TopicBatch:
             self._create()
             self._change()
             self._delete()
-            self._permit()
+            self._bind_access_rules()
         for change in self._pending:
             if isinstance(change, Failed):
                 yield change
@@ -178,7 +178,7 @@ class TopicBatch:
         named = [change for change in self._changes if not change.is_namespace and change.new is None]
         self._topics = self._client.topics(sorted({change.name for change in named}))
         if any(change.replicas for change in named):
-            self._topics = admin_requests.with_final_replicas(
+            self._topics = admin_requests.apply_reassignments(
                 self._topics, admin_requests.read_reassignments(self._client)
             )
         changed = sorted({change.name for change in named if change.changes})
@@ -214,7 +214,11 @@ class TopicBatch:
             return
         change.incarnation = seen.id
         current: dict[str, Value] = {CONFIGS + key: value for key, value in configs.items()}
-        current |= {"partitions": len(seen.replicas), "replicationFactor": admin_requests.factor_of(seen), **rules}
+        current |= {
+            "partitions": len(seen.replicas),
+            "replicationFactor": admin_requests.replication_factor_of(seen),
+            **rules,
+        }
         check_unchanged(change.address, change.changes, current, KAFKA_CONFIGS)
         if change.partitions is not None and change.partitions < len(seen.replicas):
             message = f"{change.address}: a topic cannot have fewer partitions than it has ({len(seen.replicas)})"
@@ -238,14 +242,14 @@ class TopicBatch:
         }
 
     def _create(self) -> None:
-        new = [change for change in without_failed(self._changes) if change.new is not None]
+        new = [change for change in drop_failed(self._changes) if change.new is not None]
         if not new:
             return
         self._may_go_on()
         existing = admin_requests.create(self._client, new, self._may_go_on)
         if existing:
             self._recognize(existing)
-        wait_until_made(self._client, sorted(change.name for change in without_failed(new)))
+        wait_until_created(self._client, sorted(change.name for change in drop_failed(new)))
 
     def _recognize(self, existing: Sequence[PendingChange]) -> None:
         """Accept an existing topic that equals the requested one: the answer may have been lost."""
@@ -263,21 +267,21 @@ class TopicBatch:
 
     def _change(self) -> None:
         """Validate actions of several requests first: they are done completely or not at all."""
-        changed = [change for change in without_failed(self._changes) if change.changes and not change.is_namespace]
+        changed = [change for change in drop_failed(self._changes) if change.changes and not change.is_namespace]
         growing = [change for change in changed if change.partitions and not self._is_grown(change)]
         mixed = [change for change in growing if change.configs]
         admin_requests.configure(self._client, mixed, is_trial=True)
-        admin_requests.grow(self._client, without_failed(mixed), is_trial=True)
+        admin_requests.grow(self._client, drop_failed(mixed), is_trial=True)
         self._do(admin_requests.configure, [change for change in changed if change.configs])
         self._do(admin_requests.grow, growing)
-        at_once = [change for change in without_failed(changed) if change.configs or change.partitions]
+        at_once = [change for change in drop_failed(changed) if change.configs or change.partitions]
         # replicas move below
         wait_until_changed(self._client, [replace(change, replicas=None) for change in at_once])
-        moved = without_failed([change for change in changed if change.replicas])
+        moved = drop_failed([change for change in changed if change.replicas])
         if moved:
             self._may_go_on()
             admin_requests.reassign(self._client, moved, self._may_go_on, self._warn)
-            wait_until_changed(self._client, without_failed(moved))
+            wait_until_changed(self._client, drop_failed(moved))
 
     def _is_grown(self, change: PendingChange) -> bool:
         """Brokers reject an unchanged number of partitions."""
@@ -289,27 +293,27 @@ class TopicBatch:
         change: Callable[[KafkaClient, Sequence[PendingChange], Callable[[], None]], None],
         wanted: Sequence[PendingChange],
     ) -> None:
-        some = without_failed(wanted)
+        some = drop_failed(wanted)
         if some:
             self._may_go_on()
             change(self._client, some, self._may_go_on)
 
     def _delete(self) -> None:
-        gone = [change for change in without_failed(self._changes) if change.is_gone and not change.is_namespace]
+        gone = [change for change in drop_failed(self._changes) if change.is_gone and not change.is_namespace]
         ids = {change.name: seen.id for change in gone if (seen := self._topic_of(change)) is not None}
         if ids:
             self._may_go_on()
             admin_requests.delete(self._client, [change for change in gone if change.name in ids], ids, self._may_go_on)
-            wait_until_gone(
-                self._client, {change.name: ids[change.name] for change in without_failed(gone) if change.name in ids}
+            wait_until_deleted(
+                self._client, {change.name: ids[change.name] for change in drop_failed(gone) if change.name in ids}
             )
 
-    def _permit(self) -> None:
-        bound = [change for change in without_failed(self._changes) if change.binds or change.unbinds]
+    def _bind_access_rules(self) -> None:
+        bound = [change for change in drop_failed(self._changes) if change.binds or change.unbinds]
         if bound:
             self._may_go_on()
             admin_requests.bind(self._client, bound)
-            wait_until_bound(self._client, without_failed(bound))
+            wait_until_rules_shown(self._client, drop_failed(bound))
 
 
 def _is_about_rules(pending_change: PendingChange) -> bool:
@@ -324,7 +328,7 @@ def create(client: KafkaClient, name: str, shape: tuple[int, int], configs: Mapp
         return None
     if answer.error_code:
         raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
-    wait_until_made(client, [name])
+    wait_until_created(client, [name])
     return str(answer.topic_id)
 
 
@@ -338,4 +342,4 @@ def delete(client: KafkaClient, name: str, topic_id: str) -> None:
     (answer,) = client.send(deletion_request([topic_id]), doing=f"deleting topic {name}").responses
     if answer.error_code and answer.error_code not in ABSENT:
         raise error_of_code(answer.error_code, answer.error_message or "", what=f"topic {name}")
-    wait_until_gone(client, {name: topic_id})
+    wait_until_deleted(client, {name: topic_id})

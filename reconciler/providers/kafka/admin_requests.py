@@ -16,7 +16,7 @@ from reconciler.providers.kafka.faults import TRANSIENT, error_of_code
 from reconciler.providers.kafka.translate import BROKER, TOPIC, ClusterNaming, TopicSeen, bindings_of_topic, own_values
 from reconciler.providers.models import field_changes
 from reconciler.providers.protocol import silent
-from reconciler.resources.acls import AccessBinding, expand_namespace_rules, rule_at
+from reconciler.resources.acls import AccessBinding, expand_namespace_rules, parse_rule
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic, TopicSpec
 from reconciler.runtime.retry import go_on, pause
@@ -139,7 +139,7 @@ def _to_altering_change(action: Update | Transition, after: Resource, naming: Cl
 def _bindings_at(name: str, path: str, operations: object, *, is_namespace: bool) -> Iterator[AccessBinding]:
     if not isinstance(operations, tuple):
         return
-    rule = rule_at(path, operations)
+    rule = parse_rule(path, operations)
     yield from expand_namespace_rules(name, [rule]) if is_namespace else bindings_of_topic(name, [rule])
 
 
@@ -149,7 +149,7 @@ def unsupported(action: ControlAction) -> UserError:
     return UserError(message, hint="Set it back in the files, and plan again.")
 
 
-def without_failed(changes: Iterable[PendingChange]) -> list[PendingChange]:
+def drop_failed(changes: Iterable[PendingChange]) -> list[PendingChange]:
     """Return the changes that have not failed."""
     return [change for change in changes if change.is_open]
 
@@ -238,7 +238,7 @@ def create(
         answers = {change.name: change for change in client.send(request, doing="creating topics").topics}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _by_records(changes, _records_of_new):
+    for some in _split_by_records(changes, _count_creation_records):
         for change, answer in repeat_undone(some, ask, _code, may_go_on):
             if answer.error_code == EXISTS:
                 existing.append(change)
@@ -267,8 +267,8 @@ def grow(
         answers = {change.name: change for change in client.send(request, doing="adding partitions").results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _by_records(changes, lambda change: change.partitions or 0):
-        _refuse(repeat_undone(some, ask, _code, may_go_on))
+    for some in _split_by_records(changes, lambda change: change.partitions or 0):
+        _record_refusals(repeat_undone(some, ask, _code, may_go_on))
 
 
 def configure(
@@ -286,8 +286,8 @@ def configure(
         answers = {result.resource_name: result for result in results}
         return [(change, answers[change.name]) for change in some]
 
-    for some in _by_records(changes, lambda change: len(change.configs)):
-        _refuse(repeat_undone(some, ask, _code, may_go_on))
+    for some in _split_by_records(changes, lambda change: len(change.configs)):
+        _record_refusals(repeat_undone(some, ask, _code, may_go_on))
 
 
 def configure_brokers(client: KafkaClient, wanted: Mapping[str, str | None]) -> None:
@@ -315,7 +315,7 @@ def delete(
         answers = {str(change.topic_id): change for change in client.send(request, doing="deleting topics").responses}
         return [(change, answers[ids[change.name]]) for change in some]
 
-    for some in _by_records(changes, lambda _each: 1):
+    for some in _split_by_records(changes, lambda _each: 1):
         for change, answer in repeat_undone(some, ask, _code, may_go_on):
             if answer.error_code and answer.error_code not in ABSENT:
                 change.error = _refusal(change, answer)
@@ -323,17 +323,17 @@ def delete(
 
 def bind(client: KafkaClient, changes: Sequence[PendingChange]) -> None:
     """Create and delete access rules."""
-    _each_binding(client, changes, create_bindings, lambda change: change.binds)
-    _each_binding(client, changes, delete_bindings, lambda change: change.unbinds)
+    _bind_each(client, changes, create_bindings, lambda change: change.binds)
+    _bind_each(client, changes, delete_bindings, lambda change: change.unbinds)
 
 
-def _each_binding(
+def _bind_each(
     client: KafkaClient,
     changes: Sequence[PendingChange],
     do: Callable[[KafkaClient, Sequence[AccessBinding]], list[tuple[int, str]]],
     wanted: Callable[[PendingChange], Sequence[AccessBinding]],
 ) -> None:
-    for some in _by_records(
+    for some in _split_by_records(
         [change for change in changes if change.is_open and wanted(change)], lambda change: len(wanted(change))
     ):
         answers = iter(do(client, [bound for change in some for bound in wanted(change)]))
@@ -345,11 +345,11 @@ def _each_binding(
                     change.error = error_of_code(code, message, what=str(change.address))
 
 
-def _records_of_new(change: PendingChange) -> int:
+def _count_creation_records(change: PendingChange) -> int:
     return 1 + (change.spec.partitions or 1) + len(change.spec.configs)
 
 
-def _by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+def _split_by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
     """The broker rejects a single item that is too large."""
     portion: list[T] = []
     taken = 0
@@ -364,7 +364,7 @@ def _by_records(items: Iterable[T], records: Callable[[T], int]) -> Iterator[lis
         yield portion
 
 
-def _refuse(answered: Iterable[tuple[PendingChange, Any]]) -> None:
+def _record_refusals(answered: Iterable[tuple[PendingChange, Any]]) -> None:
     for change, answer in answered:
         if answer.error_code:
             change.error = _refusal(change, answer)
@@ -416,12 +416,12 @@ class Reassignment:
 STILL: Final = Reassignment((), ())
 
 
-def factor_of(seen: TopicSeen) -> int:
+def replication_factor_of(seen: TopicSeen) -> int:
     """Return the number of replicas, the smallest if partitions differ: too few is the risk."""
     return min(map(len, seen.replicas), default=1)
 
 
-def with_final_replicas(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
+def apply_reassignments(topics: Mapping[str, TopicSeen], moving: Mapping[Place, Reassignment]) -> dict[str, TopicSeen]:
     """Return topics with their replicas after reassignments, so that these are not planned again."""
     planned = dict(topics)
     for (name, number), reassignment in moving.items():
@@ -463,7 +463,7 @@ def reassign(
         for number, replicas in enumerate(seen[change.name].replicas):
             place = change.name, number
             held = Replicas(replicas, seen[change.name].in_sync[number], moving.get(place, STILL))
-            if not held.will_be(factor, cluster.racks):
+            if not held.will_have(factor, cluster.racks):
                 wanted[place] = choose_brokers(held, factor, loads, cluster.racks)
     for turn in sorted({number // _AT_ONCE for _, number in wanted} or {0}):
         names = {change.name for change in changes if change.is_open}
@@ -508,7 +508,7 @@ class Replicas:
     in_sync: tuple[int, ...]
     moving: Reassignment = STILL
 
-    def will_be(self, factor: int, alive: Collection[int]) -> bool:
+    def will_have(self, factor: int, alive: Collection[int]) -> bool:
         """Return whether the partition has `factor` replicas, or gets them by a reassignment that can finish."""
         adding, staying = self.moving.adding, set(self.brokers).difference(self.moving.removing)
         can_end = set(alive).issuperset(adding) and not staying.isdisjoint((*self.in_sync, *adding))
@@ -560,7 +560,7 @@ def _start(client: KafkaClient, changes: Sequence[PendingChange], wanted: Mappin
     from kafka.protocol.admin import AlterPartitionReassignmentsRequest as Request
 
     refused: dict[str, tuple[int, str]] = {}
-    for some in _by_records(wanted.items(), lambda _each: 1):
+    for some in _split_by_records(wanted.items(), lambda _each: 1):
         topics: dict[str, list[Any]] = {}
         for (name, number), replicas in some:
             part = Request.ReassignableTopic.ReassignablePartition(partition_index=number, replicas=replicas)
@@ -624,14 +624,14 @@ def _count_copied_bytes(
     client: KafkaClient, moving: Mapping[Place, Reassignment], alive: Collection[int]
 ) -> int | None:
     """`None`: unknown."""
-    from reconciler.providers.kafka.offsets import replica_bytes
+    from reconciler.providers.kafka.offsets import read_replica_bytes
 
     topics: dict[str, list[int]] = {}
     for name, number in moving:
         topics.setdefault(name, []).append(number)
     coming = sorted({broker for reassignment in moving.values() for broker in reassignment.adding if broker in alive})
     try:
-        return replica_bytes(client, topics, coming) if coming else 0
+        return read_replica_bytes(client, topics, coming) if coming else 0
     except ReconcilerError:
         return None
 
@@ -649,8 +649,8 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
         return
     configs = client.broker_configs()
     if missing := {key: str(RATE) for key in _RATES if key not in configs}:
-        _limit(client, [(BROKER, "", missing)])
-    _limit(
+        _set_limits(client, [(BROKER, "", missing)])
+    _set_limits(
         client,
         [
             (
@@ -658,12 +658,12 @@ def throttle(client: KafkaClient, wanted: Mapping[Place, Sequence[int]], seen: M
                 name,
                 {key: value for key, ours in limits[name].items() if (value := _add_throttled(own.get(key), ours))},
             )
-            for name, own in _own_limits(client, sorted(limits))
+            for name, own in _read_own_limits(client, sorted(limits))
         ],
     )
 
 
-def _own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _read_own_limits(client: KafkaClient, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
     for name, configs in client.configs(names, (LEADERS, FOLLOWERS)):
         if not isinstance(configs, int):
             yield name, own_values(configs)
@@ -679,19 +679,19 @@ def _add_throttled(theirs: str | None, ours: Sequence[str]) -> str | None:
 def unthrottle(client: KafkaClient, names: Sequence[str]) -> int:
     """Remove our throttles from topics, and our rate when nothing moves; return the number of topics."""
     limits: list[tuple[int, str, Mapping[str, str | None]]] = []
-    for name, own in _own_limits(client, names):
+    for name, own in _read_own_limits(client, names):
         ours = {key: value.split(",") for key, value in own.items() if MARK in value.split(",")}
         if ours:
             theirs = {key: ",".join(entries[: entries.index(MARK)]) or None for key, entries in ours.items()}
             limits.append((TOPIC, name, theirs))
-    _limit(client, limits)
+    _set_limits(client, limits)
     configs = client.broker_configs()
     rates = {key: None for key in _RATES if (config := configs.get(key)) is not None and config.value == str(RATE)}
     if rates and not read_reassignments(client):
-        _limit(client, [(BROKER, "", rates)])
+        _set_limits(client, [(BROKER, "", rates)])
     return len(limits)
 
 
-def _limit(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
-    for some in _by_records([item for item in wanted if item[2]], lambda item: len(item[2])):
+def _set_limits(client: KafkaClient, wanted: Sequence[tuple[int, str, Mapping[str, str | None]]]) -> None:
+    for some in _split_by_records([item for item in wanted if item[2]], lambda item: len(item[2])):
         alter(client, some, doing="limiting moves", what="the brokers")

@@ -126,7 +126,7 @@ KAFKA: Final = Capabilities(
 """The same in all versions; the rest is read from the brokers."""
 
 
-def capabilities_of(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
+def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: str | None = None) -> Capabilities:
     """Return the limits of a cluster; `known`: topics that probably exist; `principal`: see `AccessControl`.
 
     `may_hide` stays off: declared and recorded topics are queried by name, which reveals hidden ones.
@@ -140,7 +140,7 @@ def capabilities_of(look: ClusterFacts, known: Sequence[str] = (), principal: st
     configs |= {
         key: replace(configs[key], default=None) for key in _RETENTION_SOURCES if key in configs and topic[key] is None
     }
-    lacks = {"max_replication_factor": _count_alive(len(seen.brokers)), **_lacks_of_tiering(broker, topic)}
+    lacks = {"max_replication_factor": _count_alive(len(seen.brokers)), **_explain_missing_tiering(broker, topic)}
     if acl_code:
         lacks["acls"] = (
             "no authorizer is configured"
@@ -174,7 +174,7 @@ def capabilities_of(look: ClusterFacts, known: Sequence[str] = (), principal: st
     )
 
 
-def _lacks_of_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:
+def _explain_missing_tiering(broker: Mapping[str, ConfigSeen], topic: Mapping[str, str | None]) -> dict[str, str]:
     """Hidden switches are left to the brokers."""
     if _TIERING not in topic:
         return dict.fromkeys(("tiering", "untiering"), f"this version does not know {_TIERING}")

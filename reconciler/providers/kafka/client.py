@@ -57,14 +57,14 @@ def send_request(
         UnansweredError: A change whose effect is unknown.
         ReconcilerError: It was not sent or changes nothing, and retries did not help.
     """
-    reads = _reads(request)
+    reads = _is_read_only(request)
     limit = READ_MS if reads else WRITE_MS
 
     def may_repeat(error: BaseException) -> bool:
         return reads or _is_unsent(error)
 
     try:
-        return _again(
+        return _retry(
             connections,
             lambda: connections.run(connections.send, request, node, limit),
             may_repeat,
@@ -89,10 +89,10 @@ def call_library(connections: Any, call: Callable[[], T], *, doing: str, cluster
         connections.cluster._coordinators.clear()  # noqa: SLF001 - the library never drops them, even when they move
         return translate_error(error, doing=doing, cluster=cluster)
 
-    return _again(connections, call, lambda _error: True, translate)
+    return _retry(connections, call, lambda _error: True, translate)
 
 
-def _again(
+def _retry(
     connections: Any,
     call: Callable[[], T],
     may_repeat: Callable[[BaseException], bool],
@@ -150,7 +150,7 @@ def repeat_undone(
             may_go_on()
 
 
-def _reads(request: Any) -> bool:
+def _is_read_only(request: Any) -> bool:
     return type(request).__name__.startswith(_READING) or bool(getattr(request, "validate_only", False))
 
 
@@ -417,10 +417,10 @@ _RESOURCE_CODES, _OPERATION_CODES, _PERMISSION_CODES = _codes(_RESOURCES), _code
 def read_bindings(client: KafkaClient) -> tuple[list[AccessBinding], int]:
     """Return all bindings, and the error code if they cannot be read."""
     answer = _describe_acls(client)
-    return list(bindings_in(answer)), answer.error_code
+    return list(parse_bindings(answer)), answer.error_code
 
 
-def bindings_in(answer: Any) -> Iterator[AccessBinding]:
+def parse_bindings(answer: Any) -> Iterator[AccessBinding]:
     """Yield an answer's bindings; unknown codes become words such as `unknown-16`."""
     for resource in answer.resources:
         kind = _word(_RESOURCES, resource.resource_type)
@@ -460,15 +460,15 @@ def _describe_acls(client: KafkaClient) -> Any:
 
 def create_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Create bindings; return a code and message each, in order. Existing ones stay."""
-    return [answer for some in _portions(bindings, _MADE_AT_ONCE) for answer in _create_some(client, some)]
+    return [answer for some in _split_evenly(bindings, _MADE_AT_ONCE) for answer in _create_some(client, some)]
 
 
 def delete_bindings(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list[tuple[int, str]]:
     """Delete bindings; return a code and message each, in order. Missing ones count as deleted."""
-    return [answer for some in _portions(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
+    return [answer for some in _split_evenly(bindings, _TAKEN_AT_ONCE) for answer in _delete_some(client, some)]
 
 
-def _portions(bindings: Sequence[AccessBinding], most: int) -> Iterator[Sequence[AccessBinding]]:
+def _split_evenly(bindings: Sequence[AccessBinding], most: int) -> Iterator[Sequence[AccessBinding]]:
     for begin in range(0, len(bindings), most):
         yield bindings[begin : begin + most]
 
@@ -508,10 +508,10 @@ def _delete_some(client: KafkaClient, bindings: Sequence[AccessBinding]) -> list
         for binding in bindings
     ]
     answer = client.send(DeleteAclsRequest(filters=filters, min_version=1), doing="taking access rules away")
-    return list(deletions_in(answer))
+    return list(parse_deletions(answer))
 
 
-def deletions_in(answer: Any) -> Iterator[tuple[int, str]]:
+def parse_deletions(answer: Any) -> Iterator[tuple[int, str]]:
     """Yield a code and message per filter; a filter succeeds even if deleting a matching rule fails."""
     for result in answer.filter_results:
         refused = next((one for one in (result, *result.matching_acls) if one.error_code), result)

@@ -193,7 +193,7 @@ def translate_error(error: BaseException, *, doing: str, cluster: str) -> Reconc
     return RetryableError(f"{what}: {_text_of(error) or type(error).__name__}", hint=_ALIVE)
 
 
-def hidden_topic(cluster: str, name: str) -> NotAuthorizedError:
+def hidden_topic_error(cluster: str, name: str) -> NotAuthorizedError:
     """Return the error for a topic or configs that may not be described."""
     return NotAuthorizedError(
         f"cluster {cluster}: the principal of reconciler may not describe topic {name} and its configs",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import BlockedError, NotAuthorizedError, NotFoundError, UserError
 from reconciler.providers.kafka.faults import error_of_code
-from reconciler.providers.kafka.offsets import Place, bounds_of, offsets_at
+from reconciler.providers.kafka.offsets import Place, bounds_of, read_offsets
 from reconciler.resources.groups import ConsumerGroup, GroupOffset, OffsetMove, Reset, plan_offset_move
 from reconciler.resources.measures import GroupLag
 
@@ -98,7 +98,7 @@ class KafkaGroups:
         `bounds`: first and last stable offsets of the partitions to count.
         """
         lags_of_groups: list[GroupLag] = []
-        shown, hidden = readable_offsets_of(self.client, groups)
+        shown, hidden = read_describable_offsets(self.client, groups)
         for group, committed in sorted(shown.items()):
             lags: defaultdict[str, int] = defaultdict(int)
             for place, at in committed.items():
@@ -188,7 +188,7 @@ class KafkaGroups:
         return flat if flat in names and group not in names else group
 
     def _states(self) -> dict[str, GroupSeen]:
-        return group_states(self.client)
+        return read_group_states(self.client)
 
     def _offsets(self, states: Mapping[str, GroupSeen]) -> dict[str, dict[Place, Any]]:
         """Includes the first unread offsets of share groups."""
@@ -197,7 +197,7 @@ class KafkaGroups:
         return offsets | _offsets_of_share_groups(self.client, shared)
 
     def _committed(self, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
-        return committed_offsets_of(self.client, groups)
+        return read_committed_offsets(self.client, groups)
 
     def _places(self, full_name: str) -> list[Place]:
         name = self.naming.physical(full_name)
@@ -226,7 +226,7 @@ class KafkaGroups:
 
     def _at_time(self, row: GroupOffset, at_ms: int) -> int | None:
         place = self.naming.physical(row.topic), row.partition
-        offset = offsets_at(self.client, [place], at_ms)[place]
+        offset = read_offsets(self.client, [place], at_ms)[place]
         return None if offset < 0 else offset
 
     def _check_idle(self, group: str, *, force: bool) -> None:
@@ -257,7 +257,7 @@ class GroupSeen:
         return self.state not in _IDLE
 
 
-def group_states(client: KafkaClient) -> dict[str, GroupSeen]:
+def read_group_states(client: KafkaClient) -> dict[str, GroupSeen]:
     """Return all groups by name."""
     listing = client.ask("listing groups", client.admin.list_groups)
     words = ("group_state", "group_type", "protocol_type")
@@ -270,15 +270,15 @@ def _check_committing(group: str, states: Mapping[str, GroupSeen]) -> None:
         raise UserError(message, hint="Use Kafka's kafka-share-groups.sh with --reset-offsets or --delete-offsets.")
 
 
-def committed_offsets_of(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
+def read_committed_offsets(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
     """Return committed offsets by brokers' names, with one request per coordinator; rejects unreadable groups."""
-    offsets, refused = readable_offsets_of(client, tuple(groups))
+    offsets, refused = read_describable_offsets(client, tuple(groups))
     for error in refused.values():
         raise error
     return offsets
 
 
-def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
+def _request_committed(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[Place, Any]]:
     wanted = dict.fromkeys(groups)
     if not wanted:
         return {}
@@ -289,20 +289,20 @@ def _committed_by(client: KafkaClient, groups: Iterable[str]) -> dict[str, dict[
     }
 
 
-def readable_offsets_of(
+def read_describable_offsets(
     client: KafkaClient, groups: Collection[str]
 ) -> tuple[dict[str, dict[Place, Any]], dict[str, NotAuthorizedError]]:
     """Return committed offsets of describable groups, and errors of the others."""
     try:
-        return _committed_by(client, groups), {}
+        return _request_committed(client, groups), {}
     except NotAuthorizedError:
-        hidden = _find_hidden(client, groups)
+        hidden = _find_hidden_groups(client, groups)
         if not hidden:
             raise
-    return _committed_by(client, [group for group in groups if group not in hidden]), hidden
+    return _request_committed(client, [group for group in groups if group not in hidden]), hidden
 
 
-def _find_hidden(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
+def _find_hidden_groups(client: KafkaClient, groups: Iterable[str]) -> dict[str, NotAuthorizedError]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
     # reports each group; a request for offsets fails as a whole

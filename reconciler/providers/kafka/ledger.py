@@ -26,7 +26,7 @@ import orjson
 
 from reconciler.errors import ProducerFencedError, ReconcilerError, RetryableError, UserError
 from reconciler.providers.kafka.faults import find_cause, find_original_error
-from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, translate_record_error, watermarks
+from reconciler.providers.kafka.reachability import LEADERLESS, check_hope, read_watermarks, translate_record_error
 from reconciler.providers.kafka.security import reveal_secrets
 from reconciler.resources.kafka_configs import LEDGER
 from reconciler.resources.owners import OwnerChange, Owners, ResourceOwner
@@ -90,7 +90,7 @@ class LedgerReader:
             return
         self._consumer.assign([TopicPartition(TOPIC, 0, self._next)])
         try:
-            yield from self._to_the_end()
+            yield from self._read_to_end()
         finally:
             self._consumer.unassign()
 
@@ -100,7 +100,7 @@ class LedgerReader:
             self._consumer.close()
             self._consumer = None
 
-    def _to_the_end(self) -> Iterator[tuple[bytes, bytes | None]]:
+    def _read_to_end(self) -> Iterator[tuple[bytes, bytes | None]]:
         from confluent_kafka import KafkaError
 
         until, has_looked = monotonic() + WAIT_S, False
@@ -138,7 +138,7 @@ class LedgerReader:
             self._consumer = Consumer(reveal_secrets({**self._settings, **_READING}))
         try:
             place = TopicPartition(TOPIC, 0)
-            return watermarks(self._consumer, place, self._settings)[1]
+            return read_watermarks(self._consumer, place, self._settings)[1]
         except KafkaException as error:
             missing = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
             cause = error.args[0]
@@ -160,7 +160,7 @@ class LedgerReader:
         return error if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else None
 
 
-def starts_of(
+def read_start_offsets(
     settings: Mapping[str, Any], cluster: str, places: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], int]:
     """Return the first offsets of partitions."""
@@ -168,7 +168,7 @@ def starts_of(
 
     consumer: Any = Consumer(reveal_secrets({**settings, **_READING}))
     try:
-        return {place: watermarks(consumer, TopicPartition(*place), settings)[0] for place in places}
+        return {place: read_watermarks(consumer, TopicPartition(*place), settings)[0] for place in places}
     except KafkaException as error:
         raise translate_ledger_error(error.args[0], settings, "looking where partitions begin", cluster) from error
     finally:
@@ -340,7 +340,7 @@ def message(key: Key, value: Value | None) -> tuple[bytes, bytes | None]:
     return _bytes(list(key)), None if value is None else _bytes(value)
 
 
-def entry_of(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
+def parse_entry(key: bytes, value: bytes | None) -> tuple[Key, Value | None]:
     """Parse a record of the ledger.
 
     Raises:
@@ -467,7 +467,7 @@ class Ledger:
 
     def _read_on(self, known: _CachedEntries, unwanted: AbstractSet[str | int]) -> None:
         for key, value in known.tail.read_new(known.entries.clear):
-            place, entry = entry_of(key, value)
+            place, entry = parse_entry(key, value)
             if place[0] in unwanted:
                 continue
             if entry is None:
@@ -494,7 +494,7 @@ class Ledger:
             self.create = None
 
 
-def owners_in(entries: Entries) -> Owners:
+def parse_owners(entries: Entries) -> Owners:
     """Return the owners of resources."""
     who = {str(key[1]): ResourceOwner.from_json(value) for key, value in entries.items() if key[0] == WORKSPACE}
     return Owners(who, {str(key[1]): value["lineage"] for key, value in entries.items() if key[0] == OWNER})
@@ -510,11 +510,11 @@ def record_owners(ledger: Ledger, change: OwnerChange) -> Mapping[str, ResourceO
 
     def decide(entries: Entries) -> Changes:
         nonlocal refused
-        held = owners_in(entries)
+        held = parse_owners(entries)
         changes, refused = change.on(held)
         if refused:
             return {}
-        who = {} if not (changes or held.what) else change.workspaces_on(held, changes)
+        who = {} if not (changes or held.what) else change.find_changed_workspaces(held, changes)
         return {
             **{(WORKSPACE, lineage): None if owner is None else owner.to_json() for lineage, owner in who.items()},
             **{

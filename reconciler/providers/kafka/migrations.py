@@ -18,20 +18,20 @@ from reconciler.providers.kafka.mount_ledger import (
     SEALED,
     Seal,
     cluster_uuid,
-    moves_in,
-    places_in,
-    seals_in,
+    list_moves,
+    parse_locations,
+    parse_seals,
 )
 from reconciler.providers.kafka.mounts import KafkaMoves
-from reconciler.providers.kafka.seal import Seals, refusal
+from reconciler.providers.kafka.seal import Seals, sealed_error
 from reconciler.providers.migration_views import (
-    detached_in,
-    finish_by_hand,
-    mountable_in,
-    releasable_in,
-    release_in,
+    finish_command,
+    list_mountable_topics,
+    list_registers,
+    read_releasable_topic,
+    release_lost_topic,
 )
-from reconciler.providers.models import no_storage
+from reconciler.providers.models import no_storage_error
 from reconciler.providers.protocol import NO_REPLICAS, Edge, Groups
 from reconciler.providers.protocol_moves import MountJob
 from reconciler.providers.secrets import open_location
@@ -43,10 +43,10 @@ from reconciler.resources.mount import (
     Direction,
     Migrant,
     Migration,
-    Mountable,
+    MountableTopic,
     Mounting,
     MountingSpec,
-    Recoverable,
+    RecoverableTopic,
     Recoveries,
 )
 from reconciler.runtime.retry import go_on
@@ -75,13 +75,13 @@ class KafkaMigrations:
     def list_unfinished(self, *, is_measured: bool = True) -> Sequence[Migration]:  # noqa: ARG002 - nothing more is known
         """Return the moves in the ledger; their ids are their start times in ms."""
         entries = self.by_jobs.ledger.read(*KINDS, SEALED)
-        seals = seals_in(entries)
+        seals = parse_seals(entries)
         name = self.by_jobs.client.name
-        return [_migration(move, seals.get(move.topic_id or ""), name) for move in moves_in(entries)]
+        return [_migration(move, seals.get(move.topic_id or ""), name) for move in list_moves(entries)]
 
     def ask(self, migration: int, verb: str, *, may_go_on: Callable[[], None] = go_on) -> Migration:
         """Cancel a move: release the claim and delete what was restored, or unseal the topic; archived objects stay."""
-        moves = moves_in(self.by_jobs.ledger.read(*KINDS))
+        moves = list_moves(self.by_jobs.ledger.read(*KINDS))
         move = next((move for move in moves if move.at_ms == migration), None)
         if move is None:
             message = f"migration {migration}: Data migration does not exist"
@@ -98,7 +98,7 @@ class KafkaMigrations:
 
     def find_obstacles(self, direction: Direction, topics: Mapping[str, str]) -> Mapping[str, ReconcilerError]:  # noqa: ARG002 - both go the same way
         """Return topics that are being mounted or unmounted."""
-        moves = {move.topic: move for move in moves_in(self.by_jobs.ledger.read(*KINDS))}
+        moves = {move.topic: move for move in list_moves(self.by_jobs.ledger.read(*KINDS))}
         hint = "See how far it is: reconciler mount status"
         return {
             name: UserError(f"topic {name} is undergoing data migration {moves[name].at_ms}", hint=hint)
@@ -106,17 +106,17 @@ class KafkaMigrations:
             if name in moves
         }
 
-    def detached(self) -> Iterator[tuple[str, Mountable | UserError]]:
+    def detached(self) -> Iterator[tuple[str, MountableTopic | UserError]]:
         """Yield the registers of the object storage."""
-        return detached_in(self.by_jobs.storage)
+        return list_registers(self.by_jobs.storage)
 
-    def read_releasable(self, location: str, owner: str) -> Mountable:
+    def read_releasable(self, location: str, owner: str) -> MountableTopic:
         """Return what a release makes mountable."""
-        return releasable_in(self.by_jobs.storage, location, owner)
+        return read_releasable_topic(self.by_jobs.storage, location, owner)
 
-    def release(self, location: str, owner: str) -> Mountable:
+    def release(self, location: str, owner: str) -> MountableTopic:
         """Release a topic of a lost owner."""
-        return release_in(self.by_jobs.storage, location, owner, now_ms=self.by_jobs.now_ms())
+        return release_lost_topic(self.by_jobs.storage, location, owner, now_ms=self.by_jobs.now_ms())
 
     def _undo(self, move: MountJob, may_go_on: Callable[[], None]) -> None:
         moves = self.by_jobs
@@ -135,7 +135,7 @@ class KafkaMigrations:
         moves.forget(replace(move, topic_id=None))
 
 
-def mountings_in(
+def list_mountings(
     moves: Iterable[MountJob], cluster: str, is_wanted: Callable[[str], bool] | None
 ) -> Iterator[tuple[Address, Observed]]:
     """Yield moves in progress as plan resources."""
@@ -159,7 +159,7 @@ def _migration(move: MountJob, seal: Seal | None = None, cluster: str = "") -> M
     mounting = None if move.by_hand else move.mounting
     migrant = Migrant(move.topic, move.location, mounting, is_closed=move.direction == _CLOSED_DIRECTION)
     goes_on = (
-        finish_by_hand(move.direction, address_of("topic", cluster, move.topic))
+        finish_command(move.direction, address_of("topic", cluster, move.topic))
         if move.by_hand
         else "the next `reconciler apply` continues it"
     )
@@ -227,7 +227,7 @@ class Mountings:
         if self.client.topic(TOPIC) is None:
             return overlaid
         entries, name = self.ledger.read(*KINDS), self.declared.metadata.name
-        moves, places = list(moves_in(entries)), places_in(entries)
+        moves, places = list(list_moves(entries)), parse_locations(entries)
         filled = {address_of("topic", name, move.topic) for move in moves if move.direction == "inbound"}
         for address, observed in inventory.items():
             if address in filled:
@@ -235,15 +235,15 @@ class Mountings:
             elif observed.incarnation in places:
                 legacy = RemoteRemains(places[observed.incarnation], is_deleted=False)
                 overlaid[address] = replace(observed, topic=replace(observed.topic, legacy=legacy))
-        overlaid.update(mountings_in(moves, name, is_wanted))
+        overlaid.update(list_mountings(moves, name, is_wanted))
         return overlaid
 
     def check_open(self, full_name: str, topic_id: str) -> None:
         """Reject producers of a topic that is sealed, or being mounted, where brokers would accept them."""
         sealed = Seals(self.client, self.ledger).of(topic_id)
         if sealed is not None:
-            raise refusal(sealed)
-        moves = moves_in(self.ledger.read(*KINDS))
+            raise sealed_error(sealed)
+        moves = list_moves(self.ledger.read(*KINDS))
         move = next(
             (candidate for candidate in moves if candidate.direction == "inbound" and candidate.topic == full_name),
             None,
@@ -254,9 +254,9 @@ class Mountings:
         hint = f"Write to it once it is whole: see `reconciler mount status {move.at_ms} --cluster {self.client.name}`."
         raise UserError(message, hint=hint)
 
-    def mountable(self) -> Sequence[Mountable]:
+    def mountable(self) -> Sequence[MountableTopic]:
         """Return detached topics; this cluster as owner gets its brokers' id, which plans compare."""
-        topics = mountable_in(self.declared.address, self.storage)
+        topics = list_mountable_topics(self.declared.address, self.storage)
         cluster_id = self.client.cluster().id
         mine = cluster_uuid(cluster_id)
         return [replace(topic, owner=cluster_id) if topic.owner == mine else topic for topic in topics]
@@ -274,10 +274,10 @@ class Mountings:
             return {}
         own_id = cluster_uuid(self.client.cluster().id)
 
-        def look(address: Address, location: str | None) -> Recoverable | UserError:
+        def look(address: Address, location: str | None) -> RecoverableTopic | UserError:
             try:
                 if self.storage is None:
-                    return no_storage()
+                    return no_storage_error()
                 name = full_name_of(address)
                 where = find_location(self.storage, name) if location is None else TopicLocation.parse(location)
                 return check_recoverable(self.storage, where, own_id)

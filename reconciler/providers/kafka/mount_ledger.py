@@ -45,7 +45,7 @@ FILLING: Final = {
 """Configs of a topic being filled."""
 
 
-def without_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def configs_after_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return a topic's configs after filling.
 
     `before` are its own ones before filling; later changes by a plan or user win.
@@ -57,13 +57,17 @@ def without_filling(before: Mapping[str, str], own: Mapping[str, str]) -> dict[s
     }
 
 
-def filled_in(
+def list_filled_configs(
     entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, str]]:
     """Return the configs after filling of topics being filled, by brokers' names."""
     stored = {str(key[1]): value["configs"] for key, value in entries.items() if key[0] == FILLED}
     ids = {name: seen.id for name, seen in topics.items() if seen.id in stored} if stored else {}
-    return {name: without_filling(stored[topic_id], configs[name]) for name, topic_id in ids.items() if name in configs}
+    return {
+        name: configs_after_filling(stored[topic_id], configs[name])
+        for name, topic_id in ids.items()
+        if name in configs
+    }
 
 
 CONFIGS: Final = {"max.message.bytes": "80", "compression.type": "gzip"}
@@ -97,20 +101,20 @@ def seal_key(topic_id: str) -> Key:
     return (SEALED, topic_id)
 
 
-def seals_in(entries: Entries) -> dict[str, Seal]:
+def parse_seals(entries: Entries) -> dict[str, Seal]:
     """Return the stored seals (configs that refuse producers) by topic id."""
     by_id = {str(key[1]): value for key, value in entries.items() if key[0] == SEALED}
     return {name: Seal(value["topic"], value["own"], value["said"]) for name, value in by_id.items()}
 
 
-def holding_seals(
+def find_effective_seals(
     entries: Entries, topics: Mapping[str, TopicSeen], configs: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Seal]:
     """Return the seals in effect, by brokers' names: those that no user has reset.
 
     `configs` are the topics' own; a topic without them counts as sealed.
     """
-    seals = seals_in(entries)
+    seals = parse_seals(entries)
     by_name = {name: seals[seen.id] for name, seen in topics.items() if seen.id in seals}
     return {name: seal for name, seal in by_name.items() if is_sealed(configs.get(name, CONFIGS))}
 
@@ -140,7 +144,7 @@ def value_of(move: MountJob) -> Value:
     }
 
 
-def moves_in(entries: Entries) -> Iterator[MountJob]:
+def list_moves(entries: Entries) -> Iterator[MountJob]:
     """Yield the moves in progress, sorted by mounting."""
     for key in sorted(key for key in entries if key[0] == MOUNTING):
         value = entries[key]
@@ -158,7 +162,7 @@ def moves_in(entries: Entries) -> Iterator[MountJob]:
         )
 
 
-def places_in(entries: Entries) -> dict[str, str]:
+def parse_locations(entries: Entries) -> dict[str, str]:
     """Return the locations of mounted topics by topic id."""
     return {str(key[1]): entries[key]["location"] for key in entries if key[0] == MOUNTED}
 

@@ -21,21 +21,21 @@ from reconciler.providers.kafka.mount_ledger import (
     LEFT,
     WRITER,
     cluster_uuid,
+    configs_after_filling,
+    list_moves,
     location_of,
     mounted_key,
     mounting_key,
-    moves_in,
-    places_in,
+    parse_locations,
     seal_key,
     value_of,
-    without_filling,
 )
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.seal import Seals
 from reconciler.providers.kafka.translate import OWN, ClusterNaming, TopicSeen, own_values
 from reconciler.providers.protocol import Done, Failed, Groups, Outcome
-from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, tell_still_sealed
+from reconciler.providers.protocol_moves import CopyMove, LiveTopic, MountJob, add_still_sealed_hint
 from reconciler.records.log import TopicLog, partitions_changed_since
 from reconciler.resources.address import Address, full_name_of
 from reconciler.resources.base import UNLIMITED
@@ -150,7 +150,7 @@ class KafkaMoves:
 
     def load_job(self, mounting: str) -> MountJob | None:
         """Return the move of a mounting, from the ledger."""
-        return next((move for move in moves_in(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
+        return next((move for move in list_moves(self.ledger.read(*KINDS)) if move.mounting == mounting), None)
 
     def keep(self, move: MountJob) -> None:
         """Write a move's progress to the ledger."""
@@ -175,7 +175,7 @@ class KafkaMoves:
         seen = self.client.topic(self.naming.physical(full_name))
         if seen is None:
             raise NotFoundError(f"topic {full_name} does not exist", hint="Plan again.")
-        known = places_in(self.ledger.read(*KINDS)).get(seen.id)
+        known = parse_locations(self.ledger.read(*KINDS)).get(seen.id)
         return known or location_of(full_name, self.client.cluster().id, seen.id)
 
     def topic(self, full_name: str) -> LiveTopic | None:
@@ -271,7 +271,7 @@ class KafkaMoves:
 
     def accept_producers(self, topic_id: str) -> None:
         """Remove the seal."""
-        self.seals.take_off(topic_id)
+        self.seals.remove_seal(topic_id)
 
     def remove(self, full_name: str, topic_id: str) -> None:
         """Delete a topic by its id."""
@@ -295,7 +295,7 @@ class KafkaMoves:
         name, wanted = self.naming.physical(move.new), filling_configs(self.capabilities().configs)
         own, key = self._own(name), (FILLED, move.new_id)
         entry = self.ledger.read(FILLED).get(key)
-        configs = own if entry is None else without_filling(entry["configs"], own)
+        configs = own if entry is None else configs_after_filling(entry["configs"], own)
         if entry is None or entry["configs"] != configs:
             self._write({key: {**(entry or {}), "configs": configs}}, FILLED)
         admin.configure(self.client, name, dict(wanted))
@@ -308,7 +308,7 @@ class KafkaMoves:
         if seen is None or entry is None:
             return action
         own = self._own(name)
-        later_configs = without_filling(entry["configs"], own)
+        later_configs = configs_after_filling(entry["configs"], own)
         late = {
             change.path.removeprefix(CONFIGS): change
             for change in action.changes
@@ -411,14 +411,14 @@ class KafkaMoves:
             raise
         except ReconcilerError as error:
             try:
-                self.seals.take_off(topic_id)
+                self.seals.remove_seal(topic_id)
             except ReconcilerError as also:
-                tell_still_sealed(error, also)
+                add_still_sealed_hint(error, also)
             raise
 
     def unseal_left(self, topic_id: str) -> None:
         """Unseal a copied topic that is not deleted."""
-        self.seals.take_off(topic_id)
+        self.seals.remove_seal(topic_id)
 
     def forget_left(self, topic_ids: Iterable[str]) -> None:
         """Remove the entries of deleted topics, and of filling the topics they moved to."""
@@ -481,7 +481,14 @@ class KafkaMoves:
         groups = self.groups.of_topic(full_name)
         if groups is not None:
             committed = (
-                (group.name, {place.partition: place.reads_on for place in group.offsets if place.reads_on is not None})
+                (
+                    group.name,
+                    {
+                        place.partition: place.next_readable_offset
+                        for place in group.offsets
+                        if place.next_readable_offset is not None
+                    },
+                )
                 for group in groups
                 if not group.is_share
             )

@@ -42,7 +42,9 @@ _DELETE_MS: Final = 30_000
 """Limit of a leader's wait for replicas."""
 
 
-def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False) -> dict[Place, int]:
+def read_offsets(
+    client: KafkaClient, places: Iterable[Place], spec: int, *, is_stable: bool = False
+) -> dict[Place, int]:
     """Return an offset of each partition, by a constant above or a time in ms; -1: all records are older.
 
     `is_stable`: end at the last stable offset.
@@ -51,7 +53,7 @@ def offsets_at(client: KafkaClient, places: Iterable[Place], spec: int, *, is_st
     return {place: answer.offset for place, answer in answers.items()}
 
 
-def newest_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
+def read_newest_timestamps(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
     """Return the latest timestamp in ms; partitions without records are absent."""
     answers = _query_offsets(client, dict.fromkeys(places, NEWEST))
     return {place: answer.timestamp for place, answer in answers.items() if answer.timestamp >= 0}
@@ -73,10 +75,10 @@ def _query_offsets(client: KafkaClient, specs: Mapping[Place, int], *, is_stable
 def bounds_of(client: KafkaClient, places: Iterable[Place]) -> dict[Place, Bounds]:
     """Return the bounds of partitions, with four requests per leader."""
     wanted = list(places)
-    starts = offsets_at(client, wanted, EARLIEST)
-    stable = offsets_at(client, wanted, LATEST, is_stable=True)
-    ends = offsets_at(client, wanted, LATEST)
-    local = offsets_at(client, wanted, LOCAL)
+    starts = read_offsets(client, wanted, EARLIEST)
+    stable = read_offsets(client, wanted, LATEST, is_stable=True)
+    ends = read_offsets(client, wanted, LATEST)
+    local = read_offsets(client, wanted, LOCAL)
     return {
         place: Bounds(starts[place], max(local[place], starts[place]), stable[place], ends[place]) for place in wanted
     }
@@ -110,7 +112,7 @@ def is_only_compacted(client: KafkaClient, topic: str) -> bool:
     return {word.strip() for word in (policy or "").split(",")} == {"compact"}
 
 
-def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
+def read_partition_sizes(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
     """Return the bytes of each partition's largest replica, with one request per broker."""
     wanted = sorted(names)
     if not wanted:
@@ -123,7 +125,7 @@ def sizes_of(client: KafkaClient, names: Iterable[str]) -> dict[Place, int]:
     return sizes
 
 
-def replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
+def read_replica_bytes(client: KafkaClient, partitions: Mapping[str, list[int]], brokers: list[int]) -> int:
     """Return the bytes of replicas on some brokers."""
     folders = client.ask("reading sizes", client.admin.describe_log_dirs, partitions, brokers)
     return sum(size for broker in folders for _, size in _sizes_in(broker["log_dirs"]))
@@ -164,11 +166,13 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     places = [place for topic in topics.values() for place in _places(topic)]
     if not places:
         return measures
-    sizes = sizes_of(client, {name for name, _ in places})
+    sizes = read_partition_sizes(client, {name for name, _ in places})
     filled = [place for place in places if bounds[place].end > bounds[place].start]
     at = _offsets_at_cuts(client, filled, {names[address]: cuts[address] for address in topics if address in cuts})
-    newest = newest_of(client, filled)
-    tiered = offsets_at(client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED)
+    newest = read_newest_timestamps(client, filled)
+    tiered = read_offsets(
+        client, [place for place in places if bounds[place].local_start > bounds[place].start], TIERED
+    )
     for address, topic in topics.items():
         topic_places = _places(topic)
         measures[address] = Measure(
@@ -197,9 +201,9 @@ def measure_topics(client: KafkaClient, names: Mapping[Address, str], cuts: Cuts
     return measures
 
 
-def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStanding:
+def read_standing(client: KafkaClient, seen: TopicSeen, address: Address) -> TopicStanding:
     """Return bounds and contents; markers and compaction make offsets exceed records."""
-    bounds, sizes = bounds_of(client, _places(seen)), sizes_of(client, [seen.name])
+    bounds, sizes = bounds_of(client, _places(seen)), read_partition_sizes(client, [seen.name])
     storage = _storage(address, _places(seen), bounds, sizes)
     brokers = zip(seen.leaders, seen.replicas, seen.in_sync, strict=False)  # A deleted topic has no leaders.
     return TopicStanding(
@@ -211,10 +215,10 @@ def standing_of(client: KafkaClient, seen: TopicSeen, address: Address) -> Topic
     )
 
 
-def storages_of(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
+def read_disk_storages(client: KafkaClient, topics: Mapping[Address, TopicSeen]) -> Iterator[TopicStorage]:
     """Yield disk sizes, with six requests in total."""
     bounds = bounds_of(client, [place for seen in topics.values() for place in _places(seen)])
-    sizes = sizes_of(client, {seen.name for seen in topics.values()})
+    sizes = read_partition_sizes(client, {seen.name for seen in topics.values()})
     for address, seen in topics.items():
         yield _storage(address, _places(seen), bounds, sizes)
 

@@ -12,10 +12,10 @@ from reconciler.errors import NotAuthorizedError, NotFoundError, ReconcilerError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.planning.actions import SEALED, ControlAction, Update
 from reconciler.planning.fields import PROPERTIES
-from reconciler.providers.kafka.admin_requests import read_reassignments, with_final_replicas
-from reconciler.providers.kafka.capabilities import ClusterFacts, capabilities_of
+from reconciler.providers.kafka.admin_requests import apply_reassignments, read_reassignments
+from reconciler.providers.kafka.capabilities import ClusterFacts, read_capabilities
 from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient, read_bindings
-from reconciler.providers.kafka.faults import hidden_topic
+from reconciler.providers.kafka.faults import hidden_topic_error
 from reconciler.providers.kafka.links.links import KafkaLinks, is_about_links
 from reconciler.providers.kafka.translate import (
     ClusterNaming,
@@ -24,8 +24,8 @@ from reconciler.providers.kafka.translate import (
     ResourceModels,
     TopicSeen,
     assign_bindings,
+    build_naming,
     is_internal,
-    naming_of,
     own_values,
 )
 from reconciler.providers.models import check_unchanged
@@ -38,8 +38,8 @@ from reconciler.providers.protocol import (
     Scope,
     TopicAddress,
     TopicStanding,
-    Upkept,
-    wanted_in,
+    UpkeepResult,
+    scope_filter,
 )
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of, tiers_of
 from reconciler.resources.cluster import Cluster
@@ -94,7 +94,7 @@ class ClusterObserver:
 
         Invisible declared or recorded topics are requested by name, which reveals hidden ones.
         """
-        topics = with_final_replicas(self.client.topics(self._names()), read_reassignments(self.client))
+        topics = apply_reassignments(self.client.topics(self._names()), read_reassignments(self.client))
         known = {address for address in self.known if cluster_of(address) == self.cluster}
         names = {
             self.naming.physical(full_name_of(address)) for address in known if kind_of(address) in {"topic", "mirror"}
@@ -143,7 +143,7 @@ class ClusterObserver:
                     name,
                     is_internal=is_internal(seen),
                     topic=LiveTopic(is_moving=seen.is_moving),
-                    hidden=hidden_topic(self.cluster, name) if seen.error else None,
+                    hidden=hidden_topic_error(self.cluster, name) if seen.error else None,
                     undeclarable=rules.undeclarable.get(("topic", full_name), ()),
                 ),
             )
@@ -267,7 +267,7 @@ class KafkaProvider:
         self._client = KafkaClient.of(declared, edge)
         self._look = ClusterFacts(self._client)
         self._known: frozenset[Address] = frozenset()
-        self._naming: ClusterNaming = naming_of(self._separator, ())
+        self._naming: ClusterNaming = build_naming(self._separator, ())
         self._learning = threading.Lock()  # mirrors sync in parallel
         self.learn_names(edge.declared)
         self._capabilities: Capabilities | None = None
@@ -280,7 +280,7 @@ class KafkaProvider:
         if self._capabilities is None:
             from reconciler.providers.kafka.security import principal_of
 
-            self._capabilities = capabilities_of(self._look, self._declared_topics(), principal_of(self._declared))
+            self._capabilities = read_capabilities(self._look, self._declared_topics(), principal_of(self._declared))
         return self._capabilities
 
     def _declared_topics(self) -> list[str]:
@@ -299,7 +299,7 @@ class KafkaProvider:
         """
         look, self._look = self._look, ClusterFacts(self._client)
         self.learn_names((*scope.recorded, *map(Address, scope.patterns)))
-        cluster, wanted = self._declared.metadata.name, wanted_in(scope)
+        cluster, wanted = self._declared.metadata.name, scope_filter(scope)
         looking = ClusterObserver(self._client, cluster, self._naming, scope, self._known, wanted)
         topics, configs = looking.topics()
         ledger = self._read_ledger(topics, configs) if LEDGER in topics else _LedgerContents()
@@ -350,7 +350,7 @@ class KafkaProvider:
         """Return names and shapes of visible topics, from one request and the ledger."""
         every = self._client.topics()
         entries = self._read_states() if LEDGER in every else None
-        return overview_of(self._client.name, self._naming, every, entries)
+        return build_topic_overview(self._client.name, self._naming, every, entries)
 
     def apply(self, actions: Sequence[ControlAction], *, may_go_on: Callable[[], None] = go_on) -> Iterator[Outcome]:
         """Apply a batch, with one request per kind of change."""
@@ -402,7 +402,7 @@ class KafkaProvider:
                 try:
                     seen = self._client.topic(self._naming.physical(full_name_of(action.address)))
                     if seen is not None:
-                        Seals(self._client, self._ledger).take_off(seen.id)
+                        Seals(self._client, self._ledger).remove_seal(seen.id)
                 except ReconcilerError as error:
                     failed[action.id] = Failed(action.id, error)
         return failed
@@ -438,7 +438,7 @@ class KafkaProvider:
             return measures
         following = {mirror.name for mirror in self.links.mirrors() if mirror.status is not MirrorStatus.STOPPED}
         copied = self.links.positions_of(mirrors.values())
-        newest = self.links.newest_of(following.intersection(mirrors.values()))
+        newest = self.links.read_newest_timestamps(following.intersection(mirrors.values()))
         return {**measures} | {
             address: replace(
                 measures[address],
@@ -476,21 +476,21 @@ class KafkaProvider:
 
     def standing(self, topic: TopicAddress) -> TopicStanding:
         """Return the contents of a topic."""
-        from reconciler.providers.kafka.offsets import standing_of
+        from reconciler.providers.kafka.offsets import read_standing
 
-        return standing_of(self._client, self._read_topic(topic), topic)
+        return read_standing(self._client, self._read_topic(topic), topic)
 
     def storages(self, topics: Sequence[TopicAddress]) -> Iterator[TopicStorage]:
         """Yield disk usage."""
-        from reconciler.providers.kafka.offsets import storages_of
+        from reconciler.providers.kafka.offsets import read_disk_storages
 
-        return storages_of(self._client, self._read_topics(topics))
+        return read_disk_storages(self._client, self._read_topics(topics))
 
     def vitals(self) -> Vitals:
         """Measure at most 1,000 topics and groups, with a dozen requests per broker."""
-        from reconciler.providers.kafka.vitals import vitals_of
+        from reconciler.providers.kafka.vitals import measure_cluster
 
-        return vitals_of(
+        return measure_cluster(
             self._client, self._naming, self.groups, lambda: None if self._read_states() is None else self.links
         )
 
@@ -502,8 +502,8 @@ class KafkaProvider:
             fresh = own_addresses - self._known
             self._known |= fresh
             # mirrors arrive one by one, mostly in known namespaces
-            if not naming_of(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
-                self._naming = naming_of(self._separator, self._known)
+            if not build_naming(self._separator, fresh).prefixes.items() <= self._naming.prefixes.items():
+                self._naming = build_naming(self._separator, self._known)
 
     def source_topic(self, topic: TopicAddress) -> SourceTopic:
         """Return what mirrors of a topic copy besides records."""
@@ -512,7 +512,7 @@ class KafkaProvider:
         seen = self._read_topic(topic)
         source = source_topics(self._client, {seen.name: seen}, self._ledger).get(seen.name)
         if source is None:
-            raise hidden_topic(self._client.name, seen.name)
+            raise hidden_topic_error(self._client.name, seen.name)
         return source
 
     def log(
@@ -553,12 +553,12 @@ class KafkaProvider:
 
         return sink_of(self._site(), record_settings(self._declared, self._edge), full_name_of(topic))
 
-    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], Upkept]]:  # noqa: ARG002 - needs no executors
+    def maintenance(self, means: MaintenancePorts) -> Mapping[str, Callable[[], UpkeepResult]]:  # noqa: ARG002 - needs no executors
         """Return the only job: it removes throttles of a killed change of replicas."""
         from reconciler.providers.kafka.admin_requests import sweep_throttles
-        from reconciler.providers.protocol import Upkept
+        from reconciler.providers.protocol import UpkeepResult
 
-        return {"sweep": lambda: Upkept("topics", sweep_throttles(self._client))}
+        return {"sweep": lambda: UpkeepResult("topics", sweep_throttles(self._client))}
 
     @cached_property
     def _mountings(self) -> Mountings:
@@ -601,8 +601,8 @@ class KafkaProvider:
         from reconciler.providers.kafka.mount_ledger import (
             FILLED,
             SEALED,
-            filled_in,
-            holding_seals,
+            find_effective_seals,
+            list_filled_configs,
         )
 
         try:
@@ -614,8 +614,8 @@ class KafkaProvider:
         kinds = {key[0] for key in entries}
         return _LedgerContents(
             links={key: value for key, value in entries.items() if key[0] in STATES},
-            sealed=holding_seals(entries, topics, configs) if SEALED in kinds else {},
-            filled=filled_in(entries, topics, configs) if FILLED in kinds else {},
+            sealed=find_effective_seals(entries, topics, configs) if SEALED in kinds else {},
+            filled=list_filled_configs(entries, topics, configs) if FILLED in kinds else {},
             owners=self._owners_in(entries),
         )
 
@@ -628,9 +628,9 @@ class KafkaProvider:
 
     def _owners_in(self, entries: Entries) -> Owners:
         """Find namespaces by prefix."""
-        from reconciler.providers.kafka.ledger import owners_in
+        from reconciler.providers.kafka.ledger import parse_owners
 
-        owners, naming = owners_in(entries), self._naming
+        owners, naming = parse_owners(entries), self._naming
         what: dict[str, str] = {}
         for key, lineage in owners.what.items():
             kind, _, name = key.partition("/")
@@ -688,7 +688,7 @@ class KafkaProvider:
         return {topic: seen[name] for topic, name in names.items()}
 
 
-def overview_of(
+def build_topic_overview(
     cluster: str, naming: ClusterNaming, every: Mapping[str, TopicSeen], entries: Entries | None
 ) -> Overview:
     """Return the overview of topics that are not internal."""

@@ -285,7 +285,7 @@ def check_hope(settings: Mapping[str, Any], *, doing: str, cluster: str) -> None
         raise reason
 
 
-def watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
+def read_watermarks(consumer: Consumer, place: TopicPartition, settings: Mapping[str, Any]) -> tuple[int, int]:
     """Return a partition's first offset and end; waits for the election of a leader."""
     from confluent_kafka import KafkaException
 

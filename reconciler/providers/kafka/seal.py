@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError, StalePlanError, UserError
 from reconciler.providers.kafka import admin
-from reconciler.providers.kafka.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, seal_key, seals_in
-from reconciler.providers.kafka.offsets import LATEST, offsets_at
+from reconciler.providers.kafka.mount_ledger import CONFIGS, SEALED, WRITER, Seal, is_sealed, parse_seals, seal_key
+from reconciler.providers.kafka.offsets import LATEST, read_offsets
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -48,7 +48,7 @@ class Seals:
 
     def of(self, topic_id: str) -> Seal | None:
         """Return a topic's recorded seal."""
-        return seals_in(self.ledger.read(SEALED)).get(topic_id)
+        return parse_seals(self.ledger.read(SEALED)).get(topic_id)
 
     def put(self, name: str, topic_id: str, may_go_on: Callable[[], None]) -> dict[int, int]:
         """Seal a topic, known to brokers as `name`, and return its ends; only transaction markers may follow.
@@ -78,7 +78,7 @@ class Seals:
         """Return whether all leaders refuse records."""
         return set(self._probe_leaders(self._require_same(name, topic_id)).values()) == {_TOO_LARGE}
 
-    def take_off(self, topic_id: str) -> None:
+    def remove_seal(self, topic_id: str) -> None:
         """Remove the seal and restore the topic's configs, except those changed since.
 
         Does nothing without a seal or topic.
@@ -192,7 +192,7 @@ class Seals:
         while True:
             seen = self._require_same(name, topic_id)
             written, places = self._log_ends(seen), [(name, number) for number in range(len(seen.replicas))]
-            readable = {number: end for (_, number), end in offsets_at(self.client, places, LATEST).items()}
+            readable = {number: end for (_, number), end in read_offsets(self.client, places, LATEST).items()}
             behind = [number for number, end in readable.items() if written.get(number, -1) != end]
             if not behind:
                 return readable
@@ -231,7 +231,7 @@ class Seals:
     def _wait_until_decided(self, name: str, ends: Mapping[int, int], may_go_on: Callable[[], None]) -> None:
         looks = Tries(_BACKOFF, within_s=_TRANSACTION_S)
         while True:
-            stable = offsets_at(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
+            stable = read_offsets(self.client, [(name, number) for number in ends], LATEST, is_stable=True)
             opened = sorted(number for (_, number), offset in stable.items() if offset < ends[number])
             if not opened:
                 return
@@ -253,7 +253,7 @@ def _without_seal(seal: Seal, own: Mapping[str, str | None], effective: Mapping[
     }
 
 
-def refusal(seal: Seal) -> UserError:
+def sealed_error(seal: Seal) -> UserError:
     """Return the error of our producers for a sealed topic."""
     message = f"topic {seal.topic} is sealed: its brokers refuse every record"
     hint = (
@@ -271,7 +271,7 @@ def _by_leader(seen: TopicSeen) -> dict[int, list[int]]:
     return numbers_by_leader
 
 
-def _unwritable() -> bytes:
+def _build_unwritable_batch() -> bytes:
     """Return a valid batch with a wrong checksum, larger than a seal allows."""
     payload = bytes(140)
     head = struct.pack(">hiqqqhii", 0, 0, 0, 0, -1, -1, -1, 1)
@@ -279,4 +279,4 @@ def _unwritable() -> bytes:
     return struct.pack(">qi", 0, len(body)) + body
 
 
-_UNWRITABLE: Final = _unwritable()
+_UNWRITABLE: Final = _build_unwritable_batch()

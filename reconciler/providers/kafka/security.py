@@ -205,7 +205,7 @@ def principal_of(declared: Cluster) -> str | None:
     return _ANONYMOUS if security.cert_file is None else None
 
 
-def as_admin(settings: Mapping[str, Any]) -> dict[str, Any]:
+def to_admin_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert settings of a record client to those of an admin client."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings["bootstrap.servers"].split(","),

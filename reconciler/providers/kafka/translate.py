@@ -112,7 +112,7 @@ class ClusterNaming:
         return "", name
 
 
-def naming_of(separator: str, known: Iterable[Address]) -> ClusterNaming:
+def build_naming(separator: str, known: Iterable[Address]) -> ClusterNaming:
     """Return the naming for known addresses."""
     namespaces: set[str] = set()
     for address in known:
@@ -195,7 +195,7 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
     rest: list[AccessBinding] = []
     for binding in sorted(bindings):
         is_declarable = can_be_declared(binding)
-        carrier, name = _carrier(binding, naming, topics)
+        carrier, name = _find_carrier(binding, naming, topics)
         if carrier is not None:
             rule = binding.permission, binding.principal, binding.host, binding.resource, name
             (known if is_declarable else others)[carrier][rule].add(binding.operation)
@@ -209,7 +209,7 @@ def assign_bindings(bindings: Iterable[AccessBinding], naming: ClusterNaming, to
     )
 
 
-def _carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
+def _find_carrier(binding: AccessBinding, naming: ClusterNaming, topics: Collection[str]) -> tuple[Carrier | None, str]:
     """Return the binding's topic or namespace, or `None`, and its rule's name."""
     if binding.resource == TOPICS and not binding.is_prefix:
         return (("topic", naming.full_name(binding.name)) if binding.name in topics else None), "*"

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, NotFoundError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.providers.kafka.offsets import EARLIEST, LATEST, Place, newest_of, offsets_at, sizes_of
+from reconciler.providers.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Place,
+    read_newest_timestamps,
+    read_offsets,
+    read_partition_sizes,
+)
 from reconciler.providers.kafka.translate import ClusterNaming, TopicSeen, is_internal
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.kafka_configs import LEDGER
@@ -45,7 +52,7 @@ class _Offsets:
     """`None`: log folders are hidden."""
 
 
-def vitals_of(
+def measure_cluster(
     client: KafkaClient, naming: ClusterNaming, groups: KafkaGroups, links: Callable[[], KafkaLinks | None]
 ) -> Vitals:
     """Measure a cluster, with about a dozen requests per broker.
@@ -96,13 +103,13 @@ def _choose_topics(topics: Mapping[str, TopicSeen], naming: ClusterNaming) -> di
 
 
 def _offsets(client: KafkaClient, chosen: Mapping[str, TopicSeen], places: Sequence[Place]) -> _Offsets:
-    starts = offsets_at(client, places, EARLIEST)
-    stable = offsets_at(client, places, LATEST, is_stable=True)
-    ends = offsets_at(client, places, LATEST)
-    newest = newest_of(client, [place for place in places if ends[place] > starts[place]])
+    starts = read_offsets(client, places, EARLIEST)
+    stable = read_offsets(client, places, LATEST, is_stable=True)
+    ends = read_offsets(client, places, LATEST)
+    newest = read_newest_timestamps(client, [place for place in places if ends[place] > starts[place]])
     sizes: Mapping[Place, int] | None = None
     with suppress(NotAuthorizedError):
-        sizes = sizes_of(client, chosen)
+        sizes = read_partition_sizes(client, chosen)
     return _Offsets(starts, stable, ends, newest, sizes)
 
 
@@ -120,7 +127,7 @@ def _measure_mirrors(
     measured_mirrors = {mirror.name: mirror for mirror in every if naming.physical(mirror.name) in chosen}
     if not measured_mirrors:
         return {}
-    positions, newest = links.positions_of(measured_mirrors), links.newest_of(measured_mirrors)
+    positions, newest = links.positions_of(measured_mirrors), links.read_newest_timestamps(measured_mirrors)
     return {
         naming.physical(name): _MirrorPositions(mirror, positions[name], newest.get(name, {}))
         for name, mirror in measured_mirrors.items()

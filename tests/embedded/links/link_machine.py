@@ -801,6 +801,6 @@ VARIANTS: Final[Mapping[str, Broken]] = {
         "west rescued", ((transitions, "check_shut", _nothing), (Driver, "_recheck", _nothing))
     ),
     "what was looked at long ago is published": Broken("late copy", ((topic_log, "check_current", _nothing),)),
-    "whatever has offsets is the same": Broken("restore died", ((measures, "_copied_to", _all_fetched),)),
+    "whatever has offsets is the same": Broken("restore died", ((measures, "_find_copied_end", _all_fetched),)),
     "a first append is refused after it is there": Broken("first append", ((Gate, "_confirm", _confirms_nothing),)),
 }

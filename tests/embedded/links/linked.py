@@ -290,7 +290,7 @@ WAYS: Final[dict[MirrorStatus, Callable[[Linked], Placed]]] = {
 """How a mirror comes into each state it can have as a record."""
 
 
-def mirror_in(state: MirrorStatus) -> Placed:
+def to_declared_mirror(state: MirrorStatus) -> Placed:
     """Return two clusters with a mirror of ten records in a state, its source or itself."""
     return WAYS[state](mirrored())
 

@@ -8,7 +8,17 @@ from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.errors import BlockedError, UserError
 from reconciler.lifecycles import MIRROR, LinkStatus, MirrorStatus
 from reconciler.providers.models import link_entry
-from tests.embedded.links.linked import LINK, ORDERS, WAYS, Linked, Placed, east_of, mirror_in, mirrored, pause_link
+from tests.embedded.links.linked import (
+    LINK,
+    ORDERS,
+    WAYS,
+    Linked,
+    Placed,
+    east_of,
+    mirrored,
+    pause_link,
+    to_declared_mirror,
+)
 
 STATES = list(WAYS)
 LIVE = [state for state in STATES if state is not MirrorStatus.STOPPED]
@@ -27,13 +37,13 @@ def values(placed: Placed) -> list[str]:
 def test_every_state_of_a_record_is_tried() -> None:
     assert set(MirrorStatus) - set(STATES) == {MirrorStatus.ABSENT, MirrorStatus.REGULAR}
     for state in STATES:
-        assert mirror_in(state).status == state
+        assert to_declared_mirror(state).status == state
 
 
 @pytest.mark.fact("F-C-002")
 @pytest.mark.parametrize("state", LIVE)
 def test_nobody_produces_to_a_mirror_that_is_not_stopped(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     with pytest.raises(UserError, match="Cannot append records to read-only mirror topic"):
         placed.linked.produce(placed.cluster, "no")
     assert values(placed) == VALUES
@@ -42,7 +52,7 @@ def test_nobody_produces_to_a_mirror_that_is_not_stopped(state: MirrorStatus) ->
 @pytest.mark.fact("F-C-003")
 @pytest.mark.parametrize("state", STATES)
 def test_it_is_consumed_in_every_state(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     assert values(placed) == VALUES
     consumer = placed.linked.cluster(placed.cluster).consumer("billing", topics=[ORDERS])
     (fetched,) = consumer.poll()
@@ -55,7 +65,7 @@ def test_it_is_consumed_in_every_state(state: MirrorStatus) -> None:
 @pytest.mark.parametrize("verb", ASKED)
 @pytest.mark.parametrize("state", STATES)
 def test_a_cluster_does_what_the_table_says_and_refuses_the_rest(state: MirrorStatus, verb: str) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     if verb in MIRROR.legal(state):
         seen = placed.links.ask(ORDERS, verb, operation="operation-2")
         assert seen.status == MIRROR.step(state, verb)
@@ -70,7 +80,7 @@ def test_a_cluster_does_what_the_table_says_and_refuses_the_rest(state: MirrorSt
 @pytest.mark.fact("F-C-060")
 @pytest.mark.parametrize("state", STATES)
 def test_it_is_deleted_in_the_states_of_the_table_and_in_no_other(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     cluster = placed.linked.cluster(placed.cluster)
     if "delete" in MIRROR.legal(state):
         assert cluster.delete_topic(ORDERS)
@@ -83,7 +93,7 @@ def test_it_is_deleted_in_the_states_of_the_table_and_in_no_other(state: MirrorS
 @pytest.mark.fact("F-C-004")
 @pytest.mark.parametrize("state", STATES)
 def test_no_mirror_is_made_over_a_topic_be_it_a_mirror_that_stopped(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     other = {"east": "west", "west": "east"}[placed.cluster]
     with pytest.raises(UserError, match="exists"):
         placed.linked.mirror(placed.cluster, other)
@@ -93,7 +103,7 @@ def test_no_mirror_is_made_over_a_topic_be_it_a_mirror_that_stopped(state: Mirro
 @pytest.mark.fact("F-C-065")
 @pytest.mark.parametrize("state", LIVE)
 def test_a_failover_works_in_every_state_without_the_other_cluster(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     for other in set(placed.linked.stores) - {placed.cluster}:
         del placed.linked.stores[other]
     assert placed.links.ask(ORDERS, "failover").status == "STOPPED"
@@ -104,7 +114,7 @@ def test_a_failover_works_in_every_state_without_the_other_cluster(state: Mirror
 @pytest.mark.fact("F-C-065")
 @pytest.mark.parametrize("state", LIVE)
 def test_a_failover_works_without_the_link_and_what_lost_its_link_hides_no_other(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     cluster = placed.linked.cluster(placed.cluster)
     cluster.catalog.commit(lambda draft: draft.put_link(LINK, None))
     (seen,) = placed.links.mirrors()
@@ -152,7 +162,7 @@ def test_what_is_stopped_is_remembered_until_its_link_goes_and_stays_a_topic() -
 @pytest.mark.fact("F-C-090")
 @pytest.mark.parametrize("state", LIVE)
 def test_a_link_with_a_mirror_that_is_not_stopped_stays(state: MirrorStatus) -> None:
-    placed = mirror_in(state)
+    placed = to_declared_mirror(state)
     with pytest.raises(BlockedError, match=f"link {LINK} has mirrors that are not stopped: {ORDERS}"):
         placed.linked.cluster(placed.cluster).delete_link(LINK)
     assert placed.status == state

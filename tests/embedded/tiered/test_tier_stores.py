@@ -22,7 +22,7 @@ from reconciler.objectstore import register, swap
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.settings import Patience
-from reconciler.providers.secrets import patience_in
+from reconciler.providers.secrets import read_patience
 from tests.embedded.maintenance.tiny_segments import DAY, TOPIC, LateStore, append, head_of, held, with_topic
 from tests.embedded.samples import ids
 from tests.embedded.tiered.tiered_cluster import BOTH, Tiered, tiered
@@ -268,7 +268,7 @@ def test_a_busy_storage_is_asked_again_after_pauses_from_100_ms_on(net: Net, s3_
     busy = FailedChore(503, "SlowDown", then=lambda: times.append(time.monotonic()))
     net.proxy.on("PUT", busy, key="0-0-", times=4)
     settings = s3_server.settings(url=net.it.storage.url, endpoint=net.proxy.endpoint)
-    _upload(net.it.opened(None, open_store(replace(settings, patience=patience_in({})))))
+    _upload(net.it.opened(None, open_store(replace(settings, patience=read_patience({})))))
     times.append(time.monotonic())
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert all(pause >= 0.05 * 2**attempt for attempt, pause in enumerate(pauses))

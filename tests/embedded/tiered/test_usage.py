@@ -17,7 +17,7 @@ from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.tiered.usage import SHOWN, STRETCHES, manifests_of, size_of
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.providers.embedded.measures import report_of, storages_in
+from reconciler.providers.embedded.measures import build_storage_report, list_topic_storages
 from reconciler.resources.address import Address
 from reconciler.resources.measures import TierUsage, TopicStorage
 from tests.embedded.maintenance.tiny_segments import TOPIC, TWO_PARTS, append_parts, head_of, held, with_topic
@@ -40,7 +40,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def reported(cluster: EmbeddedCluster) -> TopicStorage:
-    (found,) = storages_in(cluster, [ADDRESS])
+    (found,) = list_topic_storages(cluster, [ADDRESS])
     return found
 
 
@@ -267,7 +267,7 @@ def test_it_takes_one_listing_and_a_request_for_each_head_and_manifest() -> None
 
     for calls in (watched.calls, far.calls):
         calls.clear()
-    both = list(storages_in(cluster, [Address("topic/west/plain"), ADDRESS]))
+    both = list(list_topic_storages(cluster, [Address("topic/west/plain"), ADDRESS]))
     assert [each.address for each in both] == ["topic/west/plain", ADDRESS]
     assert (watched.count("list"), watched.count("get", "heads/"), len(far.calls)) == (1, 3, 4)
     assert not [call for call, _ in (*watched.calls, *far.calls) if call in {"get_range", "put", "swap"}]
@@ -282,7 +282,7 @@ def test_hundreds_of_topics_take_one_listing_too() -> None:
             producer.send(f"t{number:03}", "x")
     watched = WatchedStore(tier.store)
     cluster = tier.opened(watched)
-    found = list(storages_in(cluster, [Address(f"topic/west/{name}") for name in cluster.topics()]))
+    found = list(list_topic_storages(cluster, [Address(f"topic/west/{name}") for name in cluster.topics()]))
     assert len(found) == 301
     assert sum(each.log_records for each in found) == 30
     assert (watched.count("list"), watched.count("get", "heads/")) == (1, 30)
@@ -300,7 +300,7 @@ def test_who_may_not_describe_a_topic_is_not_told_what_it_takes() -> None:
 
 def test_a_topic_that_is_not_there_is_named() -> None:
     with pytest.raises(UserError, match="order"):
-        list(storages_in(tiered().cluster, [Address("topic/west/order")]))
+        list(list_topic_storages(tiered().cluster, [Address("topic/west/order")]))
 
 
 def test_a_damaged_manifest_is_named_and_readers_of_what_is_local_go_on() -> None:
@@ -317,6 +317,6 @@ def test_a_damaged_manifest_is_named_and_readers_of_what_is_local_go_on() -> Non
 
 def test_a_report_reads_no_newer_catalog_than_it_was_given() -> None:
     tier = tiered()
-    report = report_of(tier.cluster)
+    report = build_storage_report(tier.cluster)
     tier.cluster.create_topic("later")
     assert [each.address for each in report.of({TOPIC: ADDRESS})] == [ADDRESS]

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.records import copy_sink
-from reconciler.providers.kafka.records.copy_sink import CopyMethod, Limits, Target, transactions_of
-from reconciler.providers.kafka.records.record_batches import Leader, fetch_batches, heads_in
-from reconciler.providers.kafka.records.whole_batches import whole_in
+from reconciler.providers.kafka.records.copy_sink import CopyMethod, Limits, Target, open_writer
+from reconciler.providers.kafka.records.record_batches import Leader, fetch_batches, parse_heads
+from reconciler.providers.kafka.records.whole_batches import select_whole_batches
 from reconciler.records.log import OffsetRange, TopicLog
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
 from tests.servers.rawrecords import NOW, ODD, Raw, read_raw, write_raw
@@ -38,7 +38,7 @@ def batches_at(place: Place, topic: str) -> list[bytes]:
     """Return the records of each batch of a topic as they are packed, of whichever producer."""
     leader = Leader(place.settings, "east", topic, 0)
     at, batches = 0, []
-    while heads := list(heads_in(found := fetch_batches(leader, at, "read_committed"))):
+    while heads := list(parse_heads(found := fetch_batches(leader, at, "read_committed"))):
         batches += [found.batches[head.content_begin : head.end] for head in heads if head.counts]
         at = heads[-1].through  # An answer ends with its segment, and markers of now begin another.
     return batches
@@ -96,9 +96,9 @@ def test_what_does_not_count_is_copied_past_and_opens_no_other_way(
 
     def noted(target: Target, partition: int, way: CopyMethod) -> Any:
         ways.append(way)
-        return transactions_of(target, partition, way)
+        return open_writer(target, partition, way)
 
-    monkeypatch.setattr(copy_sink, "transactions_of", noted)
+    monkeypatch.setattr(copy_sink, "open_writer", noted)
     assert copied(place.log(source), place.sink(target, limits=limits)).records == 6 * EACH
     assert ways == [CopyMethod.WHOLE]
     assert assert_copied(place, source, target) == 6 * EACH
@@ -183,4 +183,4 @@ def test_producers_of_ever_more_batches_are_followed_round_after_round(place: Pl
         assert producer.flush(30) == 0
         assert copied(place.log(source), place.sink(target, limits=WHOLE)).records == 2 * EACH
     assert assert_copied(place, source, target) == 6 * EACH
-    assert whole_in(fetch_batches(Leader(place.settings, "east", source, 0), 0), OffsetRange(0, 6 * EACH))
+    assert select_whole_batches(fetch_batches(Leader(place.settings, "east", source, 0), 0), OffsetRange(0, 6 * EACH))

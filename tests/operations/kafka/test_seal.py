@@ -91,7 +91,7 @@ def test_a_sealed_topic_takes_no_record_however_small_and_is_read_as_before(site
     assert seals(site).is_on(site.physical, known)
     assert ends == {number: bounds.end for number, bounds in site.log.bounds().items()}
     assert read_all(site.log) == before
-    seals(site).take_off(known)
+    seals(site).remove_seal(known)
     assert refused(site, **{"compression.type": compression}) == {"None"}
     assert not seals(site).is_on(site.physical, known)
 
@@ -105,7 +105,7 @@ def test_a_seal_of_which_somebody_changed_one_half_gives_back_the_other_half(sit
     seals(site).put(site.physical, known, lambda: None)
     set_by_hand(site, {key: value})
     seals(site).put(site.physical, known, lambda: None)
-    seals(site).take_off(known)
+    seals(site).remove_seal(known)
     assert own_configs(site) == {**SAID, key: value}
 
 
@@ -119,7 +119,7 @@ def test_what_somebody_set_in_place_of_a_seal_stays_when_it_is_taken_off(site: S
     known = topic_id(site)
     seals(site).put(site.physical, known, lambda: None)
     set_by_hand(site, changed)
-    seals(site).take_off(known)
+    seals(site).remove_seal(known)
     assert own_configs(site) == {**SAID, **changed}
 
 

@@ -293,7 +293,7 @@ def test_why_an_old_topic_is_not_deleted_is_told_also_where_producers_cannot_be_
             client = site.live.migrations.by_jobs.client
             configure(client, site.physical, {"max.message.bytes": None, "compression.type": None})
             site.produce(3, first=100)
-            monkeypatch.setattr("reconciler.providers.kafka.seal.Seals.take_off", say_nothing)
+            monkeypatch.setattr("reconciler.providers.kafka.seal.Seals.remove_seal", say_nothing)
 
     moves(site)
     verdict = site.bench.apply(Select(allow=(f"delete:topic/live/{site.topic}",)), report=report).verdict

@@ -12,7 +12,7 @@ from reconciler.errors import UserError
 from reconciler.providers.kafka import groups as module
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.groups import GroupSeen, KafkaGroups
-from reconciler.providers.kafka.translate import naming_of
+from reconciler.providers.kafka.translate import build_naming
 from reconciler.resources.groups import ToEarliest
 from reconciler.runtime.retry import Backoff, Tries
 from tests.servers.kafka import Kafka
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.thorough
 @pytest.fixture
 def groups(kafka_broker: Kafka) -> Iterator[KafkaGroups]:
     client = KafkaClient("west", lambda: {"bootstrap_servers": [kafka_broker.bootstrap()]})
-    yield KafkaGroups(client, naming_of(".", ()))
+    yield KafkaGroups(client, build_naming(".", ()))
     client.close()
 
 
 def test_a_group_that_has_gone_since_it_was_seen_is_gone(
     groups: KafkaGroups, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "group_states", lambda _client: {kafka_prefix: GroupSeen("Empty")})
+    monkeypatch.setattr(module, "read_group_states", lambda _client: {kafka_prefix: GroupSeen("Empty")})
     assert not groups.delete(kafka_prefix)
 
 
@@ -100,5 +100,5 @@ def test_who_reads_cannot_be_told_where_a_group_of_an_unknown_type_has_members_a
     groups: KafkaGroups, kafka_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert groups.reading() is not None
-    monkeypatch.setattr(module, "group_states", lambda _client: {kafka_prefix: GroupSeen("Stable", "relay")})
+    monkeypatch.setattr(module, "read_group_states", lambda _client: {kafka_prefix: GroupSeen("Stable", "relay")})
     assert groups.reading() is None

@@ -19,12 +19,12 @@ from reconciler.providers.kafka.admin_requests import (
     _add_throttled,
     _start,
     alter,
+    apply_reassignments,
     choose_brokers,
-    factor_of,
     read_reassignments,
+    replication_factor_of,
     throttle,
     unthrottle,
-    with_final_replicas,
 )
 from reconciler.providers.kafka.client import KafkaClient
 from reconciler.providers.kafka.translate import TOPIC, TopicSeen, own_values
@@ -114,7 +114,7 @@ def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "factor", "will_be"),
+    ("held", "factor", "will_have"),
     [
         (Replicas((1, 2), (1,)), 2, True),
         (Replicas((1, 2), (1,)), 1, False),
@@ -126,9 +126,9 @@ def test_a_move_that_would_leave_a_dead_replica_alone_is_turned_round() -> None:
     ids=["there", "too many", "moved by an operator", "to a dead broker", "to a dead replica", "coming"],
 )
 def test_a_partition_that_gets_its_replicas_by_itself_is_left_alone(
-    held: Replicas, factor: int, *, will_be: bool
+    held: Replicas, factor: int, *, will_have: bool
 ) -> None:
-    assert held.will_be(factor, RACKS) is will_be
+    assert held.will_have(factor, RACKS) is will_have
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_limits_are_added_behind_a_mark_to_those_of_an_operator(theirs: str | No
 
 def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     moving = {("orders", 1): Reassignment(adding=(), removing=(3,)), ("gone", 0): Reassignment((1,), ())}
-    found = with_final_replicas({"orders": seen((1, 2), (1, 2, 3))}, moving)
+    found = apply_reassignments({"orders": seen((1, 2), (1, 2, 3))}, moving)
     assert found["orders"].replicas == ((1, 2), (1, 2))
     assert found["orders"].is_moving
     assert list(found) == ["orders"]
@@ -161,7 +161,7 @@ def test_a_topic_has_the_replicas_it_is_going_to_have() -> None:
     ids=["that may not be described", "that has grown since"],
 )
 def test_a_topic_whose_moving_partition_does_not_show_is_as_it_shows(shown: TopicSeen) -> None:
-    assert with_final_replicas({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
+    assert apply_reassignments({"orders": shown}, {("orders", 1): Reassignment((3,), (1,))}) == {"orders": shown}
 
 
 class Controller(KafkaClient):
@@ -240,4 +240,4 @@ def wait_until_shows(client: KafkaClient, name: str, wanted: dict[str, str]) -> 
 
 
 def test_a_topic_with_fewer_replicas_here_than_there_has_the_fewer() -> None:
-    assert factor_of(seen((1, 2, 3), (1,), (1, 2))) == 1
+    assert replication_factor_of(seen((1, 2, 3), (1,), (1, 2))) == 1

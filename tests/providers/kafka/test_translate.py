@@ -19,12 +19,12 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.frame import KafkaBytes
 
-from reconciler.providers.kafka.client import bindings_in, deletions_in
+from reconciler.providers.kafka.client import parse_bindings, parse_deletions
 from reconciler.providers.kafka.connection import VERSION, DescribeAllConfigsRequest
 from reconciler.providers.kafka.provider import KafkaProvider
-from reconciler.providers.kafka.translate import ConfigSeen, assign_bindings, naming_of
+from reconciler.providers.kafka.translate import ConfigSeen, assign_bindings, build_naming
 from reconciler.providers.protocol import Edge
-from reconciler.resources.acls import AccessBinding, NamespaceAcl, expand_namespace_rules, rule_at, to_rule_fields
+from reconciler.resources.acls import AccessBinding, NamespaceAcl, expand_namespace_rules, parse_rule, to_rule_fields
 from reconciler.resources.address import address_of
 from reconciler.resources.cluster import Cluster
 
@@ -158,7 +158,7 @@ def test_what_threads_learn_at_once_is_known_afterwards() -> None:
             assert sorted(provider._naming.prefixes.values()) == names
 
 
-NAMES = naming_of(".", [address_of("namespace", "west", "pay"), address_of("topic", "west", "pay:orders")])
+NAMES = build_naming(".", [address_of("namespace", "west", "pay"), address_of("topic", "west", "pay:orders")])
 
 
 def binding(resource: str = "groups", name: str = "pay.app", **changed: Any) -> AccessBinding:
@@ -208,7 +208,7 @@ def test_a_rule_that_no_file_can_declare_is_shown_and_never_managed(strange: Acc
 def test_every_rule_that_is_managed_is_the_one_that_the_broker_has(each: AccessBinding) -> None:
     found = assign_bindings([each], NAMES, {"pay.orders"})
     for rules in found.namespaces.values():
-        (rule,) = (rule_at(path, operations) for path, operations in to_rule_fields(rules).items())
+        (rule,) = (parse_rule(path, operations) for path, operations in to_rule_fields(rules).items())
         assert NamespaceAcl.model_validate(rule.to_json()) == rule
         assert list(expand_namespace_rules("pay.", [rule])) == [each]
 
@@ -235,7 +235,7 @@ def test_a_rule_that_brokers_refuse_to_delete_is_refused_though_its_filter_succe
         result(error_code=42, error_message="what", matching_acls=[]),
     ]
     answer = DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
-    read = deletions_in(DeleteAclsResponse.decode(answer.encode(version=3), version=3))
+    read = parse_deletions(DeleteAclsResponse.decode(answer.encode(version=3), version=3))
     assert list(read) == [(31, "no"), (0, ""), (42, "what")]
 
 
@@ -255,7 +255,7 @@ def test_codes_of_later_brokers_are_read_as_words_of_their_own() -> None:
             for kind, pattern, operation, may in [(8, 3, 3, 3), (2, 5, 3, 3), (2, 3, 16, 3), (2, 3, 3, 4), (2, 4, 3, 3)]
         ],
     )
-    read = list(bindings_in(DescribeAclsResponse.decode(answer.encode(version=3), version=3)))
+    read = list(parse_bindings(DescribeAclsResponse.decode(answer.encode(version=3), version=3)))
     assert [str(each) for each in read] == [
         "allow User:a read on unknown-8 pay.orders",
         "allow User:a read on topics by pattern type 5 pay.orders",

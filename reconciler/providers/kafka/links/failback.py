@@ -101,7 +101,7 @@ class Failback:
             try:
                 require_operation(full_name, self.site.states().mirror(topic, full_name, seen.id).entry, operation)
             except UserError:
-                seals_of(self.site).take_off(seen.id)
+                seals_of(self.site).remove_seal(seen.id)
                 raise
 
     def maps(self, full_name: str) -> Mapping[int, OffsetMap]:
@@ -192,7 +192,7 @@ class Failback:
             written: dict[Key, Mapping[str, Any]] = {}
             for number in own:
                 if number in bounds:
-                    turned = () if number in emptied else invert_pieces(maps.get(number, ()), cuts.get(number))
+                    turned = () if number in emptied else invert_offset_map(maps.get(number, ()), cuts.get(number))
                     written |= _partition_entries((topic, seen.id, number), turned, source_topic_id, bounds[number])
             after = replace(mirror, entry=replace(mirror.entry, first_copy_done=not emptied, begins={}))
             changes: dict[Key, Mapping[str, Any] | None] = {
@@ -206,7 +206,7 @@ class Failback:
         self.site.ledger.change(writer_of(link), decide, *COPIES)
         with suppress(UserError):  # Each pass of the link reports these errors.
             protect(self.site, link)
-        seals_of(self.site).take_off(seen.id)
+        seals_of(self.site).remove_seal(seen.id)
 
     def _check_deletable(self, full_name: str, topic: str) -> None:
         if is_only_compacted(self.site.client, topic):
@@ -223,7 +223,7 @@ class Failback:
             return mirror_changes(topic, None)
 
         self.may_go_on()
-        seals_of(self.site).take_off(seen.id)
+        seals_of(self.site).remove_seal(seen.id)
         self.site.ledger.change(writer_of(link), decide)
 
     def _count_diverged(self, topic: str, number: int, start: int, at: Bounds) -> DivergedPartition:
@@ -260,7 +260,7 @@ class Failback:
             target = Target(
                 self.site.ledger.settings, self.site.cluster, topic, topic_id, partitions, operation, begins=begins
             )
-            self._forget_earlier((topic, diverged.partition), link, diverged.start, log.topic_id)
+            self._delete_earlier_progress((topic, diverged.partition), link, diverged.start, log.topic_id)
             self.may_go_on()
             sink = CopySink(
                 target, source=ObservedSource(log.topic_id, {diverged.partition: bounds[diverged.partition]})
@@ -289,7 +289,7 @@ class Failback:
             self.site.shape(side, (has, own), (max(has, partitions), missing), self.may_go_on)
         return topic, seen.id
 
-    def _forget_earlier(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
+    def _delete_earlier_progress(self, place: tuple[str, int], link: str, start: int, topic_id: str | None) -> None:
         """Delete the progress of an earlier restore: it covers smaller offsets, or a deleted topic of this name."""
 
         def decide(entries: Entries) -> Changes:
@@ -314,7 +314,7 @@ def seals_of(site: Site) -> Seals:
     return Seals(site.client, site.ledger)
 
 
-def invert_pieces(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
+def invert_offset_map(pieces: Iterable[Piece], cut: int | None = None) -> tuple[Piece, ...]:
     """Invert an offset map; sources from offset `cut` on are left out."""
     inverted = []
     for piece in pieces:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError
 from reconciler.providers.kafka.ledger import COPIES, Entries, progress_key
 from reconciler.providers.kafka.links.link_states import states_of
-from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, read_offsets
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.records.log import OffsetRange, TopicLog
 from reconciler.resources.mirrors import ForeignRecords
@@ -55,7 +55,10 @@ def foreign_records(
         del topics[topic]
     places = [(topic, number) for topic, seen in topics.items() for number in range(len(seen.replicas))]
     # Read ends before the ledger, so that it explains all records below them.
-    starts, ends = offsets_at(site.client, places, EARLIEST), offsets_at(site.client, places, LATEST, is_stable=True)
+    starts, ends = (
+        read_offsets(site.client, places, EARLIEST),
+        read_offsets(site.client, places, LATEST, is_stable=True),
+    )
     entries = site.ledger.read(*COPIES)
     live = states_of(entries).live({topic: seen.id for topic, seen in topics.items()}).mirrors
     by_mirror: dict[str, list[ForeignRecords]] = {}
@@ -77,10 +80,10 @@ def foreign_records(
 
 def _open_log(site: Site, topic: str, topic_id: str) -> TopicLog:
     from reconciler.providers.kafka.records.record_log import KafkaLog  # noqa: PLC0415 - imports Arrow
-    from reconciler.providers.kafka.security import as_admin  # noqa: PLC0415 - as above
+    from reconciler.providers.kafka.security import to_admin_settings  # noqa: PLC0415 - as above
 
     settings = site.ledger.settings
-    return KafkaLog(topic, settings, as_admin(settings), site.cluster, id=topic_id)
+    return KafkaLog(topic, settings, to_admin_settings(settings), site.cluster, id=topic_id)
 
 
 @dataclass(frozen=True)

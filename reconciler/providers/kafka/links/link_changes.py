@@ -40,7 +40,7 @@ from reconciler.providers.kafka.links.link_states import (
 from reconciler.providers.kafka.mount_ledger import SEALED, seal_key
 from reconciler.providers.kafka.offsets import bounds_of
 from reconciler.providers.kafka.translate import own_values
-from reconciler.providers.models import already_exists
+from reconciler.providers.models import already_exists_error
 from reconciler.resources.mirrors import (
     ACTIVE,
     FAILOVER,
@@ -51,7 +51,7 @@ from reconciler.resources.mirrors import (
     TransitionRequest,
     advance_mirror,
     check_deletable,
-    check_mirrored,
+    check_mirror_name,
     check_own,
     check_unused,
     is_done,
@@ -307,7 +307,7 @@ class LinkChanges:
                 from reconciler.providers.kafka.seal import Seals  # noqa: PLC0415 - lazy import
 
                 self.may_go_on()
-                Seals(self.site.client, self.site.ledger).take_off(mirror.topic_id)
+                Seals(self.site.client, self.site.ledger).remove_seal(mirror.topic_id)
 
 
 # Creating and deleting mirrors: they are recorded first, so that a new topic is known to be the link's.
@@ -398,7 +398,7 @@ class MirrorCreation:
             raise unshown[topic]
         self.may_go_on()
         _remove_denials(self.site, lambda name, _mirror: name == topic)
-        self.site.ledger.change(writer_of(link), lambda entries: _removals(entries, {topic}), *_ALL)
+        self.site.ledger.change(writer_of(link), lambda entries: _removal_changes(entries, {topic}), *_ALL)
 
     def delete_link(self, name: str) -> None:
         """Remove a link and the entries of its stopped mirrors, which stay as ordinary topics (F-C-091).
@@ -422,7 +422,7 @@ class MirrorCreation:
             live = states.live(ids)
             check_unused(name, ((mirror.name, mirror.entry) for _, mirror in live.of(name)))
             gone = {topic for topic, _ in states.of(name)}
-            return {**link_changes(name, None), **_removals(entries, gone)}
+            return {**link_changes(name, None), **_removal_changes(entries, gone)}
 
         self.may_go_on()
         # Announced mirrors have no topic id, and their topics may not exist.
@@ -465,7 +465,7 @@ class MirrorCreation:
                     made = self._new_mirror(link, name, new, states)
                     if before is not None:  # Keep the denials of the earlier topic, so that they are removed or reused.
                         made = replace(made, denied=before.denied)
-                    changes |= {**_removals(entries, {topic}), **mirror_changes(topic, made)}
+                    changes |= {**_removal_changes(entries, {topic}), **mirror_changes(topic, made)}
             return changes  # type: ignore[return-value]
 
         self.may_go_on()
@@ -474,7 +474,7 @@ class MirrorCreation:
     def _existing_id(self, link: str, name: str, new: NewMirror, states: States, seen: TopicSeen | None) -> str | None:
         """Return the id of an existing mirror, or `None` if it is to be created."""
         current = states.link(link)
-        check_mirrored(name, new.source, (link, current))
+        check_mirror_name(name, new.source, (link, current))
         check_own(name, synced_configs(current), new.configs)
         mirror = states.mirrors.get(self.site.naming.physical(name))
         if seen is None:
@@ -484,7 +484,7 @@ class MirrorCreation:
             return seen.id
         if mirror is not None and is_ours and mirror.entry.state == CREATING and self._is_empty(seen):
             return None  # Created, but the answer was lost.
-        raise already_exists(name)
+        raise already_exists_error(name)
 
     def _new_mirror(self, link: str, name: str, new: NewMirror, states: States) -> RecordedMirror:
         entry = MirrorEntry(
@@ -539,11 +539,11 @@ def _remove_denials(site: Site, is_meant: Callable[[str, RecordedMirror], bool])
         topic: mirror for topic, mirror in site.states().mirrors.items() if mirror.denied and is_meant(topic, mirror)
     }
     if denied:
-        from reconciler.providers.kafka.links.link_groups import lift  # noqa: PLC0415 - lazy import
+        from reconciler.providers.kafka.links.link_groups import lift_denials  # noqa: PLC0415 - lazy import
 
-        lift(site, denied)
+        lift_denials(site, denied)
 
 
-def _removals(entries: Entries, topics: Iterable[str]) -> Changes:
+def _removal_changes(entries: Entries, topics: Iterable[str]) -> Changes:
     gone = set(topics)
     return {key: None for key in entries if key[0] in {*_ALL} - {"link"} and key[1] in gone}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.providers.kafka.client import ABSENT, create_bindings, delete_bindings, read_bindings
 from reconciler.providers.kafka.faults import error_of_code
-from reconciler.providers.kafka.groups import committed_offsets_of, group_states, readable_offsets_of
+from reconciler.providers.kafka.groups import read_committed_offsets, read_describable_offsets, read_group_states
 from reconciler.providers.kafka.ledger import COPIES, Changes, Entries, Key, writer_of
 from reconciler.providers.kafka.links.link_states import (
     RecordedMirror,
@@ -35,7 +35,7 @@ from reconciler.resources.acls import (
     denial_path,
     expand_namespace_rules,
     find_denied_writers,
-    rule_at,
+    parse_rule,
     split_namespace_rules,
     to_rule_fields,
 )
@@ -64,7 +64,7 @@ _Committed = dict[tuple[str, int], GroupPosition]
 
 def group_versions(site: Site, is_wanted: Callable[[str], bool]) -> dict[str, str | ReconcilerError]:
     """Return a digest of each group's commits, or why they may not be read."""
-    readable, refused = _try_committed(site, [group for group in group_states(site.client) if is_wanted(group)])
+    readable, refused = _try_committed(site, [group for group in read_group_states(site.client) if is_wanted(group)])
     versions = {group: blake2b(repr(sorted(of.items())).encode(), digest_size=8) for group, of in readable.items()}
     return {**{group: version.hexdigest() for group, version in versions.items()}, **refused}
 
@@ -87,7 +87,7 @@ def sync_group_offsets(
 
 def release(site: Site, link: str, topic: str) -> None:
     """Record the offsets of groups in a topic as synced, so that its source overrides them."""
-    current, _ = _try_committed(site, group_states(site.client))  # unreadable groups were not synced either
+    current, _ = _try_committed(site, read_group_states(site.client))  # unreadable groups were not synced either
     read = {group: {place: at for place, at in of.items() if place[0] == topic} for group, of in current.items()}
     read = {group: of for group, of in read.items() if of}
 
@@ -121,7 +121,7 @@ class _OffsetSync:
         self.entries: Entries = self.site.ledger.read(*COPIES)
         ids = {name: seen.id for name, seen in self.topics.items()}
         self.states: States = states_of(self.entries).live(ids)
-        self.members = {name for name, seen in group_states(self.site.client).items() if seen.has_members}
+        self.members = {name for name, seen in read_group_states(self.site.client).items() if seen.has_members}
         self.committed, self.refused = _try_committed(self.site, self.groups)
         self.own: dict[str, set[tuple[str, int]]] = defaultdict(set)
 
@@ -258,11 +258,11 @@ def _format_offsets(synced: Mapping[tuple[str, int], tuple[int, ...]]) -> dict[s
 
 
 def _read_committed(site: Site, groups: Iterable[str]) -> dict[str, _Committed]:
-    return _to_positions(committed_offsets_of(site.client, groups))
+    return _to_positions(read_committed_offsets(site.client, groups))
 
 
 def _try_committed(site: Site, groups: Collection[str]) -> tuple[dict[str, _Committed], dict[str, NotAuthorizedError]]:
-    committed, refused = readable_offsets_of(site.client, groups)
+    committed, refused = read_describable_offsets(site.client, groups)
     return _to_positions(committed), refused
 
 
@@ -331,7 +331,7 @@ def sync_rules(site: Site, link: str, wanted: AccessRules) -> int:
 
 def _split_rules(fields: RuleFields) -> RuleFields:
     """Brokers store one resource type and name a rule, with its supported operations."""
-    return to_rule_fields(split_namespace_rules((rule_at(*rule) for rule in fields.items()), OPERATIONS))
+    return to_rule_fields(split_namespace_rules((parse_rule(*rule) for rule in fields.items()), OPERATIONS))
 
 
 def _plan_rule_changes(
@@ -359,9 +359,9 @@ def _bindings_of_changes(site: Site, places: list[_RuleChange], *, is_new: bool)
         for path, after in place.changes.items():
             operations = after if is_new else place.current.get(path)
             if operations and place.is_namespace:
-                bindings.update(expand_namespace_rules(site.naming.prefix(place.name), [rule_at(path, operations)]))
+                bindings.update(expand_namespace_rules(site.naming.prefix(place.name), [parse_rule(path, operations)]))
             elif operations:
-                bindings.update(bindings_of_topic(place.name, [rule_at(path, operations)]))
+                bindings.update(bindings_of_topic(place.name, [parse_rule(path, operations)]))
     return bindings
 
 
@@ -435,7 +435,9 @@ def _uncertain_mirrors(site: Site, mirrors: Mapping[str, RecordedMirror], topics
     """Return protected mirrors that may exist although brokers do not show them."""
     errors = {topic: topics[topic].error for topic, mirror in mirrors.items() if mirror.follows and mirror.denied}
     absent = [topic for topic, error in errors.items() if error in ABSENT and mirrors[topic].topic_id is not None]
-    return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.find_unshown_topics(absent).keys()
+    return {topic for topic, error in errors.items() if error and error not in ABSENT} | site.find_unshown_topics(
+        absent
+    ).keys()
 
 
 def _find_writers(
@@ -478,7 +480,7 @@ def deny(
     return len(due)
 
 
-def lift(site: Site, mirrors: Mapping[str, RecordedMirror]) -> None:
+def lift_denials(site: Site, mirrors: Mapping[str, RecordedMirror]) -> None:
     """Remove the denials of mirrors, by flat name; the caller updates the ledger."""
     gone = sorted(binding for topic, mirror in mirrors.items() for binding in _removed_denials(topic, mirror, ()))
     _raise_errors(delete_bindings(site.client, gone) if gone else [], site)

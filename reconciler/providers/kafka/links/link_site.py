@@ -14,8 +14,8 @@ from reconciler.providers.kafka.ledger import CONFIGS as LEDGER_CONFIGS
 from reconciler.providers.kafka.ledger import REPLICAS, TOPIC, Ledger
 from reconciler.providers.kafka.links.link_states import States, states_of
 from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
-from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, seals_in
-from reconciler.providers.kafka.offsets import EARLIEST, LATEST, offsets_at
+from reconciler.providers.kafka.mount_ledger import SEALED, is_sealed, parse_seals
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, read_offsets
 from reconciler.providers.kafka.translate import ClusterNaming, ConfigSeen, TopicSeen, is_internal
 from reconciler.providers.protocol import Failed
 from reconciler.providers.protocol_links import TopicMark
@@ -85,9 +85,11 @@ class Site:
             return {}
         request = creation_request([(name, None, None, {}) for name in sorted(names)], is_trial=True)
         answer = self.client.send(request, doing="looking whether topics are there")
-        return {result.name: self._lagging(result.name) for result in answer.topics if result.error_code == EXISTS}
+        return {
+            result.name: self._lagging_error(result.name) for result in answer.topics if result.error_code == EXISTS
+        }
 
-    def _lagging(self, name: str) -> RetryableError:
+    def _lagging_error(self, name: str) -> RetryableError:
         message = f"cluster {self.cluster}: the broker that answered does not show topic {name}, which exists"
         return RetryableError(message, hint="It lags behind its controller: run the same command again.")
 
@@ -181,7 +183,7 @@ def source_topics(client: KafkaClient, topics: Mapping[str, TopicSeen], ledger: 
     for name, configs in client.configs(sorted(topics)):
         if not isinstance(configs, int):
             seen, values = topics[name], _values_set(configs)
-            if is_sealed(values) and (seal := seals_in(ledger.read(SEALED)).get(seen.id)) is not None:
+            if is_sealed(values) and (seal := parse_seals(ledger.read(SEALED)).get(seen.id)) is not None:
                 values = {key: value for key, value in values.items() if key not in SEAL} | dict(seal.effective)
             sources[name] = SourceTopic(partitions=len(seen.replicas), incarnation=seen.id, configs=values)
     return sources
@@ -227,7 +229,7 @@ def _read_marks(site: Site) -> dict[str, TopicMark]:
     places = [
         (name, number) for name, entry in visible.items() for number, leader in enumerate(entry.leaders) if leader >= 0
     ]
-    starts, ends = (offsets_at(site.client, places, spec) for spec in (EARLIEST, LATEST))
+    starts, ends = (read_offsets(site.client, places, spec) for spec in (EARLIEST, LATEST))
     by_topic: dict[str, dict[int, str]] = {
         name: {number: _LEADERLESS for number, leader in enumerate(entry.leaders) if leader < 0}
         for name, entry in visible.items()

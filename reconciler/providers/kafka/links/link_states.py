@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import NotFoundError
 from reconciler.lifecycles import MirrorStatus
 from reconciler.providers.kafka.client import UNAUTHORIZED
-from reconciler.providers.kafka.faults import hidden_topic
-from reconciler.providers.kafka.ledger import LINK_ENTRY, MIRROR_ENTRY, Changes, Entries, foreign_entry_error, link_key, mirror_key
-from reconciler.providers.models import link_in, mirror_in
+from reconciler.providers.kafka.faults import hidden_topic_error
+from reconciler.providers.kafka.ledger import (
+    LINK_ENTRY,
+    MIRROR_ENTRY,
+    Changes,
+    Entries,
+    foreign_entry_error,
+    link_key,
+    mirror_key,
+)
+from reconciler.providers.models import to_declared_link, to_declared_mirror
 from reconciler.resources.acls import AccessBinding, build_denial
 from reconciler.resources.address import Address, address_of, kind_of
 from reconciler.resources.inventory import Capabilities, FollowedSource, LiveMirror, Observed, Resource, TopicShown
@@ -297,7 +305,7 @@ def find_recorded_mirrors(entries: Entries, cluster: str, names: Iterable[str]) 
         mirror = states.mirrors.get(topic)
         of = None if mirror is None else states.link_of(mirror)
         if mirror is not None and of is not None and mirror.follows:
-            mirrors[topic] = mirror_in(cluster, mirror.name, mirror.entry, of, {}, 1)
+            mirrors[topic] = to_declared_mirror(cluster, mirror.name, mirror.entry, of, {}, 1)
     return mirrors
 
 
@@ -322,7 +330,9 @@ def observe_links(
     """
     states = states_of(entries).live({name: seen.id for name, seen in topics.items()})
     observed = {
-        address_of("link", cluster, name): Observed(link_in(name, cluster, link), link.id, state=link_status(link))
+        address_of("link", cluster, name): Observed(
+            to_declared_link(name, cluster, link), link.id, state=link_status(link)
+        )
         for name, link in sorted(states.links.items())
     }
     for topic, mirror in sorted(states.mirrors.items()):
@@ -331,7 +341,7 @@ def observe_links(
             continue
         sets = configs.get(topic, {}).items()
         own = {key: value for key, value in sets if is_declared(key, value) and key not in TRANSIENT_CONFIGS}
-        resource = mirror_in(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
+        resource = to_declared_mirror(cluster, mirror.name, mirror.entry, of, own, len(seen.replicas))
         denied = tuple(principal for principal in mirror.denied if build_denial(topic, principal) in bindings)
         resource = resource.model_copy(update={"denied": denied}) if denied else resource
         observed[resource.address] = Observed(
@@ -340,6 +350,6 @@ def observe_links(
             topic,
             state=states.status(mirror),
             mirror=LiveMirror.of(mirror.entry, becomes(topic) if mirror.follows else None),
-            hidden=hidden_topic(cluster, topic) if seen.error == UNAUTHORIZED else None,
+            hidden=hidden_topic_error(cluster, topic) if seen.error == UNAUTHORIZED else None,
         )
     return observed

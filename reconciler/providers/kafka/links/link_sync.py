@@ -21,7 +21,7 @@ from reconciler.providers.kafka.links.link_states import (
 )
 from reconciler.providers.kafka.mount_ledger import CONFIGS as SEAL
 from reconciler.providers.kafka.mount_ledger import is_sealed
-from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, offsets_at
+from reconciler.providers.kafka.offsets import EARLIEST, delete_below, is_only_compacted, read_offsets
 from reconciler.providers.kafka.records.copy_progress import map_of
 from reconciler.providers.kafka.translate import TopicSeen, own_values
 from reconciler.resources.mirrors import (
@@ -191,7 +191,7 @@ def follow_starts(site: Site, full_name: str, starts: Mapping[int, int]) -> None
         for number, start in starts.items()
         if start and number < len(seen.replicas) and (end := _translate_start(entries, seen, number, start))
     }
-    begins = offsets_at(site.client, [(topic, number) for number in ends], EARLIEST)
+    begins = read_offsets(site.client, [(topic, number) for number in ends], EARLIEST)
     later = {number: end for number, end in ends.items() if begins[topic, number] < end}
     if later and not is_only_compacted(site.client, topic):
         delete_below(site.client, seen, later)

@@ -43,13 +43,13 @@ from reconciler.providers.models import (
     apply_declared_changes,
     field_changes,
     link_entry,
-    link_seen,
-    mirror_seen,
     planned_source,
+    to_observed_link,
+    to_observed_mirror,
 )
 from reconciler.providers.protocol import Done, Failed, Outcome
 from reconciler.providers.protocol_links import TopicMark
-from reconciler.resources.acls import DENIED, rule_at
+from reconciler.resources.acls import DENIED, parse_rule
 from reconciler.resources.address import full_name_of
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mirrors import (
@@ -125,7 +125,9 @@ class KafkaLinks(MirrorEntries):
 
     def links(self) -> Sequence[ObservedLink]:
         """Return the links by name; reads only the ledger."""
-        return [link_seen(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())]
+        return [
+            to_observed_link(name, self.site.cluster, link) for name, link in sorted(self.site.states().links.items())
+        ]
 
     def mirrors(
         self, link: str | None = None, *, name: str | None = None, source: str | None = None
@@ -210,7 +212,7 @@ class KafkaLinks(MirrorEntries):
             positions[names[topic]] = copied
         return positions
 
-    def newest_of(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
+    def read_newest_timestamps(self, full_names: Collection[str]) -> Mapping[str, Mapping[int, int]]:
         """Return the latest copied timestamp (ms) of mirrors' partitions, if known."""
         names = {self.site.naming.physical(full_name): full_name for full_name in full_names}
         newest_by_topic: dict[str, dict[int, int]] = {}
@@ -336,7 +338,7 @@ _NO_PROGRESS: Final[Mapping[str, Any]] = {"topic_id": None, "epochs": [], "chunk
 
 def _describe_mirror(site: Site, states: States, mirror: RecordedMirror, topic: TopicSeen) -> ObservedMirror:
     of = states.link_of(mirror) or (mirror.link, None)
-    seen = mirror_seen(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
+    seen = to_observed_mirror(site.cluster, mirror.name, (topic.id, len(topic.replicas)), of, mirror.entry)
     return seen if mirror.opening is None else replace(seen, status=states.status(mirror), operation=mirror.operation)
 
 
@@ -525,7 +527,7 @@ class _LinkWorker:
             self._may_go_on()
             from reconciler.providers.kafka.links.link_groups import deny  # noqa: PLC0415 - lazy import
 
-            denials = {rule_at(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
+            denials = {parse_rule(path, DENIED).principal: after is not None for path, after in wanted.rules.items()}
             denied = {who for who in {*current.denied, *denials} if denials.get(who, True)}
             deny(self._site, current.link, {topic: tuple(sorted(denied))})
         return current.topic_id or ""

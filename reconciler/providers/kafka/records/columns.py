@@ -23,7 +23,7 @@ from reconciler.providers.kafka.records.record_batches import (
     BatchHead,
     Header,
     Headers,
-    heads_in,
+    parse_heads,
 )
 from reconciler.records.schema import (
     CREATE_TIME,
@@ -152,13 +152,13 @@ _READABLE: Final = COMPRESSION | APPEND_TIME | HORIZON | TRANSACTIONAL
 """Attributes of batches that can be decoded."""
 
 
-def readable_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
+def select_decodable(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
     """Return the leading batches of an answer that can be decoded or do not count.
 
     The client reads old formats and unknown codecs.
     """
     heads: list[BatchHead] = []
-    for head in heads_in(answer):
+    for head in parse_heads(answer):
         if head.first >= offsets.stop or (head.counts and not head.has_only(_READABLE)):
             break
         if head.through > offsets.start:
@@ -166,7 +166,7 @@ def readable_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
     return heads
 
 
-def columns_in(
+def decode_columns(
     answer: Answer, heads: Sequence[BatchHead], partition: int, offsets: OffsetRange
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of an answer within a range, each batch with the offset up to which it is complete.

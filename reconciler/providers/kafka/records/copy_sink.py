@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any, Final
 
 from reconciler.errors import RetryableError, SourceChangedError, UserError
-from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, starts_of
-from reconciler.providers.kafka.offsets import LATEST, offsets_at
+from reconciler.providers.kafka.ledger import MAP, PROGRESS, Ledger, copier_of, read_start_offsets
+from reconciler.providers.kafka.offsets import LATEST, read_offsets
 from reconciler.providers.kafka.records.copy_progress import (
     Progress,
     ProgressReader,
@@ -28,10 +28,10 @@ from reconciler.providers.kafka.records.copy_transaction import (
     check_in_order,
     read_record_lots,
     read_whole_lots,
-    source_changed,
+    source_changed_error,
 )
 from reconciler.providers.kafka.records.record_batches import connection_to
-from reconciler.providers.kafka.security import as_admin
+from reconciler.providers.kafka.security import to_admin_settings
 from reconciler.records.log import (
     Bounds,
     CopyProgress,
@@ -134,7 +134,7 @@ class CopyRange:
         """
         bounds = self.source.bounds([self.partition]).get(self.partition)
         if bounds is None or bounds.end < stop:
-            raise source_changed()
+            raise source_changed_error()
 
     def _check_begin(self) -> None:
         begin = self.source.bounds([self.partition])[self.partition].start
@@ -144,7 +144,7 @@ class CopyRange:
             raise RetryableError(f"partition {self.partition} of the source: {what}", hint=hint)
 
 
-def transactions_of(target: Target, partition: int, way: CopyMethod) -> Writer:
+def open_writer(target: Target, partition: int, way: CopyMethod) -> Writer:
     """Return the writer of a partition, by librdkafka or by the protocol."""
     place = (target.topic, partition)
     settings = {**target.settings, **target.writing, "transactional.id": copier_of(target.owner, *place)}
@@ -207,7 +207,7 @@ class CopySink:
         ledger = self.ledger or Ledger(target.settings, target.cluster)
         entries = ledger.read(PROGRESS, MAP)
         numbers = [number for number in source if number < target.partitions]
-        starts = starts_of(target.settings, target.cluster, [(target.topic, number) for number in numbers])
+        starts = read_start_offsets(target.settings, target.cluster, [(target.topic, number) for number in numbers])
         spans: dict[int, Spans] = {}
         for number, bounds in source.items():
             offsets = map_of(entries, target.topic, number)
@@ -241,7 +241,7 @@ class CopySink:
         through, way = offsets.start, self._first_way(partition, source, offsets)
         while through < offsets.stop:
             # Opening fences the previous copier; progress read afterwards misses no commit.
-            transactions = transactions_of(self.target, partition, way)
+            transactions = open_writer(self.target, partition, way)
             try:
                 progress = self._read_progress(partition)
                 if progress is None or progress.through >= offsets.stop:
@@ -333,11 +333,11 @@ class CopySink:
         if not written:
             return
         client, tries = (
-            connection_to(as_admin(target.settings), target.cluster),
+            connection_to(to_admin_settings(target.settings), target.cluster),
             Tries(_TRUNCATION_BACKOFF, within_s=_TRUNCATION_WAIT_S),
         )
         while True:
-            ends = offsets_at(client, written, LATEST)
+            ends = read_offsets(client, written, LATEST)
             cut = [place for place, least in written.items() if ends[place] < least]
             if not cut:
                 return

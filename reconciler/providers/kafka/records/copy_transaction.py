@@ -33,7 +33,7 @@ from reconciler.providers.kafka.records.record_batches import (
     update_brokers,
 )
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, replace_producer
-from reconciler.providers.kafka.security import as_admin, reveal_secrets
+from reconciler.providers.kafka.security import reveal_secrets, to_admin_settings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -312,10 +312,10 @@ def check_in_order(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64
     is_asked = not len(sources) or (sources[0] >= within.start and sources[-1] < within.stop)
     is_whole = len(sources) == len(targets) and bool((np.diff(sources) > 0).all() and (np.diff(targets) > 0).all())
     if not (is_asked and is_whole):
-        raise source_changed()
+        raise source_changed_error()
 
 
-def source_changed() -> RetryableError:
+def source_changed_error() -> RetryableError:
     """Return the error for records that do not match the requested range."""
     message = "the source changed while it was read"
     return RetryableError(message, hint="Nothing of that was committed: run the same command again.")
@@ -336,7 +336,7 @@ class RawTransactions:
         """Fence other copiers of the partition, including this process's client."""
         self._topic, self._partition = place
         self._cluster = cluster
-        self._client = connection_to(as_admin(settings), cluster)
+        self._client = connection_to(to_admin_settings(settings), cluster)
         self._id: str = settings["transactional.id"]
         self._coordinator: int | None = None
         self._sources: list[int] = []

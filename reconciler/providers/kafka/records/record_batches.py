@@ -24,7 +24,7 @@ import xxhash
 from reconciler.errors import RetryableError
 from reconciler.providers.kafka.client import ABSENT, UNAUTHORIZED, KafkaClient
 from reconciler.providers.kafka.faults import error_of_code
-from reconciler.providers.kafka.security import as_admin
+from reconciler.providers.kafka.security import to_admin_settings
 from reconciler.runtime.retry import pause
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Answer(NamedTuple):
     """Aborted transactions: producer id and first offset."""
 
 
-def heads_in(answer: Answer) -> Iterator[BatchHead]:
+def parse_heads(answer: Answer) -> Iterator[BatchHead]:
     """Yield the heads of an answer's batches of any format, without a truncated last one."""
     fetched, at = answer.batches, 0
     coming = deque(sorted(answer.aborted, key=itemgetter(1)))
@@ -195,14 +195,14 @@ class Batch(NamedTuple):
     """The records, uncompressed."""
 
 
-def batches_in(answer: Answer) -> Iterator[Batch]:
+def parse_batches(answer: Answer) -> Iterator[Batch]:
     """Yield the batches of an answer, without old formats, which have no headers."""
-    for head in heads_in(answer):
+    for head in parse_heads(answer):
         if head.form == FORMAT:
             yield Batch(head.first, head.records, head.content_in(answer.batches))
 
 
-def headers_in(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
+def parse_headers(batch: Batch) -> Iterator[tuple[int, RawHeaders]]:
     """Yield each record's offset and headers."""
     at, content = 0, batch.content
     for _ in range(batch.records):
@@ -396,7 +396,7 @@ class Leader:
 
         `is_asked_once`: failed requests are not repeated, as the caller has another way to read.
         """
-        self.client: KafkaClient = connection_to(as_admin(settings), cluster)
+        self.client: KafkaClient = connection_to(to_admin_settings(settings), cluster)
         self.topic, self.partition = topic, partition
         self._node: int | None = None
         self._missed_since: float | None = None
@@ -484,8 +484,8 @@ class HeaderReader:
         """Return the headers of the record at an offset."""
         if offset not in self._by_offset:
             self._by_offset = {}
-            for batch in batches_in(fetch_batches(self._leader, offset)):
-                self._by_offset.update(headers_in(batch))
+            for batch in parse_batches(fetch_batches(self._leader, offset)):
+                self._by_offset.update(parse_headers(batch))
         if offset not in self._by_offset:
             message = f"{self._leader.topic}, partition {self._leader.partition}: offset {offset:,} no longer exists"
             raise RetryableError(message, hint="It was removed while it was read. Run the same command again.")
@@ -547,7 +547,7 @@ class BatchWriter:
     def __init__(self, settings: Mapping[str, Any], cluster: str, producer: Producer | None = None) -> None:
         """Accept settings of confluent-kafka; without a producer, request a new id."""
         self._settings, self._cluster = settings, cluster
-        self._client = connection_to(as_admin(settings), cluster)
+        self._client = connection_to(to_admin_settings(settings), cluster)
         self._producer = producer or _request_producer(self._client)
         self._counts: Counter[tuple[str, int]] = Counter()
         self._leaders: dict[tuple[str, int], Leader] = {}

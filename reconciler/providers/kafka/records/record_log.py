@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from reconciler.errors import ReconcilerError, RetryableError, SourceChangedError
 from reconciler.providers.kafka.faults import error_of_code
-from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, offsets_at, sizes_of
-from reconciler.providers.kafka.reachability import explain_unreachable, translate_record_error, watermarks
-from reconciler.providers.kafka.records.columns import MessageBuffer, columns_in, readable_in
+from reconciler.providers.kafka.offsets import EARLIEST, LATEST, bounds_of, read_offsets, read_partition_sizes
+from reconciler.providers.kafka.reachability import explain_unreachable, read_watermarks, translate_record_error
+from reconciler.providers.kafka.records.columns import MessageBuffer, decode_columns, select_decodable
 from reconciler.providers.kafka.records.record_batches import Answer, HeaderReader, Leader, connection_to, fetch_batches
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import reveal_secrets
@@ -63,7 +63,7 @@ class _Pool:
         self._lock = threading.Lock()
         self._idle: dict[bytes, list[Consumer]] = {}
         self._inherited: list[object] = []
-        os.register_at_fork(after_in_child=self._inherit)
+        os.register_at_fork(after_in_child=self._reset_after_fork)
         atexit.register(self.close)
 
     def take(self, key: bytes, settings: dict[str, Any]) -> Consumer:
@@ -90,7 +90,7 @@ class _Pool:
             with suppress(Exception):
                 consumer.close()
 
-    def _inherit(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Start empty in a forked process: the clients' threads exist only in the parent."""
         # Referenced, never used: closing a client without its threads would block for ever.
         self._inherited.append(self._idle)
@@ -190,8 +190,8 @@ def _unpack_batches(place: Place, offsets: OffsetRange) -> Iterator[tuple[int, p
         return fetch_batches(leader, offset, place.isolation)
 
     with suppress(ReconcilerError, ValueError):
-        for answer, heads in answers(ask, offsets, readable_in):
-            yield from columns_in(answer, heads, place.partition, offsets)
+        for answer, heads in answers(ask, offsets, select_decodable):
+            yield from decode_columns(answer, heads, place.partition, offsets)
 
 
 def messages(place: Place, offsets: OffsetRange, *, begun: int | None = None) -> Iterator[Sequence[Message]]:
@@ -317,7 +317,7 @@ class _RangeReader:
         """Return the first offset and the readable end."""
         at = TopicPartition(self._place.topic, self._place.partition)
         try:
-            return watermarks(self._consumer, at, self._place.settings)
+            return read_watermarks(self._consumer, at, self._place.settings)
         except KafkaException as error:
             raise self._translate(error.args[0]) from error
 
@@ -452,14 +452,14 @@ class KafkaLog:
         if timestamp_ms < 0:  # Brokers read negative times as names of the log's ends.
             bounds = self.bounds([partition])[partition]
             return bounds.start if bounds.start < bounds.end else None
-        offset = offsets_at(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
+        offset = read_offsets(self._client, [(self.topic, partition)], timestamp_ms)[self.topic, partition]
         return None if offset < 0 else offset
 
     def extents(self, partition: int, offsets: OffsetRange) -> Iterator[Extent]:
         """Yield even stretches of `offsets`; records and bytes are estimates."""
         place = (self.topic, partition)
-        start = offsets_at(self._client, [place], EARLIEST)[place]
-        end = offsets_at(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
+        start = read_offsets(self._client, [place], EARLIEST)[place]
+        end = read_offsets(self._client, [place], LATEST, is_stable=self.isolation == "read_committed")[place]
         within = OffsetRange(max(offsets.start, start), min(offsets.stop, end))
         each_bytes = self._record_bytes(partition, end - start)
         step = max(1, int(_EXTENT_BYTES / each_bytes))
@@ -475,7 +475,9 @@ class KafkaLog:
     def _record_bytes(self, partition: int, offsets: int) -> float:
         if not self._sizes:
             try:
-                self._sizes.update({number: size for (_, number), size in sizes_of(self._client, [self.topic]).items()})
+                self._sizes.update(
+                    {number: size for (_, number), size in read_partition_sizes(self._client, [self.topic]).items()}
+                )
             except ReconcilerError:  # Few may read disk sizes; they only balance the work.
                 return _RECORD_BYTES
         return max(1.0, self._sizes.get(partition, 0) / max(1, offsets))

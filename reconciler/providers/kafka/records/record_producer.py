@@ -157,7 +157,7 @@ class KafkaProducer:
         if is_odd(records):
             self._write(records, numbers)
             return
-        callbacks = map(_Reports.taker, map(reports.__getitem__, numbers.tolist()))
+        callbacks = map(_Reports.next_callback, map(reports.__getitem__, numbers.tolist()))
         self._sender.send(records, numbers.tolist(), callbacks)
 
     def flush(self) -> Mapping[int, OffsetRange]:
@@ -243,7 +243,7 @@ class _Reports:
         self._others: dict[KafkaError | None, Message] = {}
         self._has_first = False
 
-    def taker(self) -> Any:
+    def next_callback(self) -> Any:
         """Return the callback of the next record; all but the first run no Python code."""
         if not self._has_first:
             self._has_first = True

@@ -13,9 +13,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import RetryableError, UserError
-from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, LedgerReader, Value, entry_of, message
+from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, LedgerReader, Value, message, parse_entry
 from reconciler.providers.kafka.records.copy_progress import SourceSnapshot
-from reconciler.providers.kafka.records.copy_sink import CopyMethod, Target, Writer, transactions_of
+from reconciler.providers.kafka.records.copy_sink import CopyMethod, Target, Writer, open_writer
 from reconciler.providers.kafka.records.copy_transaction import rows_of, split_batch
 from reconciler.records.hashes import digest_of
 from reconciler.records.log import (
@@ -37,7 +37,7 @@ def rekeyed_key(topic: str, partition: int, serial: int) -> Key:
     return (REKEYED, topic, partition, serial)
 
 
-def check_form(document: Value, topic: str) -> None:
+def check_entry_version(document: Value, topic: str) -> None:
     """Reject an entry of an earlier version, which did not store progress by target partition."""
     if "through" not in document:
         message = f"topic {topic} was begun by an earlier version of reconciler, which kept progress in another form"
@@ -49,7 +49,7 @@ def is_of(document: Value, ids: tuple[str | None, str | None], topic: str) -> bo
     """Return whether an entry belongs to the source and copy with these ids, not to an earlier topic of the name."""
     if "source_id" in document and (document["source_id"], document["copy_id"]) != ids:
         return False
-    check_form(document, topic)
+    check_entry_version(document, topic)
     return True
 
 
@@ -134,7 +134,7 @@ class KafkaRekeySink:
         tail, progress = LedgerReader(target.settings, target.cluster, self.read_to), dict(self.known)
         try:
             for name, content in tail.read_new(progress.clear):
-                key, document = entry_of(name, content)
+                key, document = parse_entry(name, content)
                 if key[:2] == (REKEYED, target.topic) and document is not None and self.is_own(document):
                     progress[int(key[2])] = progress.get(int(key[2]), _NO_PROGRESS).after(document)
         finally:
@@ -195,7 +195,7 @@ class _PartitionWriter:
 
     def _open(self, way: CopyMethod) -> None:
         """Open a transactional writer, which fences other tasks, then read their progress."""
-        self._transactions: Writer = transactions_of(self._sink.target, self._partition, way)
+        self._transactions: Writer = open_writer(self._sink.target, self._partition, way)
         try:
             known, _ = self._sink.read_progress()
             self._reached = known.get(self._partition, _NO_PROGRESS)
@@ -244,7 +244,7 @@ class _PartitionWriter:
         }
         stretches = {
             str(number): [(to, int(targets[at])) for to, at in places]
-            for number, places in sorted(thin_out(self._taken_from).items())
+            for number, places in sorted(join_stretches(self._taken_from).items())
         }
         return {
             "source_id": self._sink.source_id,
@@ -258,7 +258,7 @@ class _PartitionWriter:
         }
 
 
-def thin_out(
+def join_stretches(
     stretches: Mapping[int, list[tuple[int, int]]], most: int = _MAX_STRETCHES
 ) -> dict[int, list[tuple[int, int]]]:
     """Join neighbouring stretches (end, beginning) of each source to about `most`."""

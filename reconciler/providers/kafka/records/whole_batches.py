@@ -21,7 +21,7 @@ from reconciler.providers.kafka.records.record_batches import (
     Leader,
     Producer,
     fetch_batches,
-    heads_in,
+    parse_heads,
 )
 from reconciler.records.log import Isolation, OffsetRange
 
@@ -45,7 +45,7 @@ class WholeBatch:
 
 def has_whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> bool:
     """Return whether the first batches of a range are large enough to copy whole."""
-    return _is_worthwhile(whole_in(fetch_batches(leader, offsets.start, isolation), offsets))
+    return _is_worthwhile(select_whole_batches(fetch_batches(leader, offsets.start, isolation), offsets))
 
 
 def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) -> Iterator[WholeBatch]:
@@ -58,14 +58,14 @@ def whole_batches(leader: Leader, offsets: OffsetRange, isolation: Isolation) ->
         return fetch_batches(leader, offset, isolation)
 
     def select_worthwhile(answer: Answer, rest: OffsetRange) -> Sequence[BatchHead]:
-        heads = whole_in(answer, rest)
+        heads = select_whole_batches(answer, rest)
         return heads if _is_worthwhile(heads) else ()
 
     for answer, heads in answers(ask, offsets, select_worthwhile):
-        yield from (whole_of(answer, head) for head in heads)
+        yield from (to_whole_batch(answer, head) for head in heads)
 
 
-def whole_of(answer: Answer, head: BatchHead) -> WholeBatch:
+def to_whole_batch(answer: Answer, head: BatchHead) -> WholeBatch:
     """Return a batch of an answer unchanged, or an empty one if it does not count."""
     if not head.counts:
         return WholeBatch(head.first, head.through, 0, 0, "none", b"")
@@ -93,11 +93,11 @@ def answers(
             yield answer, heads
 
 
-def whole_in(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
+def select_whole_batches(answer: Answer, offsets: OffsetRange) -> Sequence[BatchHead]:
     """Return the leading batches of an answer that can be copied whole or do not count."""
     heads: list[BatchHead] = []
     through = offsets.start
-    for head in heads_in(answer):
+    for head in parse_heads(answer):
         is_gapless = head.records == head.through - head.first
         if head.counts and not (is_gapless and head.has_only(COMPRESSION | TRANSACTIONAL)):
             break

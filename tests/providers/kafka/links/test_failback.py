@@ -164,7 +164,7 @@ def dying(patch: pytest.MonkeyPatch, nth: int, do: Callable[[], None] | None = N
         after(Transactions, "commit")
         after(failback, "delete_below")
         after(Seals, "put")
-        after(Seals, "take_off")
+        after(Seals, "remove_seal")
         yield made
 
 
@@ -418,7 +418,7 @@ def test_a_reversal_that_dies_after_any_write_is_gone_on_with(pair: Pair, monkey
         ours, theirs = pair.read(pair.west), pair.read(pair.east)
         assert ours == theirs
         assert len(ours) == 12
-    assert {"put", "take_off"} <= set(made)
+    assert {"put", "remove_seal"} <= set(made)
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -563,7 +563,7 @@ def test_what_others_write_at_any_step_of_a_restore_reaches_both_sides_or_is_nam
         else:
             assert_nothing_hidden(pair, "east")
             assert foreign(pair, "west") == len(strangers.on_west)
-            is_open = nth >= strangers.made.index("take_off")
+            is_open = nth >= strangers.made.index("remove_seal")
             assert is_open or not strangers.on_west, "west is shut until it is a mirror"
             assert "put" in strangers.made
         assert len(strangers.on_east) in {0, 20}
@@ -719,13 +719,13 @@ def test_a_topic_that_becomes_a_protected_mirror_is_denied_to_writers_before_it_
     client, app = pair.at["east"]._client, f"User:app-{kafka_prefix}"
     create_bindings(client, [AccessBinding("topics", pair.name, False, app, "*", "write", "allow")])  # noqa: FBT003 - it has a name there
     denied: list[bool] = []
-    whole = Seals.take_off
+    whole = Seals.remove_seal
 
     def look(seals: Seals, topic_id: str) -> None:
         denied.append(build_denial(pair.name, app) in read_bindings(client)[0])
         whole(seals, topic_id)
 
-    monkeypatch.setattr(Seals, "take_off", look)
+    monkeypatch.setattr(Seals, "remove_seal", look)
     pair.driver.reverse("west", pair.name)
     assert _status(pair.at["east"], pair.name) is _M.ACTIVE
     assert denied == [False, True], "west is opened first, and is no mirror any more"

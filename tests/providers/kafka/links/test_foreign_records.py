@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from reconciler.providers.kafka.ledger import PROGRESS, progress_key, writer_of
-from reconciler.providers.kafka.offsets import LATEST, offsets_at
+from reconciler.providers.kafka.offsets import LATEST, read_offsets
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange
 from reconciler.resources.mirrors import ForeignRecords
@@ -83,7 +83,7 @@ class Interrupted(KafkaLog):
         first, *rest = [message for lot in super().messages(partition, offsets) for message in lot]
         yield [first]
         place = (self.linked.mirror, 0)
-        self.linked.wait(lambda: offsets_at(self.linked.site.client, [place], LATEST)[place] == 1)
+        self.linked.wait(lambda: read_offsets(self.linked.site.client, [place], LATEST)[place] == 1)
         write(self.linked, 1)
         yield rest
 

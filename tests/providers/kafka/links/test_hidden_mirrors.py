@@ -250,8 +250,8 @@ def test_a_seal_is_not_forgotten_of_a_topic_that_may_not_be_described(hidden: Li
     seals.put(hidden.mirror, topic_id, lambda: None)
     site = hers(hidden).site
     with pytest.raises(NotAuthorizedError, match=hidden.mirror):
-        Seals(site.client, site.ledger).take_off(topic_id)
-    seals.take_off(topic_id)
+        Seals(site.client, site.ledger).remove_seal(topic_id)
+    seals.remove_seal(topic_id)
     ((_, configs),) = hidden.site.client.configs([hidden.mirror])
     assert isinstance(configs, dict)
     assert not is_sealed(own_values(configs))

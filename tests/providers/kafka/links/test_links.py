@@ -65,7 +65,7 @@ def test_links_and_mirrors_are_observed_while_another_topic_is_sealed(linked: Li
     moving, seals = linked.site.seen()[linked.topic], Seals(linked.site.client, linked.site.ledger)
     seals.put(moving.name, moving.id, lambda: None)
     observed = linked.observe()
-    seals.take_off(moving.id)
+    seals.remove_seal(moving.id)
     assert {linked.resource.address, linked.address} <= before.keys()
     assert observed.keys() == before.keys()
 

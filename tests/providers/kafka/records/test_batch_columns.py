@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.providers.kafka.records import columns
-from reconciler.providers.kafka.records.columns import columns_in, readable_in
+from reconciler.providers.kafka.records.columns import decode_columns, select_decodable
 from reconciler.providers.kafka.records.record_batches import (
     CODECS,
     FORMAT,
@@ -20,10 +20,10 @@ from reconciler.providers.kafka.records.record_batches import (
     REST,
     Answer,
     Producer,
-    heads_in,
     pack_batch,
+    parse_heads,
 )
-from reconciler.providers.kafka.records.whole_batches import whole_in
+from reconciler.providers.kafka.records.whole_batches import select_whole_batches
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA, texts_of
 
@@ -55,7 +55,7 @@ def answered(batches: Sequence[tuple[Sequence[Any], str]], *, gap: int = 0, attr
 
 def read(answer: bytes | Answer, offsets: OffsetRange = ALL) -> list[dict[str, Any]]:
     answer = answer if isinstance(answer, Answer) else Answer(answer)
-    found = [batch for _, batch in columns_in(answer, readable_in(answer, offsets), 3, offsets)]
+    found = [batch for _, batch in decode_columns(answer, select_decodable(answer, offsets), 3, offsets)]
     for batch in found:
         batch.validate(full=True)
     return pa.Table.from_batches(found, RECORD_SCHEMA).to_pylist()
@@ -94,7 +94,7 @@ def test_of_batches_that_reach_out_of_the_range_only_its_records_are_read(codecs
     for start, stop in ((0, 20_500), (10, 8_999), (8_999, 9_501), (9_100, 9_300), (20_499, 20_500)):
         there = [offset for offset in offsets if start <= offset < stop]
         assert [row["offset"] for row in read(answer, OffsetRange(start, stop))] == there
-    lots = list(columns_in(Answer(answer), readable_in(Answer(answer), ALL), 3, ALL))
+    lots = list(decode_columns(Answer(answer), select_decodable(Answer(answer), ALL), 3, ALL))
     assert lots[-1][0] == 20_500
 
 
@@ -108,7 +108,7 @@ def test_what_only_the_client_can_read_ends_what_is_read(attributes: int) -> Non
     good, odd = pack_batch(many(10), WRITER, 0, codec="none"), pack_batch(many(10), WRITER, 0, codec="none")
     answer = good + moved(odd, 10, attributes=attributes) + moved(good, 20)
     assert [row["offset"] for row in read(answer)] == list(range(10))
-    assert readable_in(Answer(b""), ALL) == readable_in(Answer(good[:-1]), ALL) == []
+    assert select_decodable(Answer(b""), ALL) == select_decodable(Answer(good[:-1]), ALL) == []
 
 
 class Transactions:
@@ -143,7 +143,7 @@ class Transactions:
 
     def answer(self, start: int) -> Answer:
         """Return what a broker sends from the first batch on of which something lies behind an offset."""
-        heads = list(heads_in(Answer(self.raw)))
+        heads = list(parse_heads(Answer(self.raw)))
         begin = next((head.begin for head in heads if head.through > start), len(self.raw))
         named = [(producer, first) for producer, first, last in reversed(self.aborted) if last >= start]
         return Answer(self.raw[begin:], named)
@@ -169,10 +169,10 @@ def test_of_transactions_only_what_was_committed_is_read_or_copied(
     stop = data.draw(st.integers(start, log.end + 1))
     answer, offsets = log.answer(start), OffsetRange(start, stop)
     assert [row["offset"] for row in read(answer, offsets)] == [at for at in sorted(log.counting) if start <= at < stop]
-    lots = list(columns_in(answer, readable_in(answer, offsets), 3, offsets))
+    lots = list(decode_columns(answer, select_decodable(answer, offsets), 3, offsets))
     assert (lots[-1][0] if lots else start) == min(stop, log.end)
-    begin = data.draw(st.sampled_from([0, *(head.first for head in heads_in(log.answer(0)))]))
-    whole = whole_in(log.answer(begin), OffsetRange(begin, log.end))
+    begin = data.draw(st.sampled_from([0, *(head.first for head in parse_heads(log.answer(0)))]))
+    whole = select_whole_batches(log.answer(begin), OffsetRange(begin, log.end))
     copied = [at for head in whole if head.counts for at in range(head.first, head.through)]
     assert copied == [at for at in sorted(log.counting) if at >= begin]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.providers.kafka.ledger import REKEYED, Entries
-from reconciler.providers.kafka.records.rekey_copy import RekeyedEntries, thin_out
+from reconciler.providers.kafka.records.rekey_copy import RekeyedEntries, join_stretches
 
 SOURCES, IDS = 3, ("old", "new")
 Row = tuple[int, int]
@@ -33,7 +33,7 @@ def written(transactions: list[list[Row]], *, most: int, is_old: bool) -> tuple[
             ends[source] += 3 * count
             found.setdefault(source, []).append((records[-1][1] + 1, begin))
         ends = {source: end + 5 for source, end in ends.items()}
-        stretches = {str(source): some for source, some in thin_out(found, most).items()}
+        stretches = {str(source): some for source, some in join_stretches(found, most).items()}
         document = {
             "source_id": IDS[0],
             "copy_id": IDS[1],
@@ -81,7 +81,7 @@ def test_a_transaction_keeps_a_few_stretches_from_its_first_record_to_its_last(
     whole = {
         source: [(sum(steps[: at + 1]), sum(steps[:at])) for at in range(len(steps))] for source, steps in found.items()
     }
-    kept = thin_out(whole, most)
+    kept = join_stretches(whole, most)
     assert sum(map(len, kept.values())) <= most + len(found)
     for source, stretches in kept.items():
         assert (stretches[0][1], stretches[-1][0]) == (0, sum(found[source]))

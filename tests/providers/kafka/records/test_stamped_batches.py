@@ -8,7 +8,12 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
 from reconciler.providers.kafka.records.record_batches import CODECS, PREFIX, REST, Answer, Producer, pack_batch
-from reconciler.providers.kafka.records.whole_batches import WholeBatch, replace_producer, whole_in, whole_of
+from reconciler.providers.kafka.records.whole_batches import (
+    WholeBatch,
+    replace_producer,
+    select_whole_batches,
+    to_whole_batch,
+)
 from reconciler.records.log import OffsetRange
 
 WRITER, COPIER = Producer(5, 1), Producer(1 << 40, 7, "copier")
@@ -17,7 +22,7 @@ ALL = OffsetRange(0, 1_000)
 
 def whole(raw: bytes) -> list[WholeBatch]:
     answer = Answer(raw)
-    return [whole_of(answer, head) for head in whole_in(answer, ALL)]
+    return [to_whole_batch(answer, head) for head in select_whole_batches(answer, ALL)]
 
 
 def rows(count: int) -> list[tuple[bytes, bytes, int, None, int]]:
