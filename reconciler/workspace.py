@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import DriftError
-from reconciler.operations.steps.invocation import Invocation, Select, finding_line, load_files, workspace_folder
-from reconciler.planning.plan_rows import format_done_counts, totals
+from reconciler.operations.steps.invocation import Invocation, Select, find_workspace_folder, format_finding, load_files
+from reconciler.planning.plan_rows import format_done_counts, format_totals
 from reconciler.process import invocation
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class WorkspacePlan:
     @property
     def summary(self) -> str:
         """The counts in words: `1 to add, 4 to change · 2 blocked`."""
-        return totals(self._planned.plan)
+        return format_totals(self._planned.plan)
 
     @property
     def is_empty(self) -> bool:
@@ -52,12 +52,12 @@ class WorkspacePlan:
     @property
     def errors(self) -> tuple[str, ...]:
         """Reasons that prevent an apply, even with `allow`."""
-        return tuple(map(finding_line, self._planned.plan.errors))
+        return tuple(map(format_finding, self._planned.plan.errors))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the files or the plan."""
-        return (*self._planned.warnings, *map(finding_line, self._planned.plan.warnings))
+        return (*self._planned.warnings, *map(format_finding, self._planned.plan.warnings))
 
     def to_json(self) -> bytes:
         """Return the document `reconciler.plan/1` of `reconciler plan --format json`."""
@@ -124,7 +124,7 @@ class Workspace:
             var_files=tuple(context.cwd / path for path in var_files),
         )
         load_files(context, select)
-        return cls(workspace_folder(context).resolve(), select, None if environ is None else dict(environ))
+        return cls(find_workspace_folder(context).resolve(), select, None if environ is None else dict(environ))
 
     def plan(
         self,

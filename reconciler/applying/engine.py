@@ -27,7 +27,7 @@ from reconciler.errors import (
 from reconciler.lifecycles import BY_JOBS, BY_PLATFORM, MIRROR, MOUNT, TWO_SIDED, UNMOUNT
 from reconciler.planning.actions import Action, Adopt, ControlAction, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
-from reconciler.planning.record import learn, record_action, record_refusal
+from reconciler.planning.record import apply_record_changes, record_action, record_refusal
 from reconciler.providers.protocol import Done, Failed, Outcome, Provider
 from reconciler.state.journal import ActionEnded, ActionRefused, ActionSkipped, Entry, Intent, Journal
 
@@ -54,7 +54,7 @@ RECORD_BATCH: Final = 10_000
 Lane: TypeAlias = str
 
 
-def is_driven(action: Action) -> bool:
+def is_done_by_jobs(action: Action) -> bool:
     """Return whether jobs execute the action: it copies between two clusters, or to or from object storage."""
     return isinstance(action, Transition) and (is_archived(action) or is_mirror_action(action))
 
@@ -68,7 +68,7 @@ def choose_lane(action: Action) -> Lane:
     """Return the lane of an action; all actions of one mirror share one."""
     if is_mirror_action(action):
         return f"{MIRRORS}{crc32(action.address.encode()) % MIRRORS_AT_ONCE}"
-    if is_driven(action):
+    if is_done_by_jobs(action):
         return JOBS
     match action:
         case Create() | Update() | Delete() | Transition():
@@ -230,7 +230,7 @@ class Graph:
         return sorted(self._missing, key=self._position.__getitem__)
 
 
-def entries_of(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
+def build_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
     """Yield the journal entries of an outcome; `lost` maps a failed action to the actions skipped because of it.
 
     If the result is in doubt, the intent stays open and recovery settles it by observing the cluster.
@@ -307,7 +307,7 @@ class Ledger:
     def finish(self, action: Action, outcome: Done, moved: JobResult, now: float) -> None:
         """Add a complete action to the record."""
         changes = record_action(action, outcome, self.record, self._run)
-        learn(self.record, changes)
+        apply_record_changes(self.record, changes)
         self.is_changed |= bool(changes)
         self.done.append(action.id)
         seconds = now - self._started.pop(action.id, now)
@@ -324,7 +324,7 @@ class Ledger:
     def say_failure(self, action: Action, outcome: Failed) -> None:
         """Report a durable failure; record what the action made before."""
         if outcome.made is not None and not is_in_doubt(action, outcome):
-            learn(self.record, record_refusal(action, outcome.made, self.record, self._run))
+            apply_record_changes(self.record, record_refusal(action, outcome.made, self.record, self._run))
             self.is_changed = True
         self.say(ActionFailed(action.id, action.address, outcome.error.message, outcome.error.hint))
 
@@ -492,7 +492,7 @@ class Engine:
             if not self._is_left(outcome)
         ]
         lost = {outcome.id: self._graph.fail(outcome.id) for _, outcome, _ in ended if isinstance(outcome, Failed)}
-        entries = [entry for action, outcome, _ in ended for entry in entries_of(action, outcome, lost)]
+        entries = [entry for action, outcome, _ in ended for entry in build_entries(action, outcome, lost)]
         is_written = await self._write(entries)
         if not is_written:
             self._ledger.unwritten += entries

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from reconciler.planning.plan import Plan
-from reconciler.planning.plan_rows import plan_document
+from reconciler.planning.plan_rows import build_plan_document
 from reconciler.resources.address import Address
 from reconciler.state.journal import ActionSkipped, Parting, StateAdvance
 
@@ -79,7 +79,7 @@ class PlanMade:
     @property
     def document(self) -> Mapping[str, Any]:
         """A document of reconciler.plan/1."""
-        return plan_document(self.plan)
+        return build_plan_document(self.plan)
 
 
 @dataclass(frozen=True, slots=True)

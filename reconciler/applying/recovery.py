@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from reconciler.applying.engine import LeaseTurn, do_batch, do_job, entries_of, is_archived, is_driven
+from reconciler.applying.engine import LeaseTurn, build_entries, do_batch, do_job, is_archived, is_done_by_jobs
 from reconciler.applying.events import RunRecovered
 from reconciler.errors import (
     BrokenInvariantError,
@@ -22,10 +22,10 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MIRROR
 from reconciler.planning.actions import Action, ControlAction, Transition
-from reconciler.planning.settle import Settlement, scope_of, settle
+from reconciler.planning.settle import Settlement, list_settled_addresses, settle
 from reconciler.providers.protocol import Failed, Outcome, Scope
 from reconciler.resources.address import Address, cluster_address, kind_of
-from reconciler.runtime.text import ended_sentence, first_few
+from reconciler.runtime.text import end_sentence, list_first
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
@@ -74,13 +74,13 @@ class Completion:
             IncompleteError: A cluster did not answer; a partial resource would look like another owner's.
         """
         written: list[Entry] = []
-        mine = [action for action in halves if not is_driven(action)]
+        mine = [action for action in halves if not is_done_by_jobs(action)]
         for cluster in sorted({action.cluster or "" for action in mine}):
             written += await self._complete_batch(
                 cluster, [action for action in mine if action.cluster == cluster], journal
             )
         for action in halves:
-            if is_driven(action):
+            if is_done_by_jobs(action):
                 written += await self._drive(cast("Transition", action), journal)
         return written
 
@@ -93,7 +93,7 @@ class Completion:
         entries = [
             entry
             for action, outcome in zip(batch, outcomes, strict=True)
-            for entry in entries_of(action, outcome, lost)
+            for entry in build_entries(action, outcome, lost)
         ]
         entries += _refuse_bugs(outcomes)
         await journal.append(entries)
@@ -121,7 +121,7 @@ class Completion:
                 raise outcome.error
             if self.resumes or self.setting.stop.is_requested:
                 raise _report_not_ended(action, outcome.error)
-        entries = list(entries_of(action, outcome, {action.id: ()}))
+        entries = list(build_entries(action, outcome, {action.id: ()}))
         await journal.append(entries)
         return entries
 
@@ -133,7 +133,7 @@ def _refuse(action: Action, error: str, hint: str) -> Entry:
 def _report_not_ended(action: Transition, error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
         f"{action.id} has been in progress since the last run, and does not end: {error.message}",
-        hint=f"{ended_sentence(error.hint)} Nothing else was done. Continue with: reconciler apply --resume",
+        hint=f"{end_sentence(error.hint)} Nothing else was done. Continue with: reconciler apply --resume",
     )
 
 
@@ -158,8 +158,8 @@ def _check_completed(cluster: str, outcomes: Sequence[Outcome]) -> None:
     if unknown:
         raise IncompleteError(
             f"only partly done; cluster {cluster} failed to finish it: "
-            f"{first_few([outcome.id for outcome in unknown])}: {unknown[0].error.message}",
-            hint=f"{ended_sentence(unknown[0].error.hint)} Then run: reconciler apply",
+            f"{list_first([outcome.id for outcome in unknown])}: {unknown[0].error.message}",
+            hint=f"{end_sentence(unknown[0].error.hint)} Then run: reconciler apply",
         )
 
 
@@ -273,7 +273,7 @@ class Recovery:
         halves = [action for action in known if verdicts[action.id] == "partial"]
         completed = await self._completion.complete(halves, journal)
         refused = {entry.id for entry in completed if isinstance(entry, ActionRefused)}
-        verdicts |= {action.id: "under way" for action in halves if is_driven(action) and action.id in refused}
+        verdicts |= {action.id: "under way" for action in halves if is_done_by_jobs(action) and action.id in refused}
         entries += completed
         return entries, verdicts
 
@@ -302,7 +302,7 @@ class Recovery:
         while (left := self._began + COOL_DOWN_S - self._setting.effects.now()) > 0:
             if self._setting.stop.is_requested:
                 raise IncompleteError(
-                    f"outcome unknown since the last run, and too early for a retry: {first_few(waits)}",
+                    f"outcome unknown since the last run, and too early for a retry: {list_first(waits)}",
                     hint="Run it again: reconciler apply",
                 )
             await self._setting.effects.sleep(min(left, _SLICE_S))
@@ -310,7 +310,7 @@ class Recovery:
 
     async def _look(self, cluster: str, actions: Sequence[Action]) -> dict[str, Settlement]:
         provider = self._setting.providers[cluster]
-        addresses = sorted({address for action in actions for address in scope_of(action)})
+        addresses = sorted({address for action in actions for address in list_settled_addresses(action)})
         observed: Inventory = {}
         if addresses:
             look = partial(provider.observe, Scope(tuple(addresses)))
@@ -338,7 +338,7 @@ class Recovery:
 
 
 def _collect_scope(actions: Iterable[Action]) -> frozenset[Address]:
-    return frozenset(address for action in actions for address in scope_of(action))
+    return frozenset(address for action in actions for address in list_settled_addresses(action))
 
 
 def _settlement_entries(action: str, settlement: Settlement) -> list[Entry]:
@@ -403,7 +403,7 @@ def _ask_cluster(cluster: str, ask: Callable[[], T], actions: Sequence[Action] =
     try:
         return ask()
     except RetryableError as error:
-        names = f": {first_few([action.id for action in actions])}" if actions else ""
+        names = f": {list_first([action.id for action in actions])}" if actions else ""
         raise IncompleteError(
             f"actions are in doubt since the last run{names}; cluster {cluster} cannot be read: {error.message}",
             hint=f"{error.hint} Then run: reconciler apply. To continue without it: --exclude '*/{cluster}/*'",

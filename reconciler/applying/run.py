@@ -23,9 +23,9 @@ from reconciler.errors import (
     StoppedError,
     UserError,
 )
-from reconciler.planning.record import learn, record_action, record_refusal
-from reconciler.planning.saved_plan import stored_action
-from reconciler.runtime.text import ended_sentence, first_few, short_run
+from reconciler.planning.record import apply_record_changes, record_action, record_refusal
+from reconciler.planning.saved_plan import encode_action
+from reconciler.runtime.text import end_sentence, list_first, shorten_run_id
 from reconciler.state.journal import (
     ActionEnded,
     ActionRefused,
@@ -34,7 +34,7 @@ from reconciler.state.journal import (
     ResultFile,
     RunClosed,
     RunFile,
-    detached_entries,
+    build_detached_entries,
     write_result,
 )
 from reconciler.state.lease import Claim, Lease, Notice, Patience, acquire, ignore_notice
@@ -95,7 +95,7 @@ class RunEnd:
         if not result.in_doubt:
             return result
         if self.setting.stop.is_requested:
-            names = first_few([action.id for action in result.in_doubt])
+            names = list_first([action.id for action in result.in_doubt])
             raise IncompleteError(
                 f"stopped, and the platform did not report whether these were done: {names}",
                 hint="The next run finds out: reconciler apply",
@@ -107,10 +107,10 @@ class RunEnd:
         ended = [entry for entry in entries if isinstance(entry, ActionEnded)]
         record = dict(result.record)
         for entry in ended:
-            learn(record, record_action(by_id[entry.id], entry, record, self.run))
+            apply_record_changes(record, record_action(by_id[entry.id], entry, record, self.run))
         half_made = [entry for entry in entries if isinstance(entry, ActionRefused) and entry.is_made]
         for refused in half_made:
-            learn(record, record_refusal(by_id[refused.id], refused, record, self.run))
+            apply_record_changes(record, record_refusal(by_id[refused.id], refused, record, self.run))
         done_ids = {entry.id for entry in ended}
         return replace(
             result,
@@ -138,7 +138,7 @@ class RunEnd:
         keeps_run = result.unknown is not None
         if result.not_started:
             self.setting.report(RunHandedOver(result.not_started))
-            await self.journal.append(detached_entries(result.not_started))
+            await self.journal.append(build_detached_entries(result.not_started))
             keeps_run = True
         elif not keeps_run:
             await self.journal.append([RunClosed(status="partial" if is_partial(result) else "done")])
@@ -159,7 +159,7 @@ class RunEnd:
             skipped=tuple({"id": item.id, "because": item.because} for item in result.skipped),
             not_started=result.not_started,
             in_doubt=tuple(action.id for action in result.in_doubt),
-            ended=stamp(effects),
+            ended=format_utc_now(effects),
         )
         missing = await self._write_result(file)
         self._summarize(result, serial, began)
@@ -198,7 +198,7 @@ class RunEnd:
     def _give_up(self, result: RunResult, error: ReconcilerError, began: float) -> NoReturn:
         """Report the results, spool the unwritten entries on this machine, and raise; the run stays open."""
         self._summarize(_add_unwritten(result), None, began)
-        hint, spooled_at = ended_sentence(error.hint), self._spool(result.unwritten)
+        hint, spooled_at = end_sentence(error.hint), self._spool(result.unwritten)
         if isinstance(error, LeaseError):
             raise LeaseError(error.message, hint=f"{hint}{spooled_at}") from error
         raise IncompleteError(
@@ -241,7 +241,7 @@ def _merge_results(first: RunResult | None, second: RunResult | None) -> RunResu
 
 
 def _report_unanswered(waiting: Sequence[Action]) -> IncompleteError:
-    names = first_few([action.id for action in waiting])
+    names = list_first([action.id for action in waiting])
     return IncompleteError(
         f"the platform did not answer, and these changes are not on the clusters: {names}. The platform may still do "
         "it, so the run stays open",
@@ -268,7 +268,7 @@ def is_partial(result: RunResult) -> bool:
     return bool(result.failed or result.skipped)
 
 
-def stamp(effects: Effects) -> str:
+def format_utc_now(effects: Effects) -> str:
     """Return the current UTC time for people."""
     return effects.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -411,8 +411,8 @@ class Run:
         except StoppedError as error:
             raise InterruptedRunError(
                 "stopped before anything started: the state store does not answer",
-                hint=f"Nothing was changed. If it granted the lease to run {short_run(claim.run)} the lease, the lease "
-                f"expires {claim.terms.lease_s:.0f} s from now.",
+                hint=f"Nothing was changed. If it granted the lease to run {shorten_run_id(claim.run)} the lease, "
+                f"the lease expires {claim.terms.lease_s:.0f} s from now.",
             ) from error
 
     async def _run_round(self, lease: Lease, decide: Decide, basis: DecisionBasis, run: str) -> RunResult | None:
@@ -498,7 +498,7 @@ class Run:
             run=run,
             command=self._request.command,
             plan_digest=todo.digest,
-            actions=tuple(stored_action(action) for action in todo.actions),
+            actions=tuple(encode_action(action) for action in todo.actions),
             workspace=claim.owner.workspace,
             environment=claim.owner.environment,
             base_serial=basis.snapshot.serial,
@@ -513,7 +513,7 @@ class Run:
             approved_digest=options.approved_digest or (resumed.approved_digest if resumed else None),
             approved_by=options.approved_by or (resumed.approved_by if resumed else ()),
             pull_request=options.pull_request or (resumed.pull_request if resumed else None),
-            started=stamp(self._effects),
+            started=format_utc_now(self._effects),
         )
 
     def _report_nothing_done(self, lease: Lease, run: str) -> None:
@@ -557,5 +557,5 @@ def _report_unchecked() -> IncompleteError:
 def _report_failed_check(error: ReconcilerError) -> IncompleteError:
     return IncompleteError(
         f"the plan is done, but unfinished actions of an earlier run were not continued: {error.without(NOTHING_DONE)}",
-        hint=f"{ended_sentence(error.hint)} Check with: reconciler plan",
+        hint=f"{end_sentence(error.hint)} Check with: reconciler plan",
     )

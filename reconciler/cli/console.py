@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Literal, TextIO, cast
 from reconciler.cli import signals
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.lines import Line, Tone, text_of
-from reconciler.runtime.text import without_commands
+from reconciler.runtime.text import escape_commands
 
 if TYPE_CHECKING:
     from reconciler.cli.text.job_log import Pipeline
@@ -79,13 +79,13 @@ class Screen:
         held = list(lines)
         if pager and len(held) >= os.get_terminal_size(self.stream.fileno()).lines:
             again = add_typed_options_to_lines(held)
-            if _show_in_pager(pager, without_commands(_colour_text(again) if self.has_colours else text_of(again))):
+            if _show_in_pager(pager, escape_commands(_colour_text(again) if self.has_colours else text_of(again))):
                 return
         self.show(held)
 
     def write(self, text: str) -> None:
         """Write text so that no pipeline reads a line as a command."""
-        text = without_commands(text)
+        text = escape_commands(text)
         _ignore_broken_pipe(self.stream, lambda: _write_text(self.stream, text))
 
     def command(self, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from reconciler.cli.console import err
 from reconciler.cli.text.lines import Span, Tone, line
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import escape_invisible
 from reconciler.version import __version__
 
 
@@ -40,7 +40,7 @@ class JsonLines(logging.Formatter):
         """Return the line."""
         at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03}Z"
         fields: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
-        fields["message"] = visible(record.getMessage())
+        fields["message"] = escape_invisible(record.getMessage())
         fields["facts"] = getattr(record, "facts", {})
         return json.dumps(fields, default=str)
 

@@ -13,7 +13,7 @@ from typer import TyperException
 from reconciler.cli.console import Screen, err, silence
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line
 from reconciler.errors import BrokenInvariantError, DriftError, MissingRecordsError, PendingError, ReconcilerError
-from reconciler.runtime.text import one_line, visible
+from reconciler.runtime.text import escape_invisible, to_one_line
 
 USAGE: Final = 64
 INTERRUPTED: Final = 130
@@ -46,7 +46,7 @@ def exit_code_of(error: BaseException, *, is_verbose: bool) -> int:
             _print_error(screen, "Error", message, hint)
     if is_verbose and not isinstance(error, TyperException | KeyboardInterrupt):
         lines = "".join(traceback.format_exception(error)).splitlines()
-        screen.write("".join(f"{visible(text[:_LONGEST])}\n" for text in lines))
+        screen.write("".join(f"{escape_invisible(text[:_LONGEST])}\n" for text in lines))
     return code
 
 
@@ -64,7 +64,7 @@ def unexpected(error: BaseException) -> tuple[int, str, str]:
         case RecursionError():
             return 1, "The input is nested too deeply", "Flatten the file that was being read"
         case _:
-            return 1, f"Unexpected {type(error).__name__}: {one_line(str(error))}", _BUG_HINT
+            return 1, f"Unexpected {type(error).__name__}: {to_one_line(str(error))}", _BUG_HINT
 
 
 def _print_own_error(screen: Screen, error: ReconcilerError) -> None:
@@ -125,8 +125,8 @@ def _reword_usage(message: str) -> str:
 
 
 def _os_error_text(error: OSError) -> str:
-    reason = one_line(error.strerror or str(error)) or type(error).__name__
-    return f"{visible(str(error.filename))}: {reason}" if error.filename else reason
+    reason = to_one_line(error.strerror or str(error)) or type(error).__name__
+    return f"{escape_invisible(str(error.filename))}: {reason}" if error.filename else reason
 
 
 def _print_error(screen: Screen, word: str, message: str, hint: str, code: str | None = None) -> None:

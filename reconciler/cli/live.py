@@ -33,7 +33,14 @@ from reconciler.applying.events import (
 from reconciler.cli.console import err
 from reconciler.cli.hint_rewrite import add_typed_options_to_lines
 from reconciler.cli.text.runs_text import Failures, bytes_rate, done_line, partitions_text, run_event_lines
-from reconciler.runtime.text import about, count_text, counted, rough_count, took, visible
+from reconciler.runtime.text import (
+    counted,
+    escape_invisible,
+    format_count,
+    format_elapsed,
+    format_estimate,
+    format_rough_count,
+)
 
 if TYPE_CHECKING:
     from reconciler.cli.text.lines import Line
@@ -123,15 +130,17 @@ class LiveTable:
             view.add_column(no_wrap=True, justify="right")
         view.add_row(Text(self._counts(now)))
         for row, texts in zip(rows, cells, strict=False):
-            view.add_row(Text(f"  {visible(row.id)}"), *texts)
+            view.add_row(Text(f"  {escape_invisible(row.id)}"), *texts)
         if len(rows) > most:
-            view.add_row(Text(f"  and {count_text(len(rows) - most)} more in progress"))
+            view.add_row(Text(f"  and {format_count(len(rows) - most)} more in progress"))
         return view
 
     def _counts(self, now: float) -> str:
         ended = self._done + self._failed
-        of_all = f"{count_text(ended)} of {counted(self._total, 'action')}" if self._total else counted(ended, "action")
-        failed = f", {count_text(self._failed)} failed" if self._failed else ""
+        of_all = (
+            f"{format_count(ended)} of {counted(self._total, 'action')}" if self._total else counted(ended, "action")
+        )
+        failed = f", {format_count(self._failed)} failed" if self._failed else ""
         return f"{of_all} done{failed}, {_duration_text(now - self._began)}"
 
     def _row(self, name: str) -> _Row:
@@ -157,10 +166,13 @@ def _cells(row: _Row, now: float, width: int) -> list[Text | ProgressBar]:
     total = max(progress.records_total, progress.records)
     return [
         *([ProgressBar(total, progress.records, width=_BAR)] if bars and progress.records_total else bars),
-        Text(f"{rough_count(progress.records)}{f' of {rough_count(total)}' if progress.records_total else ''}"),
+        Text(
+            format_rough_count(progress.records)
+            + (f" of {format_rough_count(total)}" if progress.records_total else "")
+        ),
         Text(bytes_rate(progress) if progress.bytes else ""),
         Text(f"{partitions_text(progress)} p" if progress.partitions else ""),
-        Text(f"{about(progress.seconds_left)} left" if progress.seconds_left else ""),
+        Text(f"{format_estimate(progress.seconds_left)} left" if progress.seconds_left else ""),
         passed,
     ]
 
@@ -172,7 +184,7 @@ def _share_text(progress: Progress) -> str:
 
 def _duration_text(seconds: float) -> str:
     """Return a running time in whole seconds: decimals would flicker."""
-    return took(float(int(seconds)))
+    return format_elapsed(float(int(seconds)))
 
 
 def _console() -> Console:

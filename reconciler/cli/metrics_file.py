@@ -24,7 +24,7 @@ from reconciler.operations.metrics import (
     Metric,
     Totals,
     add_totals,
-    metrics_of,
+    build_metrics,
 )
 from reconciler.resources.measures import COUNTER_HELP
 
@@ -60,7 +60,7 @@ class MetricsFile:
             for instrument in measured:
                 if instrument.error is not None:
                     self._invocation.warn(f"no metrics of cluster {instrument.cluster}: {instrument.error.message}")
-            metrics = metrics_of(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
+            metrics = build_metrics(measured, upkeep, now_ms=self._invocation.now_ms(), totals=self._totals)
             put_metrics(self._path, metrics_body(self._path, metrics))
         except ReconcilerError as error:
             self.trouble = PartialError(

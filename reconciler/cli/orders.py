@@ -16,7 +16,7 @@ from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.planning.actions import Risk, Transition, Update, addresses_of
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted
+from reconciler.runtime.text import counted, format_count
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.orders import OrderedResource, OrderResult
@@ -73,7 +73,7 @@ def confirmation(verb: str, noun: str, *, yes: bool, form: TextOrJson) -> Callab
     def confirm(plan: Plan) -> bool:
         changed = {at for action in plan.actions if action.blocked is None for at in addresses_of(action)}
         count = len([at for at in changed if f"{kind_of(at)}s" == noun] or changed)  # without mirrors of deleted links
-        question = f"{verb.capitalize()} {'it' if count == 1 else f'these {count_text(count)} {noun}'}?"
+        question = f"{verb.capitalize()} {'it' if count == 1 else f'these {format_count(count)} {noun}'}?"
         return approved(_plan_lines(plan), question, yes=yes, form=form)
 
     return confirm
@@ -101,9 +101,9 @@ def _total_loss(plan: Plan) -> Iterator[Line]:
 def show_plan(plan: Plan, form: TextOrJson) -> None:
     """Print a plan."""
     if form == "json":
-        from reconciler.planning.plan_rows import plan_bytes
+        from reconciler.planning.plan_rows import encode_plan
 
-        out().write_bytes(plan_bytes(plan))
+        out().write_bytes(encode_plan(plan))
     else:
         out().show(_plan_lines(plan))
 
@@ -143,7 +143,7 @@ def _counts(result: OrderResult) -> Iterator[Line]:
     counts = {"done": len(result.addresses) - failed - unchanged, "unchanged": unchanged, "refused or failed": failed}
     yield line(
         Span(f"{result.command}: ", Tone.STRONG),
-        ", ".join(f"{count_text(count)} {what}" for what, count in counts.items() if count),
+        ", ".join(f"{format_count(count)} {what}" for what, count in counts.items() if count),
     )
 
 

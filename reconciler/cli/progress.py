@@ -27,7 +27,7 @@ from reconciler.cli.console import err, out, pipeline
 from reconciler.cli.environment import is_log_enabled, note
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.runs_text import Failures, done_line, progress_text, run_event_lines
-from reconciler.runtime.text import bytes_text, count_text, counted, took
+from reconciler.runtime.text import counted, format_bytes, format_count, format_elapsed
 
 _TERMINAL_S: Final = 0.1
 _PIPE_S: Final = 5.0
@@ -50,8 +50,9 @@ def counting(word: str) -> Iterator[Callable[[int, int], None]]:
         if is_log_enabled():
             note(word, records=records, bytes=size)
             return
-        pace = f"{count_text(round(records / (now - began)))} records/s"
-        text = f"{word}: {counted(records, 'record')}, {bytes_text(size)}, {pace}, {took(float(int(now - began)))}"
+        pace = f"{format_count(round(records / (now - began)))} records/s"
+        elapsed = format_elapsed(float(int(now - began)))
+        text = f"{word}: {counted(records, 'record')}, {format_bytes(size)}, {pace}, {elapsed}"
         if screen.can_redraw:
             widest = max(widest, len(text))
             screen.write(f"\r{text.ljust(widest)}")
@@ -159,7 +160,7 @@ class Lines:
 
     def _say(self, lines: list[Line]) -> None:
         if self._is_timed:
-            passed = Span(f"[{took(float(int(self._clock() - self._began)))}] ", Tone.QUIET)
+            passed = Span(f"[{format_elapsed(float(int(self._clock() - self._began)))}] ", Tone.QUIET)
             lines = [(passed, *spans) for spans in lines]
         err().show(lines)
 

@@ -19,7 +19,7 @@ from reconciler.cli.hint_rewrite import add_typed_options
 from reconciler.cli.options import Form, ListForm
 from reconciler.cli.text.lines import Span, Tone, line
 from reconciler.errors import ReconcilerError, UsageError
-from reconciler.runtime.text import counted, did_you_mean, nearest, one_line, visible
+from reconciler.runtime.text import counted, did_you_mean, escape_invisible, nearest, to_one_line
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remark, Remarks
@@ -55,9 +55,9 @@ def errors_shown(form: Form, command: Command, invocation: Invocation, environme
         if form != "text":
             _show(error, form, command, invocation, environment)
         elif pipeline() == "github":
-            from reconciler.operations.manifest_files import folder_of
+            from reconciler.operations.manifest_files import find_folder
 
-            annotate(_remarks(error, command, invocation, environment), folder_of(invocation))
+            annotate(_remarks(error, command, invocation, environment), find_folder(invocation))
         raise
 
 
@@ -85,15 +85,15 @@ def _show(error: Exception, form: Form, command: Command, invocation: Invocation
 
 def _remarks(error: BaseException, command: Command, invocation: Invocation, environment: str | None) -> Remarks:
     from reconciler.cli.text.remarks import Remarks
-    from reconciler.operations.manifest_files import name_of_workspace
+    from reconciler.operations.manifest_files import read_workspace_name
 
     rows = tuple(remarks_of(error, command))
-    return Remarks(command, name_of_workspace(invocation), environment, invocation.tool, rows, is_whole=False)
+    return Remarks(command, read_workspace_name(invocation), environment, invocation.tool, rows, is_whole=False)
 
 
 def plan_failed(why: str, invocation: Invocation, environment: str | None) -> str:
     """Return the comment of a plan that failed, as another program reports it."""
-    error = UsageError(one_line(why) or "it is not known why", hint="The log of the job has details.")
+    error = UsageError(to_one_line(why) or "it is not known why", hint="The log of the job has details.")
     return remarks_markdown(_remarks(error, "plan", invocation, environment))
 
 
@@ -107,16 +107,16 @@ def show_remarks(remarks: Remarks, form: Form, invocation: Invocation) -> None:
         case "sarif":
             from reconciler.cli.json.base import document_bytes
             from reconciler.cli.json.sarif import SarifDocument
-            from reconciler.operations.manifest_files import folder_of
+            from reconciler.operations.manifest_files import find_folder
             from reconciler.process import prefix_of
 
-            out().write_bytes(document_bytes(SarifDocument.of(remarks, prefix_of(folder_of(invocation), os.environ))))
+            out().write_bytes(document_bytes(SarifDocument.of(remarks, prefix_of(find_folder(invocation), os.environ))))
         case "html":
             from reconciler.cli.html.remarks_report import remarks_report
             from reconciler.cli.present import show_page
-            from reconciler.operations.manifest_files import folder_of
+            from reconciler.operations.manifest_files import find_folder
 
-            show_page(remarks_report(remarks, title_of(remarks)), folder_of(invocation))
+            show_page(remarks_report(remarks, title_of(remarks)), find_folder(invocation))
         case _:
             out().write(remarks_markdown(remarks))
 
@@ -402,7 +402,7 @@ def _unwritable_error(path: Path, error: OSError) -> UsageError:
 
 
 def _value(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else visible(one_line(str(value)))
+    return str(value).lower() if isinstance(value, bool) else escape_invisible(to_one_line(str(value)))
 
 
 _FILED_WORDS: Final[dict[Did, str]] = {
@@ -446,7 +446,7 @@ class DriftReport:
 
         filed: FiledIssue | None = None
         if self.has_issue:
-            from reconciler.operations.drift_issue import file_issue, message_sent
+            from reconciler.operations.drift_issue import file_issue, record_message_sent
 
             filed = file_issue(
                 self.invocation,
@@ -474,4 +474,4 @@ class DriftReport:
             )
             err().show([line(f"Sent to the webhook in {self.webhook}")])
             if filed is not None:
-                message_sent(self.invocation, filed, self.forge_request)
+                record_message_sent(self.invocation, filed, self.forge_request)

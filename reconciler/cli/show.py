@@ -23,7 +23,7 @@ from reconciler.cli.options import Form, TextOrJson, seconds
 from reconciler.cli.present import blocked_above, last_line, raise_verdict, show_page, warn_all
 from reconciler.cli.text.lines import Line, Span, Tone, cut, line, text_of
 from reconciler.errors import BlockedError, InterruptedRunError, StalePlanError, UsageError
-from reconciler.runtime.text import escape_json, took, visible
+from reconciler.runtime.text import escape_invisible, escape_json, format_elapsed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,9 +152,9 @@ def show_saved(saved: SavedPlan, form: Literal["text", "json", "html"], folder: 
     if form == "json":
         import orjson
 
-        from reconciler.planning.plan_rows import canonical
+        from reconciler.planning.plan_rows import encode_canonical
 
-        screen.write_bytes(escape_json(canonical(orjson.loads(saved.body))) + b"\n")
+        screen.write_bytes(escape_json(encode_canonical(orjson.loads(saved.body))) + b"\n")
     elif form == "html":
         from reconciler.cli.html.plan_report import plan_report
 
@@ -432,7 +432,7 @@ class Phases:
 
     def _draw(self) -> None:
         if not self._is_over.is_set():
-            text = f"{visible(self._text)} ({took(float(int(time.monotonic() - self._began)))})"
+            text = f"{escape_invisible(self._text)} ({format_elapsed(float(int(time.monotonic() - self._began)))})"
             self._screen.write(f"\r{cut(text, (self._screen.width or _NARROWEST) - _CTRL_C)}{_TO_THE_END}")
             self._is_drawn = True
 

@@ -47,12 +47,12 @@ class MigrationId:
     cluster: str | None
 
 
-def ask_migration(
+def request_migration(
     reach: SiteOptions, which: MigrationId, verb: MigrationVerb, *, yes: bool, form: Literal["text", "json"]
 ) -> ClusterMigration:
     """Cancel or delete a migration after a confirmation; return its new state."""
     from reconciler.cli.text.mounts_text import asking_text
-    from reconciler.operations.clusters.mounts import ask_migration
+    from reconciler.operations.clusters.mounts import request_migration
     from reconciler.operations.steps.runner import Stop
 
     def confirm(underway: ClusterMigration) -> bool:
@@ -60,4 +60,4 @@ def ask_migration(
 
     stop = Stop()
     with signals.forward_signals(stop, patience_s=signals.RUN_S):
-        return ask_migration(reach, which.migration, verb, which.cluster, confirm=confirm, stop=stop)
+        return request_migration(reach, which.migration, verb, which.cluster, confirm=confirm, stop=stop)

@@ -14,7 +14,7 @@ import orjson
 
 from reconciler.errors import UsageError, UserError
 from reconciler.forges.protocol import Forge, ForgeSettings, Kind
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import list_first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ def settings_of(environ: Mapping[str, str], request: ForgeRequest, tool: str) ->
     if not api:
         message = f"the environment does not set where {names.title} is"
         raise UsageError(message, hint=f"Set {names.api[0]} to its API, as https://{kind}.example.com/api/v1")
-    _check_address(api, first_few(names.api, 1), allows_http=request.allows_http)
+    _check_address(api, list_first(names.api, 1), allows_http=request.allows_http)
     repository = request.repository or _value(environ, names.repository)
     if not repository:
         message = "the environment does not name a repository"

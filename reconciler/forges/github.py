@@ -10,7 +10,7 @@ from urllib.parse import quote
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.forges.http import Advice, Answer, Api, Trouble
 from reconciler.forges.protocol import Approval, Comment, ForgeSettings, Issue, Kind, PullRequest, ms_of
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 
 def _errors_of(answer: Answer) -> list[Mapping[str, Any]]:
@@ -202,7 +202,7 @@ class GitHub(SharedApi):
         data, wrong = answer.part("data"), _errors_of(answer)
         if not wrong:
             return data if isinstance(data, dict) else {}
-        reasons = one_line("; ".join(str(problem.get("message", "")) for problem in wrong))
+        reasons = to_one_line("; ".join(str(problem.get("message", "")) for problem in wrong))
         if any(problem.get("type") in {"FORBIDDEN", "INSUFFICIENT_SCOPES"} for problem in wrong):
             raise NotAuthorizedError(f"GitHub does not let this token {what}: {reasons}", hint=_ADVICE.rights)
         raise UserError(

@@ -26,10 +26,10 @@ from reconciler.errors import (
     UserError,
     root_cause,
 )
-from reconciler.runtime.effects import note
+from reconciler.runtime.effects import log_debug
 from reconciler.runtime.https import is_success, make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries, pause
-from reconciler.runtime.text import about, json_error, one_line
+from reconciler.runtime.text import explain_invalid_json, format_estimate, to_one_line
 
 if TYPE_CHECKING:
     from reconciler.forges.protocol import ForgeSettings
@@ -73,7 +73,8 @@ class Answer:
         try:
             return orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
-            message = f"the answer of {self.where} is not a response of the forge's API: {json_error(error, self.body)}"
+            why = explain_invalid_json(error, self.body)
+            message = f"the answer of {self.where} is not a response of the forge's API: {why}"
             raise UserError(message, hint=_CHECK) from error
 
     def listed(self) -> list[dict[str, Any]]:
@@ -238,7 +239,7 @@ class Api:
                     raise UserError(message, hint=_CHECK)
                 if self._left_s <= 0:
                     raise exceptions.TimeoutError("the answer does not end in time")
-            note(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status)
+            log_debug(_LOGGER, "asked", method=method, path=urlsplit(url).path, status=response.status)
             return Answer(response.status, response.headers, bytes(body), self._where)
 
     @property
@@ -296,7 +297,7 @@ class Api:
     def _wait_for_limit(self, answer: Answer, what: str, pause_s: float) -> None:
         if pause_s >= self._left_s:
             message = (
-                f"{self._advice.title} asks to wait {about(pause_s)} before it lets reconciler {what}: "
+                f"{self._advice.title} asks to wait {format_estimate(pause_s)} before it lets reconciler {what}: "
                 f"{self._reason_of(answer) or 'too many requests'}"
             )
             raise RetryableError(message, hint="Run the same command later, or give it longer with --timeout.")
@@ -353,7 +354,7 @@ class Api:
 
     def _one_line(self, text: str) -> str:
         """Return foreign text as one short line, without the token."""
-        return one_line(text.replace(self._settings.token, "***"))[:_MESSAGE_CHARACTERS]
+        return to_one_line(text.replace(self._settings.token, "***"))[:_MESSAGE_CHARACTERS]
 
 
 def _as_text(part: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypeAlias
 
-from reconciler.runtime.text import count_text, visible
+from reconciler.runtime.text import escape_invisible, format_count
 
 # First line of `--format markdown`: `<!-- reconciler:plan workspace=shop environment=prod digest=7c41… items=3 -->`.
 # Older versions lack fields; unknown ones are ignored.
@@ -93,7 +93,7 @@ def mark_message_unsent(text: str) -> str:
 
 def comment_safe(text: str) -> str:
     """Escape `text` for an HTML comment."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", visible(text)).replace("--", "-_")
+    return re.sub(r"[^A-Za-z0-9._-]", "_", escape_invisible(text)).replace("--", "-_")
 
 
 def _identity(marker: Marker) -> tuple[str, str, str]:
@@ -120,7 +120,7 @@ def fit_comment(text: str, limit: int, size: Callable[[str], int] = len) -> str:
         if used + size(ends) + _ROOM > limit:
             break
         kept_lines, closing = position + 1, ends
-    missing = count_text(len(lines) - kept_lines)
+    missing = format_count(len(lines) - kept_lines)
     body = "".join(lines[:kept_lines])
     gap = "" if not body or body.endswith("\n") else "\n"
     note = f"**The rest does not fit here: {missing} more lines. The log of the job has them all.**"

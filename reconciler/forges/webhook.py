@@ -12,7 +12,7 @@ from reconciler.errors import ReconcilerError, RetryableError, UsageError, UserE
 from reconciler.forges.environment import is_loopback
 from reconciler.runtime.https import is_success, make_ssl_context, open_pool
 from reconciler.runtime.retry import Backoff, Tries
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 _BACKOFF: Final = Backoff(0.25, 10.0, spread=0.5)
 _ATTEMPTS: Final = 4
@@ -53,7 +53,7 @@ def send(environ: Mapping[str, str], name: str, text: str, *, tool: str, allows_
         else:
             if is_success(answer.status):
                 return
-            reason = one_line(content.replace(url, "***"))[:_MAX_REASON]
+            reason = to_one_line(content.replace(url, "***"))[:_MAX_REASON]
             message = f"the webhook in {name} answers {answer.status}: {reason or answer.reason}"
             problem = UserError(message, hint=f"See that {name} holds its whole address, and that it still exists.")
             is_final = answer.status not in _RETRIED_STATUSES

@@ -20,7 +20,7 @@ from reconciler.resources.cluster import BROKERS_PROVIDER, FLAT_SEPARATOR
 from reconciler.resources.configs import CATALOGS
 from reconciler.resources.inventory import DeclaredResource
 from reconciler.resources.kafka_configs import ConfigKey
-from reconciler.runtime.text import one_of
+from reconciler.runtime.text import list_choices
 
 
 class Place(NamedTuple):
@@ -496,7 +496,7 @@ class SourceRule:
         for text in self.operations:
             word = operation_word(text)
             if word is None:
-                at.lost("", f"{text!r} is not an operation; operations: {one_of(_OPERATIONS)}")
+                at.lost("", f"{text!r} is not an operation; operations: {list_choices(_OPERATIONS)}")
             else:
                 yield word
 

@@ -19,7 +19,7 @@ from reconciler.importers.base import (
     Reading,
     read_resource_rule,
 )
-from reconciler.runtime.text import one_of
+from reconciler.runtime.text import list_choices
 
 _GROUP: Final = "kafka.strimzi.io/"
 _CLUSTER: Final = "strimzi.io/cluster"
@@ -85,7 +85,7 @@ def _cluster_in(metadata: Fields, name: str, homes: Homes) -> str | None:
     if name not in homes:
         return name
     if home not in homes[name]:
-        metadata.lost("namespace", f"clusters named {name} are in {one_of(homes[name])}, and none is here")
+        metadata.lost("namespace", f"clusters named {name} are in {list_choices(homes[name])}, and none is here")
         return None
     return f"{home}/{name}" if home else name
 

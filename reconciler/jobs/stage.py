@@ -22,8 +22,8 @@ from reconciler.errors import IncompleteError, MissingSparkError, ReconcilerErro
 from reconciler.jobs.flows import Budget, Costly, rounds, tasks_of
 from reconciler.jobs.progress import job_error
 from reconciler.resources.workspace import IN_PROCESS_BELOW
-from reconciler.runtime.effects import ms_since, note, now
-from reconciler.runtime.text import bytes_text
+from reconciler.runtime.effects import log_debug, ms_since, now
+from reconciler.runtime.text import format_bytes
 from reconciler.runtime.threads import seconds
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def run_stage(
     try:
         rows = ranges.mapInArrow(in_task, OUTCOME).collect()
     except Exception as trouble:
-        note(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
+        log_debug(_LOGGER, "stage", what=what, tasks=len(tasks), trouble=type(trouble).__name__, ms=ms_since(began))
         raise job_error(what, trouble) from trouble
     done, error = split_outcomes(unpack_outcomes(rows))
-    note(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
+    log_debug(_LOGGER, "stage", what=what, tasks=len(tasks), refused=error is not None, ms=ms_since(began))
     return done, error
 
 
@@ -203,8 +203,8 @@ class Engine:
             if not self.below:
                 raise
             message = (
-                f"{bytes_text(stored_bytes)} must be read, and jobs of {bytes_text(self.below)} or more run on Spark "
-                f"(spec.spark.inProcessBelow). {error.message}"
+                f"{format_bytes(stored_bytes)} must be read, and jobs of {format_bytes(self.below)} or more run on "
+                f"Spark (spec.spark.inProcessBelow). {error.message}"
             )
             raise MissingSparkError(message, hint=error.hint) from error
 

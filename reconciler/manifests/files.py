@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.errors import UserError
 from reconciler.manifests.positions import FieldPath, Problem, Spot, excerpt_of, path_text, spots
-from reconciler.runtime.text import escape_non_utf8, first_few
+from reconciler.runtime.text import escape_non_utf8, list_first
 
 if TYPE_CHECKING:
     from reconciler.resources.base import Complaint
@@ -176,7 +176,7 @@ class _Walk:
 
     def warnings(self, name: str) -> Iterator[Problem]:
         if self._others:
-            shown = first_few(sorted(self._others), _SHOWN, grouping="")
+            shown = list_first(sorted(self._others), _SHOWN, grouping="")
             hint = "Only *.yaml and *.yml are manifests; move the rest away to silence this"
             yield Problem(name, None, None, "", f"not read: {shown}", hint)
 

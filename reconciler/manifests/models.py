@@ -15,7 +15,7 @@ from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES, REFERENCES
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from reconciler.resources.inventory import MANIFEST_KINDS, Resource
-from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
+from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -194,7 +194,7 @@ def _advice(model: type[BaseModel], path: FieldPath, field_info: Any = None) -> 
     field = field_at(model, path)
     inside = model_at(model, path)
     if inside is not None and (field is None or not field.examples):
-        return f"Known there: {one_of(fields_of(inside))}"
+        return f"Known there: {list_choices(fields_of(inside))}"
     if field is not None and field.examples:
         return f"For example `{name}: {flow(field.examples[0])}`"
     if (key := EMBEDDED_CONFIGS.get(name)) is not None:
@@ -223,7 +223,7 @@ def _unknown(model: type[BaseModel], path: FieldPath) -> tuple[str, str]:
         inside = model_at(model, (block,))
         if inside is not None and inside is not parent and name in fields_of(inside):
             return message, f"It belongs below `{block}`"
-    return message, f"Known here: {one_of(known)}"
+    return message, f"Known here: {list_choices(known)}"
 
 
 def flow(value: Any) -> str:

@@ -15,7 +15,7 @@ from reconciler.manifests.files import ENVIRONMENT, OVERLAYS, Findings, Place, e
 from reconciler.manifests.positions import FieldPath, Problem, Spot, as_written, kind_of_value, spots, values_of
 from reconciler.manifests.yaml_documents import Document, parse
 from reconciler.resources.base import Complaint
-from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
+from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 ENVIRONMENT_PREFIX: Final = "RECONCILER_VAR_"
@@ -220,9 +220,8 @@ class Substitution:
         name = variable[1]
         known = self._values.find(name)
         if known is None:
-            define = (
-                f"Define it in a values file, or pass --var {name}=VALUE; defined are: {one_of(self._values.names)}"
-            )
+            names = list_choices(self._values.names)
+            define = f"Define it in a values file, or pass --var {name}=VALUE; defined are: {names}"
             hint = did_you_mean(nearest_spelling(name, self._values.names), otherwise=define)
             self._complain(path, f"the variable {name} is not defined", hint)
             return unchanged
@@ -260,7 +259,7 @@ def overlay_folder(folder: Path, environment: str) -> Path:
     names = folder / OVERLAYS / environment
     if not names.is_dir():
         known = environments(folder)
-        otherwise = f"Create {OVERLAYS}/{environment}/; known: {one_of(known)}"
+        otherwise = f"Create {OVERLAYS}/{environment}/; known: {list_choices(known)}"
         hint = did_you_mean(nearest_spelling(environment, known), otherwise=otherwise)
         raise UserError(f"there is no environment {environment}", hint=hint)
     return names

@@ -23,7 +23,7 @@ from yaml.events import (
 )
 
 from reconciler.errors import UserError
-from reconciler.runtime.text import counted, visible
+from reconciler.runtime.text import counted, escape_invisible
 
 # Plain scalars follow the YAML 1.2 core schema, not 1.1: only `true` and `false` are booleans, `012` is twelve, `1:30`
 # and `2026-01-31` are texts.
@@ -184,7 +184,7 @@ def excerpt_of(problem: Problem, text: Sequence[str]) -> tuple[str, ...]:
     written = text[problem.line - 1].rstrip()
     if any(map(_SECRETS.search, (before, written, problem.field))) or not written[problem.column - 1 :].strip():
         return ()
-    line, start = visible(written), len(visible(written[: problem.column - 1]))
+    line, start = escape_invisible(written), len(escape_invisible(written[: problem.column - 1]))
     if start >= _WIDEST:
         return ()
     name = _NAME.match(line, start)

@@ -17,7 +17,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import TieringPolicy, TieringPolicySpec
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import did_you_mean, nearest_spelling, one_of
+from reconciler.runtime.text import did_you_mean, list_choices, nearest_spelling
 
 if TYPE_CHECKING:
     from reconciler.manifests.drafts import DraftCollector
@@ -81,7 +81,9 @@ def _judge_keys(
     address, places = document
     for key in keys:
         if is_refused_key(key, catalog):
-            hint = did_you_mean(nearest_spelling(key, catalog), otherwise=f"Known are, for example: {one_of(catalog)}")
+            hint = did_you_mean(
+                nearest_spelling(key, catalog), otherwise=f"Known are, for example: {list_choices(catalog)}"
+            )
             findings.complain(places, Complaint("this platform has no such config", hint, (*path, key)))
         elif key not in catalog:
             message = "is not among the configs of Kafka that this version knows"
@@ -178,7 +180,7 @@ class _References:
         """Require a declared cluster."""
         if cluster_address(name) not in self._declared:
             known = self._names("cluster/")
-            otherwise = f"Declare it with `kind: Cluster`; declared are: {one_of(known)}"
+            otherwise = f"Declare it with `kind: Cluster`; declared are: {list_choices(known)}"
             hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
             self._findings.complain(places, Complaint(f"there is no cluster {name} in this workspace", hint, at))
 
@@ -186,7 +188,7 @@ class _References:
         """Require a declared policy."""
         if name is not None and Address(f"policy/{name}") not in self._declared:
             known = self._names("policy/")
-            otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {one_of(known)}"
+            otherwise = f"Declare it with `kind: TieringPolicy`; declared are: {list_choices(known)}"
             hint = did_you_mean(nearest_spelling(name, known), otherwise=otherwise)
             self._findings.complain(places, Complaint(f"there is no tiering policy {name}", hint, _POLICY))
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from reconciler.errors import MendFirstError, ReconcilerError, RetryableError, StoreRefusedError, UserError
 from reconciler.objectstore.settings import BucketLocation, Secret, StoreSettings
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, GCSStore
@@ -92,7 +92,7 @@ def code_of(error: Exception) -> str:
     """Return the cloud's error code, or the status."""
     match = _CODE.search(_text_of(error))
     word = (match[1] or match[2]) if match else ""
-    return one_line(word or str(status_of(error) or "no answer"))
+    return to_one_line(word or str(status_of(error) or "no answer"))
 
 
 def is_missing(error: Exception) -> bool:
@@ -188,7 +188,7 @@ def _connection_error(error: Exception, where: str) -> ReconcilerError:
     if _is_certificate_error(error):
         return StoreRefusedError(f"{where}: its certificate is not trusted", hint="Check the endpoint's certificate.")
     if "HTTP error: " not in text or "builder error" in text:
-        reason = one_line(text.partition("\n")[0].partition(" error: ")[2] or "it cannot be reached")
+        reason = to_one_line(text.partition("\n")[0].partition(" error: ")[2] or "it cannot be reached")
         return StoreRefusedError(
             f"{where}: {reason.rstrip('. ')}", hint="Correct `endpoint`, or the environment it comes from."
         )
@@ -196,7 +196,7 @@ def _connection_error(error: Exception, where: str) -> ReconcilerError:
         return RetryableError(f"{where}: no answer in time", hint=f"Check the network. {_RERUN}")
     cause = _SYSTEM.search(text) or _CAUSE.search(text)
     if cause is not None:
-        why = one_line(cause[1]).lower()
+        why = to_one_line(cause[1]).lower()
     elif "dns error" in text:
         why = "its name is not known"
     else:
@@ -211,7 +211,7 @@ def _is_certificate_error(error: Exception) -> bool:
 def _message_of(error: Exception) -> str:
     match = _MESSAGE.search(_text_of(error))
     message = html.unescape(match[1] or match[2] or "") if match else ""
-    return one_line(message or "no reason was reported").rstrip(". ")[:300]
+    return to_one_line(message or "no reason was reported").rstrip(". ")[:300]
 
 
 def _text_of(error: Exception) -> str:

@@ -28,7 +28,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.objectstore.base import ObjectStore, StoredObject, Version, check_shape, nonce
-from reconciler.runtime.effects import note
+from reconciler.runtime.effects import log_debug
 from reconciler.runtime.retry import Backoff, Tries
 
 MEND: Final = "reconciler cluster check CLUSTER --repair"
@@ -225,9 +225,9 @@ class Register:
                 swapped = self.swap(held, value, epoch=epoch, mark=mark)
             except (LostRaceError, UnansweredError) as error:
                 trouble = error
-                note(_LOGGER, _TROUBLE_NAMES[type(error)], register=self.key, attempt=tries.failed + 1)
+                log_debug(_LOGGER, _TROUBLE_NAMES[type(error)], register=self.key, attempt=tries.failed + 1)
             else:
-                note(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=tries.failed + 1)
+                log_debug(_LOGGER, "swapped", register=self.key, epoch=swapped.epoch, attempts=tries.failed + 1)
                 return swapped
             if tries.is_over:
                 break

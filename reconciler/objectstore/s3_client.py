@@ -24,7 +24,7 @@ from reconciler.objectstore.base import StoreOperation
 from reconciler.objectstore.settings import BucketLocation, Credentials, Secret, StoreSettings
 from reconciler.objectstore.wrappers import note_attempt
 from reconciler.runtime.retry import Backoff
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     from botocore.credentials import ReadOnlyCredentials
@@ -98,7 +98,7 @@ def translate_error(error: ClientError | BotoCoreError, doing: StoreOperation, u
 
 def code_of(error: ClientError) -> str:
     """Return S3's error code; the HTTP status for a HEAD, which has no body."""
-    return one_line(str(error.response.get("Error", {}).get("Code", "") or status_of(error)))
+    return to_one_line(str(error.response.get("Error", {}).get("Code", "") or status_of(error)))
 
 
 def status_of(error: ClientError) -> int:
@@ -144,7 +144,7 @@ def _wrong_region_error(error: ClientError, where: str) -> ReconcilerError:
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     details: dict[str, object] = {**error.response.get("Error", {})}
     region = details.get("Region") or headers.get("x-amz-bucket-region")
-    location = f"region {one_line(str(region))}" if region else "another region"
+    location = f"region {to_one_line(str(region))}" if region else "another region"
     return StoreRefusedError(
         f"{where}: the bucket is in {location}", hint="Set `region` of the location, or AWS_REGION."
     )
@@ -152,7 +152,9 @@ def _wrong_region_error(error: ClientError, where: str) -> ReconcilerError:
 
 def _other_error(error: ClientError, doing: StoreOperation, where: str) -> ReconcilerError:
     code = code_of(error)
-    reason = one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason was reported")).rstrip(". ")
+    reason = to_one_line(str(error.response.get("Error", {}).get("Message", "") or "no reason was reported")).rstrip(
+        ". "
+    )
     if code.startswith("KMS."):
         return StoreRefusedError(
             f"{where}: {reason} ({code})", hint="Check the key, and that these credentials may use it."
@@ -168,7 +170,7 @@ def error_from_botocore(error: BotoCoreError, doing: StoreOperation, url: str) -
     """Return the error for a request without an answer."""
     from botocore import exceptions  # noqa: PLC0415 - lazy import
 
-    where, reason = f"cannot {doing} {url}", one_line(str(error)).rstrip(". ")
+    where, reason = f"cannot {doing} {url}", to_one_line(str(error)).rstrip(". ")
     match error:
         case exceptions.NoCredentialsError():
             return StoreRefusedError(
@@ -206,7 +208,7 @@ def _connection_failure(error: BotoCoreError) -> str:
         # The address would repeat bucket and key.
         endpoint = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", "")))
         return f"{cause.strerror.lower()}{f' ({endpoint.scheme}://{endpoint.netloc})' if endpoint.netloc else ''}"
-    return one_line(str(error)).rstrip(". ")
+    return to_one_line(str(error)).rstrip(". ")
 
 
 _EVENT: Final = "needs-retry.s3"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from reconciler.errors import BrokenInvariantError, MendFirstError, ReconcilerError, StoreRefusedError
 from reconciler.objectstore.register import VersionedStore
-from reconciler.runtime.effects import ms_since, note, now
+from reconciler.runtime.effects import log_debug, ms_since, now
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ListedObject, ObjectStore, StoredObject, Version
@@ -216,7 +216,7 @@ def note_attempt(attempts: int = 1, response: Any = None, caught_exception: Any 
     status = None if response is None else response[0].status_code
     trouble = None if caught_exception is None else type(caught_exception).__name__
     operation = getattr(kwargs.get("operation"), "name", None)
-    note(LOGGER, "attempt", operation=operation, attempt=attempts, status=status, trouble=trouble)
+    log_debug(LOGGER, "attempt", operation=operation, attempt=attempts, status=status, trouble=trouble)
 
 
 class LoggingStore(WrappedStore):
@@ -259,13 +259,13 @@ class LoggingStore(WrappedStore):
         for listed in self.inner.list(prefix):
             rows += 1
             yield listed
-        note(LOGGER, "request", method="list", key=prefix, objects=rows, ms=ms_since(began), ended="done")
+        log_debug(LOGGER, "request", method="list", key=prefix, objects=rows, ms=ms_since(began), ended="done")
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""
         began, counted_keys = now(), _CountedKeys(keys)
         self.inner.delete(counted_keys)
-        note(
+        log_debug(
             LOGGER,
             "request",
             method="delete",
@@ -286,9 +286,11 @@ class LoggingStore(WrappedStore):
         try:
             answer = send()
         except ReconcilerError as error:
-            note(LOGGER, "request", method=method, key=key, bytes=0, ms=ms_since(began), ended=type(error).__name__)
+            log_debug(
+                LOGGER, "request", method=method, key=key, bytes=0, ms=ms_since(began), ended=type(error).__name__
+            )
             raise
-        note(LOGGER, "request", method=method, key=key, bytes=size(answer), ms=ms_since(began), ended="done")
+        log_debug(LOGGER, "request", method=method, key=key, bytes=size(answer), ms=ms_since(began), ended="done")
         return answer
 
 

@@ -17,10 +17,10 @@ from reconciler.operations.plan import (
     BlockedPlanError,
     PlanDecision,
     PlanResult,
+    build_plan_result,
+    choose_verdict,
     decide,
     decide_unlocked,
-    show_decided,
-    verdict_of,
 )
 from reconciler.operations.state_views import open_rollback
 from reconciler.operations.steps.approval import (
@@ -31,25 +31,25 @@ from reconciler.operations.steps.approval import (
     RestOfRun,
     check_approvers,
     check_file_digest,
-    find_rest,
+    find_rest_of_plan,
     limit_plan,
     read_plan,
-    resume_options,
-    select_of,
+    read_resume_options,
+    read_select,
     to_options,
 )
-from reconciler.operations.steps.invocation import Invocation, Select, errors_of, workspace_folder
+from reconciler.operations.steps.invocation import Invocation, Select, combine_errors, find_workspace_folder
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.runner import Stop, require_confirmation, run_under_lease
 from reconciler.operations.steps.transitions import explain_all_halted
 from reconciler.operations.steps.workspace import Work, check_allowance, open_state, open_work
-from reconciler.planning.allowances import allowances
+from reconciler.planning.allowances import collect_allowances
 from reconciler.planning.checks.guards import find_lifting_allowance
 from reconciler.planning.plan import PlanOptions, Selection
 from reconciler.planning.record import find_outdated_owner_clusters
 from reconciler.planning.same_or_less import SameOrLess
-from reconciler.planning.saved_plan import read_saved
-from reconciler.planning.settle import scope_of
+from reconciler.planning.saved_plan import read_plan_to_apply
+from reconciler.planning.settle import list_settled_addresses
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -131,15 +131,15 @@ def apply(invocation: Invocation, select: Select, options: ApplyOptions, hooks: 
     if options.resumes:
         return _resume(invocation, select, options, hooks)
     if options.file is None:
-        return apply_wanted(invocation, select, options, hooks, PlanOptions(is_only_drift=options.only_drift))
+        return apply_files(invocation, select, options, hooks, PlanOptions(is_only_drift=options.only_drift))
     if options.only_drift:
         raise UsageError("--only-drift cannot be combined with a plan file", hint="Give either FILE or --only-drift.")
     if select != Select():
         raise UsageError(
             "FILE already contains its selection", hint="Give either FILE or options that select, not both."
         )
-    saved = read_plan(invocation.cwd / options.file, str(options.file), read_saved)
-    select = select_of(saved.options or {}, workspace_folder(invocation))
+    saved = read_plan(invocation.cwd / options.file, str(options.file), read_plan_to_apply)
+    select = read_select(saved.options or {}, find_workspace_folder(invocation))
     return _apply_approved(invocation, select, ApprovedPlan(saved.plan, is_strict=options.strict), options, hooks)
 
 
@@ -148,9 +148,9 @@ def apply_planned(
 ) -> ApplyOutcome:
     """Apply a plan of this process like a saved one; raises as `apply`. `allow` lifts guards."""
     if planned.plan.errors:
-        raise errors_of(planned.plan.errors)
+        raise combine_errors(planned.plan.errors)
     select = replace(planned.options, allow=(*planned.options.allow, *map(check_allowance, allow)))
-    allowed = allowances(Guards(), Selection(allow=tuple(allow)))
+    allowed = collect_allowances(Guards(), Selection(allow=tuple(allow)))
     actions = tuple(
         replace(action, blocked=None)
         if action.blocked and find_lifting_allowance(action, action.blocked, allowed)
@@ -179,7 +179,7 @@ def _open_again(invocation: Invocation, select: Select, back_to: int | None) -> 
     return open_work(invocation, select) if back_to is None else open_rollback(invocation, select, back_to)
 
 
-def apply_wanted(
+def apply_files(
     invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks, wanted: PlanOptions
 ) -> ApplyOutcome:
     """Plan and apply: at once with `yes`, otherwise after confirmation."""
@@ -223,8 +223,10 @@ def _add_approval(work: Work, options: ApplyOptions) -> ApplyOptions:
 def _resume(invocation: Invocation, select: Select, options: ApplyOptions, hooks: Hooks) -> ApplyOutcome:
     if options.file is not None or options.only_drift or select != Select(environment=select.environment):
         raise UsageError("the open run has its own plan and selection", hint="Give --resume alone, and -e.")
-    saved_options = resume_options(open_state(invocation, select))
-    work = _open_again(invocation, select_of(saved_options, workspace_folder(invocation)), saved_options.get("back_to"))
+    saved_options = read_resume_options(open_state(invocation, select))
+    work = _open_again(
+        invocation, read_select(saved_options, find_workspace_folder(invocation)), saved_options.get("back_to")
+    )
     work.warn_about_local_state()
     return _ApplyRun(work, options, hooks, PlanOptions(**saved_options["wanted"])).run(None)
 
@@ -240,7 +242,7 @@ class _ApplyRun:
     def ask_and_run(self) -> ApplyOutcome:
         started_ms = self._work.invocation.now_ms()
         decided = decide_unlocked(self._work, self._wanted)
-        planned = show_decided(self._work, decided, started_ms)
+        planned = build_plan_result(self._work, decided, started_ms)
         self._check_errors(planned)
         _check_blocked(planned)
         self._check_approvers(planned)
@@ -276,7 +278,7 @@ class _ApplyRun:
                 return self._build_work(planned, decided)
             check = approved.hold(planned.plan, basis, self._work.state) if approved is not None else None
             if self._options.resumes and basis.settled is not None:
-                rest = find_rest(basis.settled, planned.plan, _rest_of_run(decided))
+                rest = find_rest_of_plan(basis.settled, planned.plan, _rest_of_run(decided))
                 planned, check = replace(planned, plan=rest.plan), ApprovalCheck(SameOrLess((), rest.not_needed))
             checked_plans.append((planned, check))
             if check is not None:
@@ -296,7 +298,7 @@ class _ApplyRun:
         report = self._places.wrap_report(self._hooks.report)
         result = run_under_lease(self._work, wish, decide_under_lease, report=report, stop=self._hooks.stop).result
         planned, check = checked_plans[-1]
-        verdict = verdict_of(result, self._places.add_place)
+        verdict = choose_verdict(result, self._places.add_place)
         if result is not None and result.is_stopped and verdict is not None:
             halted_errors = explain_all_halted(self._work.providers, planned.plan.actions, result.not_started)
             verdict.message = "; ".join([verdict.message, *(error.message for error in halted_errors)])
@@ -306,7 +308,7 @@ class _ApplyRun:
         return ApplyOutcome(planned, result, check.difference.not_needed, verdict, check.advance)
 
     def _may_drive(self, action: Transition) -> bool:
-        named = (*scope_of(action), self._entry_of(action))
+        named = (*list_settled_addresses(action), self._entry_of(action))
         if self._options.leaves_jobs or any(
             matches(pattern, at) for pattern in self._work.select.excludes for at in named
         ):
@@ -353,7 +355,7 @@ class _ApplyRun:
     def _plan(self, snapshot: Snapshot | None) -> tuple[PlanDecision, PlanResult]:
         started_ms = self._work.invocation.now_ms()
         decided = decide(self._work, snapshot, self._wanted)
-        return decided, show_decided(self._work, decided, started_ms)
+        return decided, build_plan_result(self._work, decided, started_ms)
 
     def _check_approvers(self, planned: PlanResult, before: Sequence[str] = ()) -> None:
         names = (*self._options.approved_by, *(before if self._options.resumes else ()))
@@ -363,7 +365,7 @@ class _ApplyRun:
     def _check_errors(self, planned: PlanResult) -> None:
         if planned.plan.errors:
             is_selecting = self._options.file is None and not self._options.resumes
-            raise errors_of(planned.plan.errors, can_exclude=is_selecting)
+            raise combine_errors(planned.plan.errors, can_exclude=is_selecting)
 
 
 def _rest_of_run(decided: PlanDecision) -> RestOfRun:
@@ -449,7 +451,7 @@ def destroy(invocation: Invocation, select: Select, options: DestroyOptions, hoo
         below = tuple(pattern for target in select.targets for pattern in _patterns_below(target))
         select = replace(select, targets=(*select.targets, *below))
     wanted = PlanOptions(is_destroy=True, include_adopted=options.include_adopted)
-    return apply_wanted(invocation, select, options, hooks, wanted)
+    return apply_files(invocation, select, options, hooks, wanted)
 
 
 def _patterns_below(target: str) -> Iterator[str]:

@@ -22,7 +22,7 @@ from reconciler.forges.protocol import (
     marker_of,
 )
 from reconciler.runtime.retry import Backoff, Tries
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.invocation import Invocation
@@ -84,7 +84,7 @@ def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple
     def own() -> list[Comment]:
         return forge.own_comments(number, marker.is_of)
 
-    did, written, older = keep_newest(
+    did, written, older = write_newest(
         own(),
         body,
         again=own,
@@ -103,7 +103,7 @@ def _keep_comment(forge: Forge, number: int, marker: Marker, body: str) -> tuple
 Item = TypeVar("Item", "Comment", "Issue")
 
 
-def keep_newest(
+def write_newest(
     items: list[Item],
     body: str,
     *,
@@ -247,7 +247,7 @@ def _find_plan(forge: Forge, request: PullRequest, workspace: str, environment: 
     if of_workspace := [own_comment for own_comment in own if wanted.is_of(own_comment.body)]:
         return of_workspace[-1]
     plans = {_describe_marker(marker) for own_comment in own if (marker := marker_of(own_comment.body)) is not None}
-    others = f"; it has plans of {first_few(sorted(plans))}" if plans else ""
+    others = f"; it has plans of {list_first(sorted(plans))}" if plans else ""
     others += (
         "; the one that is there was written by another account, or is hidden" if any(map(wanted.is_of, texts)) else ""
     )

@@ -16,16 +16,16 @@ import orjson
 from reconciler.errors import DriftError, NotAuthorizedError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import WORKSPACE_FILE
 from reconciler.objectstore.directory import write_atomically
-from reconciler.operations.plan import PlanDecision, PlanResult, decide_unlocked, show_decided
-from reconciler.operations.steps.invocation import Invocation, Select, errors_of
-from reconciler.operations.steps.observe import unreachable
-from reconciler.operations.steps.recorded import RecordedState, unreadable_notice
+from reconciler.operations.plan import PlanDecision, PlanResult, build_plan_result, decide_unlocked
+from reconciler.operations.steps.invocation import Invocation, Select, combine_errors
+from reconciler.operations.steps.observe import unreachable_clusters_error
+from reconciler.operations.steps.recorded import RecordedState, describe_unreadable_run
 from reconciler.operations.steps.workspace import Work, open_work
 from reconciler.planning.actions import Action, Adopt, Create, RunJob, Value
-from reconciler.planning.checks.guards import takeover_options
+from reconciler.planning.checks.guards import format_takeover_options
 from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.plan import DriftFinding, Held, Plan, PlanFinding, PlanOptions, UnfinishedTransition
-from reconciler.planning.plan_rows import fingerprint, moves_of
+from reconciler.planning.plan_rows import fingerprint, list_platform_changes
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.situation import find_taken_over, is_live
 from reconciler.providers.protocol import links_of
@@ -38,7 +38,7 @@ from reconciler.resources.address import (
     matches,
 )
 from reconciler.resources.mirror_link import MirrorTopic
-from reconciler.runtime.text import counted, first_few, plain, short_run
+from reconciler.runtime.text import counted, list_first, plain, shorten_run_id
 from reconciler.state.lockfile import KEY, Lockfile
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class DriftItem:
     """Workspace that owns an undeclared resource."""
 
 
-def fingerprint_of(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
+def compute_fingerprint(kind: DriftClass, address: Address, what: object = None, path: str = "") -> str:
     """Return a fingerprint for items without one from the planner, distinct from that of drift."""
     return fingerprint([address, path, {kind: what}])
 
@@ -101,8 +101,9 @@ def find_doubts(
         DriftItem(
             "in doubt",
             action.address,
-            f"run {short_run(file.run)} of {file.who} began to {action.verb} it, and whether it did is not written",
-            fingerprint_of("in doubt", action.address, [file.run, action.id]),
+            f"run {shorten_run_id(file.run)} of {file.who} began to {action.verb} it, "
+            "and whether it did is not written",
+            compute_fingerprint("in doubt", action.address, [file.run, action.id]),
         )
         for action in remembered.in_doubt
         if is_looked_at(action.address)
@@ -115,7 +116,7 @@ def check_readable(store: ObjectStore, remembered: RecordedState) -> UserError |
     why = remembered.unreadable
     if why is None or lockfile is None or is_lease_alive(store, lockfile):
         return None
-    return UserError(unreadable_notice(lockfile, why), hint=why.hint)
+    return UserError(describe_unreadable_run(lockfile, why), hint=why.hint)
 
 
 def put_doubtful_first(findings: Sequence[DriftItem], doubtful: Sequence[DriftItem]) -> tuple[DriftItem, ...]:
@@ -183,14 +184,14 @@ class KnownFile:
     @property
     def unknown(self) -> tuple[DriftItem, ...]:
         """Items not reported yet."""
-        return tuple(item for item in self.findings if mark_of(item) not in self.reported)
+        return tuple(item for item in self.findings if key_of_item(item) not in self.reported)
 
     def remember(self) -> None:
         """Store the current items after they were shown: stored ones are hidden.
 
         Items that are gone leave the file. Items of other runs stay.
         """
-        now = {mark_of(item): item.address for item in self.findings}
+        now = {key_of_item(item): item.address for item in self.findings}
         with _lock_folder(self.path):
             before = _take_over_old(_read_entries(self.path), self.whose)
             retained = {mark: address for mark, address in before[self.whose].items() if self._is_kept(mark, address)}
@@ -200,7 +201,7 @@ class KnownFile:
         return mark not in self.reported or (address is not None and not self.was_compared(address))
 
 
-def mark_of(item: DriftItem) -> str:
+def key_of_item(item: DriftItem) -> str:
     """Return an item's key, which changes when the item is no longer ignored."""
     return f"{item.fingerprint} ignored" if item.ignored is not None else item.fingerprint
 
@@ -258,7 +259,7 @@ def _replace(path: Path, entries: Mapping[DriftScope, _Marks]) -> None:
     try:
         write_atomically(path, body + b"\n")
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise _unwritable_error(path, error) from error
 
 
 def _entry_json(whose: DriftScope, marks: _Marks) -> dict[str, Any]:
@@ -271,7 +272,7 @@ def _lock_folder(path: Path) -> Iterator[None]:
     try:
         folder = os.open(path.resolve().parent, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise _unwritable_error(path, error) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -279,7 +280,7 @@ def _lock_folder(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def _cannot_write(path: Path, error: OSError) -> UserError:
+def _unwritable_error(path: Path, error: OSError) -> UserError:
     why = error.strerror or error
     return UserError(f"cannot write {path}: {why}; it is as it was", hint="Name a file that can be written.")
 
@@ -307,7 +308,7 @@ def sort_findings(plan: Plan) -> tuple[DriftItem, ...]:
 def _find_agreed_fields(plan: Plan) -> frozenset[_Field]:
     """Return drifted fields that the files declare too: only the state must follow."""
     refused = {finding.address for finding in plan.errors}
-    changing = {(action.address, change.path) for action in plan.actions for change in moves_of(action)}
+    changing = {(action.address, change.path) for action in plan.actions for change in list_platform_changes(action)}
     return frozenset(
         (finding.address, finding.path)
         for finding in plan.drift
@@ -339,24 +340,24 @@ def _field(finding: DriftFinding) -> str:
 
 def _agreed_item(finding: DriftFinding) -> DriftItem:
     message = f"{finding.path} was changed on the cluster, and the files have the same value: apply records it"
-    mark = fingerprint_of("pending", finding.address, plain(finding.observed), finding.path)
+    mark = compute_fingerprint("pending", finding.address, plain(finding.observed), finding.path)
     return DriftItem("pending", finding.address, message, mark, finding.path, finding.recorded, finding.observed)
 
 
 def _pending_items(plan: Plan, fields: AbstractSet[_Field]) -> Iterator[DriftItem]:
     for action in plan.actions:
         if not action.blocked and not _is_covered(action, fields):
-            mark = fingerprint_of("pending", action.address, _identity_of(action))
+            mark = compute_fingerprint("pending", action.address, _identity_of(action))
             yield DriftItem("pending", action.address, f"{action.verb} is planned", mark)
 
 
 def _held_item(held: Held) -> DriftItem:
-    mark = fingerprint_of("pending", held.address, held.now, "state")
+    mark = compute_fingerprint("pending", held.address, held.now, "state")
     return DriftItem("pending", held.address, held.message, mark)
 
 
 def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
-    if moves := moves_of(action):
+    if moves := list_platform_changes(action):
         return all((action.address, change.path) in fields for change in moves)
     is_gone = (action.address, "") in fields
     if isinstance(action, Create | RunJob):
@@ -367,20 +368,20 @@ def _is_covered(action: Action, fields: AbstractSet[_Field]) -> bool:
 
 def _identity_of(action: Action) -> object:
     """Return what identifies an action: a changed action must be reported again."""
-    if moves := moves_of(action):
+    if moves := list_platform_changes(action):
         return [action.id, [[change.path, plain(change.after)] for change in moves]]
     return action.id
 
 
 def _blocked_item(action: Action) -> DriftItem:
     guard, why = (action.blocked.guard, action.blocked.message) if action.blocked else ("", "")
-    mark = fingerprint_of("blocked", action.address, [guard, _identity_of(action)])
+    mark = compute_fingerprint("blocked", action.address, [guard, _identity_of(action)])
     return DriftItem("blocked", action.address, f"{action.verb} is blocked: {why}", mark)
 
 
 def _unmanaged_item(address: Address, owner: ResourceOwner | None) -> DriftItem:
     message = "exists, but no file declares it" if owner is None else f"is owned by {owner}, and no file declares it"
-    return DriftItem("unmanaged", address, message, fingerprint_of("unmanaged", address), owner=owner)
+    return DriftItem("unmanaged", address, message, compute_fingerprint("unmanaged", address), owner=owner)
 
 
 class ComparisonInput(NamedTuple):
@@ -469,7 +470,7 @@ def drift(
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     decided = decide_unlocked(work, PlanOptions(is_comparison=True))
-    planned = show_decided(work, decided, started_ms)
+    planned = build_plan_result(work, decided, started_ms)
     doubtful = find_doubts(work.state, decided.remembered, _selector(select))
     foreign, untold = _find_foreign(work, decided, select)
     items = (
@@ -492,7 +493,7 @@ def drift(
     if unknown is not None:
         verdict: ReconcilerError | None = UserError(unknown.message, hint=unknown.hint)
     elif lost and not _find_obstacles(planned.plan):
-        verdict = unreachable(decided.seen.lost)
+        verdict = unreachable_clusters_error(decided.seen.lost)
     else:
         verdict = _find_verdict(planned.plan, fails, lost)
     is_chosen = _selector(select)
@@ -548,15 +549,15 @@ def _find_foreign(work: Work, decided: PlanDecision, select: Select) -> tuple[li
             unknown = {names[0]: error}
         if unknown:
             why = next(iter(unknown.values()))
-            others = f"; nor is it of {first_few([*unknown][1:])}" if len(unknown) > 1 else ""
+            others = f"; nor is it of {list_first([*unknown][1:])}" if len(unknown) > 1 else ""
             message = f"it cannot be checked whether others wrote to its mirrors: {why.message}{others}"
             hint = "Allow READ on its mirrors." if isinstance(why, NotAuthorizedError) else why.hint
             untold.append(PlanFinding(cluster_address(cluster), None, message, hint))
         for name, foreign in sorted(foreign_by_name.items()):
             address, where = address_of("mirror", cluster, name), [str(foreign_range) for foreign_range in foreign]
             count = counted(sum(foreign_range.records for foreign_range in foreign), "record")
-            message = f"another producer wrote {count}: {first_few(where, _SHOWN, grouping='')}"
-            mark = fingerprint_of("drift", address, where, FOREIGN)
+            message = f"another producer wrote {count}: {list_first(where, _SHOWN, grouping='')}"
+            mark = compute_fingerprint("drift", address, where, FOREIGN)
             items.append(DriftItem("drift", address, message, mark, FOREIGN))
     return items, tuple(untold)
 
@@ -568,7 +569,7 @@ def _unknown_run(work: Work, decided: PlanDecision) -> PlanFinding | None:
 
 def _unread_clusters(decided: PlanDecision) -> tuple[PlanFinding, ...]:
     declared = {finding.address: finding.source for finding in decided.plan.warnings}
-    errors = {name: unreachable({name: why}) for name, why in sorted(decided.seen.lost.items())}
+    errors = {name: unreachable_clusters_error({name: why}) for name, why in sorted(decided.seen.lost.items())}
     return tuple(
         PlanFinding(cluster_address(name), declared.get(cluster_address(name)), error.message, error.hint)
         for name, error in errors.items()
@@ -604,7 +605,7 @@ _ACCEPTING: Final = "take it into the files: reconciler drift --accept ADDR"
 def _find_verdict(plan: Plan, fails: Sequence[DriftItem], lost: Sequence[PlanFinding]) -> ReconcilerError | None:
     obstacles = (*lost, *_find_obstacles(plan))
     if obstacles:
-        return errors_of(obstacles)
+        return combine_errors(obstacles)
     counts = {kind: sum(item.kind == kind for item in fails) for kind in CLASSES}
     counted_kinds = [f"{count} {kind}" for kind, count in counts.items() if count]
     if not counted_kinds:
@@ -627,7 +628,9 @@ def _describe_reset(plan: Plan, moved: Sequence[DriftItem]) -> str:
     if back:
         return f"Set it back: reconciler apply --only-drift. Or {_ACCEPTING}"
     if lost := [item.address for item in moved if item.path == OWNER]:
-        return f"Take ownership back with: reconciler apply {takeover_options(lost)}. Or take it out of the files"
+        return (
+            f"Take ownership back with: reconciler apply {format_takeover_options(lost)}. Or take it out of the files"
+        )
     if any(item.path == FOREIGN for item in moved):
         return "Keep others out (`protect: acl` in the link). To remove the records, delete the mirror, and apply."
     return "What was deleted and created again cannot be set back. Adopt it with: reconciler apply"

@@ -11,7 +11,7 @@ from reconciler.errors import UserError
 from reconciler.forges.environment import ForgeRequest, open_forge
 from reconciler.forges.owners import owners_of, repository_of
 from reconciler.forges.protocol import Forge, Issue, Kind, Marker, fit_comment, mark_message_unsent
-from reconciler.operations.comment import is_same, keep_newest
+from reconciler.operations.comment import is_same, write_newest
 from reconciler.operations.drift_patch import AcceptResult, patch_for
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def file_issue(
     """Open, update or close the issue of a workspace and environment.
 
     It closes only after a full comparison without failing findings. With `owes_message` it records that a message is
-    due until `message_sent`, so the next run repeats a failed one.
+    due until `record_message_sent`, so the next run repeats a failed one.
     """
     plan = drifted.planned.plan
     marker = Marker("drift", plan.workspace, plan.environment)
@@ -90,7 +90,7 @@ def _find_remedy(drifted: DriftResult, kind: Kind) -> Remedy:
     return Remedy(accepted, owners_of(root, kind, [str(below / file) for file in files]))
 
 
-def message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
+def record_message_sent(invocation: Invocation, filed: FiledIssue, options: ForgeRequest) -> None:
     """Record in the issue that the message was sent; otherwise it is sent again."""
     if filed.issue is None or filed.owes is None:
         return
@@ -112,7 +112,7 @@ def _keep_issue(
     issues = own()
     owes = owes_message and not (issues and is_same(issues[-1].body, plain_text))
     body = fit_comment(mark_message_unsent(text), forge.limit, forge.size) if owes else plain_text
-    did, current, older = keep_newest(
+    did, current, older = write_newest(
         issues,
         body,
         again=own,

@@ -25,19 +25,19 @@ from reconciler.operations.manifest_fields import (
     Manifests,
     Spot,
     accept_field,
-    field_by_hand,
+    describe_edit_by_hand,
+    field_path_of,
     format_configs,
     format_field,
     format_rule,
-    place_of,
 )
 from reconciler.operations.plan import PlanDecision, decide_unlocked
-from reconciler.operations.steps.invocation import Invocation, Select, errors_of
+from reconciler.operations.steps.invocation import Invocation, Select, combine_errors
 from reconciler.operations.steps.workspace import open_work
 from reconciler.planning.actions import Transition
 from reconciler.planning.diff.mount_changes import DETACHED_AT
 from reconciler.planning.diff.moves import MOVED_TO
-from reconciler.planning.plan_rows import moves_of
+from reconciler.planning.plan_rows import list_platform_changes
 from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.planning.resolve.mirror_sources import link_of, role_now
 from reconciler.planning.situation import ALTERED
@@ -48,7 +48,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorT
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import OFF
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import first_few, plain
+from reconciler.runtime.text import list_first, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Held
@@ -79,7 +79,7 @@ def accept_unmanaged(
     if isinstance(resource, Topic):
         configs = {**dict.fromkeys(inherited, DEFAULT), **resource.spec.configs}
         resource = resource.model_copy(update={"spec": resource.spec.model_copy(update={"configs": configs})})
-    manifests.fresh[_free_name(manifests, address)] = manifest_text(address, resource, inventory)
+    manifests.fresh[_free_name(manifests, address)] = format_manifest(address, resource, inventory)
 
 
 def accept_detached(manifests: Manifests, topic: Address) -> None:
@@ -129,29 +129,29 @@ def accept_mirror(manifests: Manifests, mirror: MirrorTopic) -> None:
     """Add a mirror to its link."""
     spot = manifests.spot(link_of(mirror), MIRRORS)
     try:
-        spot.file.append(spot.place.number, MIRRORS, entry_of(mirror))
+        spot.file.append(spot.place.number, MIRRORS, build_link_entry(mirror))
     except UneditableError as error:
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
 
-def entry_of(mirror: MirrorTopic) -> dict[str, Any]:
+def build_link_entry(mirror: MirrorTopic) -> dict[str, Any]:
     """Return the entry of a mirror in its link."""
     state = {} if mirror.state == "mirroring" else {"state": mirror.state}
     configs = {"configs": plain(format_configs(mirror.configs))} if mirror.configs else {}
     return {"source": mirror.source, **state, **configs}
 
 
-def manifest_text(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
+def format_manifest(address: Address, resource: Topic | Namespace | MirrorLink, inventory: Inventory) -> str:
     """Return the manifest of a resource in canonical form."""
     spec = dict(spec_of(resource, inventory))
-    metadata = metadata_of(address, resource)
+    metadata = build_metadata(address, resource)
     lines = ["apiVersion: reconciler/v1", f"kind: {resource.kind}", f"metadata: {yaml_text(metadata)}"]
     if spec:
         lines += ["spec:", *(f"  {key}: {yaml_text(value)}" for key, value in spec.items())]
     return format_text("".join(f"{line}\n" for line in lines))
 
 
-def metadata_of(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
+def build_metadata(address: Address, resource: Topic | Namespace | MirrorLink) -> dict[str, Any]:
     """Return the metadata of a resource's manifest."""
     namespace, name = split_name(full_name_of(address))
     if isinstance(resource, Namespace):
@@ -225,7 +225,7 @@ def _mirror_fields(inventory: Inventory, address: Address) -> Iterator[tuple[str
     seen = inventory[address]
     if isinstance(seen.resource, MirrorTopic):
         role = _role_of(seen.resource, inventory) or "mirroring"
-        yield from entry_of(seen.resource.model_copy(update={"state": role})).items()
+        yield from build_link_entry(seen.resource.model_copy(update={"state": role})).items()
 
 
 def _free_name(manifests: Manifests, address: Address) -> str:
@@ -283,7 +283,7 @@ def patch_for(
     accepting.run(put_doubtful_first(sort_findings(decided.plan), doubtful))
     if not accepting.is_anything_found:
         if decided.plan.errors:
-            raise errors_of(decided.plan.errors)
+            raise combine_errors(decided.plan.errors)
         message = f"nothing differs at {', '.join(patterns)}: there is nothing to accept"
         raise UserError(message, hint="List what differs with: reconciler drift")
     return AcceptResult(accepting.manifests.patch(), tuple(accepting.notes), accepting.left_out)
@@ -329,7 +329,7 @@ class _PatchBuilder:
             if self._is_chosen(item.address) and not is_settled:
                 self._try(item.address, partial(self._accept, item), partial(self._describe_by_hand, item))
         for owner, addresses in self._owned.items():
-            self._note(f"{first_few(addresses, 3)}: left out, owned by {owner}")
+            self._note(f"{list_first(addresses, 3)}: left out, owned by {owner}")
         self._note_environment()
 
     def _is_chosen(self, address: Address) -> bool:
@@ -354,10 +354,10 @@ class _PatchBuilder:
     def _describe_by_hand(self, item: DriftItem, place: Place) -> str:
         if not item.path:
             return f"{place} take this document out"
-        return field_by_hand(self.manifests.loaded, item.address, item.path, item.observed, place)
+        return describe_edit_by_hand(self.manifests.loaded, item.address, item.path, item.observed, place)
 
     def _describe_role_by_hand(self, mirror: Address, role: Role | None, place: Place) -> str:
-        return field_by_hand(self.manifests.loaded, mirror, "state", role, place)
+        return describe_edit_by_hand(self.manifests.loaded, mirror, "state", role, place)
 
     def _accept(self, item: DriftItem) -> None:
         match item.kind:
@@ -430,7 +430,7 @@ class _PatchBuilder:
         )
 
     def _is_own(self, item: DriftItem) -> bool:
-        place = place_of(item.address, item.path)
+        place = field_path_of(item.address, item.path)
         return self.manifests.spot(item.address, place).value_at(place) is not None
 
     def _find_origin(self, item: DriftItem) -> str | None:
@@ -439,7 +439,7 @@ class _PatchBuilder:
             change
             for action in self._decided.plan.actions
             if action.address == item.address
-            for change in moves_of(action)
+            for change in list_platform_changes(action)
             if change.path == item.path
         )
         change = next(changes, None)
@@ -479,12 +479,12 @@ class _PatchBuilder:
 
     def _describe_held_by_hand(self, held: Held, place: Place) -> str:
         if held.mirror is not None:
-            return f"{place} {path_text(MIRRORS)}: {yaml_text(entry_of(held.mirror))}"
+            return f"{place} {path_text(MIRRORS)}: {yaml_text(build_link_entry(held.mirror))}"
         if held.now.startswith(MOVED_TO):
             fields = _moved_fields(held.address, Address(held.now.removeprefix(MOVED_TO)))
             lines = (f"{path_text(path)}: {yaml_text(value or '')}" for path, value in fields.items())
             return f"{place} {', '.join(lines)}"
-        return field_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
+        return describe_edit_by_hand(self.manifests.loaded, held.address, "state", held.now, place)
 
     def _differing_mirrors(self) -> set[Address]:
         plan = self._decided.plan

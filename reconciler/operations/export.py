@@ -14,20 +14,20 @@ from pydantic import ValidationError
 from reconciler.errors import PartialError, ReconcilerError, RetryableError, UsageError, UserError
 from reconciler.manifests.files import label_of
 from reconciler.manifests.models import complaints_of
-from reconciler.operations.export_archives import Archives, ends_text, select_archives
+from reconciler.operations.export_archives import Archives, describe_ends, select_archives
 from reconciler.operations.export_layout import (
     AT_LEAST,
     ClusterContents,
     FactoredLayout,
     OmittedResource,
     factor_layout,
-    texts_of,
+    format_manifests,
     write_files,
     write_manifests,
 )
-from reconciler.operations.init import SCHEMA, add_git_and_editor_files, schema_text, workspace_text
-from reconciler.operations.steps.observe import recorded_clusters
-from reconciler.operations.steps.workspace import Site, Work, open_bare, open_work
+from reconciler.operations.init import SCHEMA, add_git_and_editor_files, format_schema, format_workspace_file
+from reconciler.operations.steps.observe import read_recorded_clusters
+from reconciler.operations.steps.workspace import Site, Work, open_undeclared, open_work
 from reconciler.planning.diff.mount_changes import RECOVERING
 from reconciler.providers.protocol import Provider, Scope, archives_of
 from reconciler.resources.address import Address, cluster_address, full_name_of
@@ -77,7 +77,7 @@ def add_workspace_files(texts: Mapping[str, str], folder: Path) -> dict[str, str
     if (folder / _WORKSPACE).exists():
         return below
     named = sorted({f"{match[1]}:{match[2]}" for text in texts.values() for match in SECRET_REFERENCE.finditer(text)})
-    return {_WORKSPACE: workspace_text(folder.resolve(), references=named), **below, SCHEMA: schema_text()}
+    return {_WORKSPACE: format_workspace_file(folder.resolve(), references=named), **below, SCHEMA: format_schema()}
 
 
 def _parse_field(text: str, cwd: Path, out: Path) -> tuple[str, str]:
@@ -211,7 +211,7 @@ def export(invocation: Invocation, select: Select, cluster: str, options: Export
         hint = "Add --from-object-storage, or leave --cluster-id out."
         raise UsageError("--cluster-id chooses among the clusters in object storage", hint=hint)
     if options.bare is not None:
-        return _export_bare(open_bare(invocation, options.bare, is_reader=True), options.bare, options)
+        return _export_bare(open_undeclared(invocation, options.bare, is_reader=True), options.bare, options)
     work = open_work(invocation, select, is_reader=True)
     return _export_archived(work, cluster, options) if options.is_archived else _export_live(work, cluster, options)
 
@@ -232,7 +232,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
         return (
             ""
             if recoverable is None
-            else f"# Next offset: {ends_text(recoverable)}. Records from there on were not uploaded.\n"
+            else f"# Next offset: {describe_ends(recoverable)}. Records from there on were not uploaded.\n"
         )
 
     files = write_manifests(archives.inventory, options.out, above, is_forced=options.is_forced)
@@ -247,7 +247,7 @@ def _export_archived(work: Work, cluster: str, options: ExportOptions) -> Export
 
 def _find_id(work: Work, cluster: str) -> str | None:
     """Return a possibly lost cluster's id: declared, recorded, or read from its root."""
-    known = work.clusters[cluster].spec.cluster_id or recorded_clusters(work).get(cluster_address(cluster))
+    known = work.clusters[cluster].spec.cluster_id or read_recorded_clusters(work).get(cluster_address(cluster))
     if known is not None:
         return known
     try:
@@ -262,7 +262,7 @@ def _export_live(work: Work, cluster: str, options: ExportOptions) -> ExportResu
     resources = (declared.resource for declared in work.loaded.desired.values())
     policies = {policy.metadata.name: policy for policy in resources if isinstance(policy, TieringPolicy)}
     live = read_cluster(work.clusters[cluster], provider, options.at_least, policies=policies)
-    texts = texts_of(live.factor_layout.resources.values(), live.inventory)
+    texts = format_manifests(live.factor_layout.resources.values(), live.inventory)
     files = write_files(texts, options.out, is_forced=options.is_forced) if texts else ()
     if files:
         warn_unread(work.invocation, work.loaded.folder, work.loaded.workspace.spec.manifests, options.out)
@@ -273,7 +273,7 @@ def _export_bare(site: Site, cluster: Cluster, options: ExportOptions) -> Export
     live = read_cluster(cluster, site.providers[cluster.metadata.name], options.at_least)
     spec = cluster.spec.model_copy(update={"cluster_id": live.cluster_id})
     resources = {cluster.address: cluster.model_copy(update={"spec": spec}), **live.factor_layout.resources}
-    texts = add_workspace_files(texts_of(resources.values(), live.inventory), options.out)
+    texts = add_workspace_files(format_manifests(resources.values(), live.inventory), options.out)
     files = write_files(texts, options.out, is_forced=options.is_forced)
     return _build_result(cluster.metadata.name, (*files, *add_git_and_editor_files(options.out)), live, resources)
 

@@ -260,7 +260,7 @@ def _empty_topic(seen: Observed, source: str | None) -> RecoverableTopic:
     )
 
 
-def ends_text(recoverable: RecoverableTopic) -> str:
+def describe_ends(recoverable: RecoverableTopic) -> str:
     """Describe each partition's next offset; later records were not uploaded."""
     shown = range(min(recoverable.partitions, _SHOWN_PARTITIONS))
     named = [f"{_next_offset(recoverable.ends.get(number))} of partition {number}" for number in shown]

@@ -14,7 +14,7 @@ from reconciler.errors import UserError
 from reconciler.manifests.edit import format_document
 from reconciler.manifests.references import is_refused_key
 from reconciler.objectstore.directory import write_atomically
-from reconciler.operations.drift_patch import manifest_text, metadata_of, spec_of
+from reconciler.operations.drift_patch import build_metadata, format_manifest, spec_of
 from reconciler.operations.init import SCHEMA, add_schema_lines
 from reconciler.planning.resolve.acting_configs import NEEDS_TIERING, compile_policy
 from reconciler.planning.resolve.limits import check_hosts
@@ -63,7 +63,7 @@ def document_text(resource: Resource, inventory: Inventory) -> str:
     """Return a resource's manifest; the inventory has the mirrors of links."""
     match resource:
         case Topic() | Namespace() | MirrorLink():
-            metadata: dict[str, Any] = metadata_of(resource.address, resource)
+            metadata: dict[str, Any] = build_metadata(resource.address, resource)
             spec: Mapping[str, Any] = dict(spec_of(resource, inventory))
         case TieringPolicy():
             metadata, spec = {"name": resource.metadata.name}, _policy_fields(resource)
@@ -459,7 +459,7 @@ def assign_rules(bindings: Iterable[AccessBinding], spaces: Spaces, capabilities
     )
 
 
-def merged_rules(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
+def merge_acls(rules: Iterable[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     """Merge rules, and sort them."""
     return _merge(
         _Rule(rule.permission, rule.principal, rule.host, frozenset([kind]), frozenset([name]), frozenset([operation]))
@@ -687,7 +687,7 @@ def _add_namespaces(draft: _LayoutDraft) -> None:
 def _build_rules(draft: _LayoutDraft, namespace: Namespace, more: Sequence[NamespaceAcl]) -> tuple[NamespaceAcl, ...]:
     own = tuple(rule for rule in namespace.spec.acls if _check_expressible(draft, namespace.address, rule))
     # A platform with namespaces stores rules as written.
-    return merged_rules([*own, *more]) if draft.contents.separator is not None else own
+    return merge_acls([*own, *more]) if draft.contents.separator is not None else own
 
 
 NAMESPACES: Final = "namespaces"
@@ -699,7 +699,7 @@ _FILES: Final[Mapping[str, str]] = {
 }
 
 
-def texts_of(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
+def format_manifests(resources: Iterable[Resource], inventory: Inventory) -> dict[str, str]:
     """Return manifests by file name: a file per namespace with its topics, and per other kind."""
     documents: dict[str, list[str]] = {}
     names: dict[tuple[str, str], str] = {}
@@ -752,7 +752,7 @@ def write_manifests(
     for address in sorted(inventory):
         resource = inventory[address].resource
         if isinstance(resource, Topic | Namespace | MirrorLink):
-            text = above(address) + manifest_text(address, resource, inventory)
+            text = above(address) + format_manifest(address, resource, inventory)
             texts.setdefault(_MAX_FILES[kind_of(address)], []).append(text)
     return write_files(
         {name: "---\n".join(manifests) for name, manifests in texts.items()}, folder, is_forced=is_forced

@@ -32,16 +32,16 @@ from reconciler.operations.export_layout import (
     FactoredLayout,
     document_text,
     factor_layout,
-    texts_of,
+    format_manifests,
     write_files,
 )
 from reconciler.operations.init import add_git_and_editor_files
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
+    find_workspace_folder,
     load_files,
     load_workspace_file,
-    workspace_folder,
 )
 from reconciler.planning.resolve.acting_configs import Inheritance
 from reconciler.resources.acls import OPERATIONS, AccessBinding, expand_namespace_rules
@@ -168,7 +168,7 @@ class FactoredImport:
     lost: list[NotImported] = field(default_factory=list)
 
 
-def gather(
+def factor_imported(
     flat: Mapping[str, Flat], targets: Iterable[Target], policies: Mapping[str, TieringPolicy], at_least: int
 ) -> FactoredImport:
     """Factor the resources of each cluster; `policies` exist already."""
@@ -297,7 +297,7 @@ def read_surroundings(invocation: Invocation, select: Select, out: Path) -> Surr
     return Surroundings(folder, listed, {target.name: target for target in _declared_targets(loaded)}, policies)
 
 
-def targets_of(
+def choose_targets(
     reading: Reading, around: Surroundings, options: Iterable[str], separator: str | None
 ) -> dict[str, Target]:
     """Return our cluster for each cluster name in the files."""
@@ -322,7 +322,7 @@ def targets_of(
 
 def _find_folder(invocation: Invocation, out: Path) -> Path | None:
     if invocation.workspace is not None:
-        return workspace_folder(invocation)
+        return find_workspace_folder(invocation)
     for start in (out, invocation.cwd):
         try:
             return find_workspace(start)
@@ -467,10 +467,10 @@ def import_files(invocation: Invocation, select: Select, options: ImportOptions)
     is_workspace = options.is_workspace or bool(options.bootstrap_servers)
     reading = read_files(options.tool, path, invocation.cwd)
     around = Surroundings() if is_workspace else read_surroundings(invocation, select, out)
-    targets = targets_of(reading, around, options.clusters, options.separator)
+    targets = choose_targets(reading, around, options.clusters, options.separator)
     reading.clusters = _apply_addresses(options, reading, targets)
     composed = compose(reading, targets)
-    gathered = gather(composed.flat, targets.values(), around.policies, options.at_least)
+    gathered = factor_imported(composed.flat, targets.values(), around.policies, options.at_least)
     if is_workspace and gathered.resources:
         _check_brokers_known(composed, targets)
     files = _write_files(composed, gathered, out, is_workspace=is_workspace, is_forced=options.is_forced)
@@ -496,7 +496,7 @@ def _write_files(
     if not gathered.resources:
         return ()
     clusters = composed.clusters.values() if is_workspace else ()
-    texts = texts_of([*clusters, *gathered.resources.values()], {})
+    texts = format_manifests([*clusters, *gathered.resources.values()], {})
     if not is_workspace:
         return write_files(texts, out, is_forced=is_forced)
     files = write_files(add_workspace_files(texts, out), out, is_forced=is_forced)

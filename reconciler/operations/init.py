@@ -79,9 +79,9 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
         why = f": it has {wrong[0]!r} in it" if wrong is not None else ""
         raise UserError(f"{location!r} is not a place for a state{why}", hint=hint)
     texts = {
-        folder / "reconciler.yaml": add_schema_lines(workspace_text(folder, location), 0),
+        folder / "reconciler.yaml": add_schema_lines(format_workspace_file(folder, location), 0),
         folder / "manifests" / "example.yaml": add_schema_lines(_EXAMPLE.format(clusters=_CLUSTERS), 1),
-        folder / SCHEMA: schema_text(),
+        folder / SCHEMA: format_schema(),
     }
     for path in texts:
         if path.exists():
@@ -100,7 +100,7 @@ def init(invocation: Invocation, directory: Path, *, state: str | None = None) -
     return InitResult(folder, (*texts, *beside), probed)
 
 
-def workspace_text(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
+def format_workspace_file(folder: Path, state: str = f"file://{_STATE}", *, references: Sequence[str] = ()) -> str:
     """Return a folder's `reconciler.yaml`; `references`: secrets that manifests may use, as `env:NAME`."""
     advice = "" if state.startswith("s3:") else _ADVICE
     text = _WORKSPACE.format(name=_workspace_name(folder), state=state, advice=advice)
@@ -115,7 +115,7 @@ def add_schema_lines(text: str, depth: int) -> str:
 
 
 @cache
-def schema_text() -> str:
+def format_schema() -> str:
     """Return the JSON Schema of manifests."""
     from reconciler.manifests.json_schema import schemas  # noqa: PLC0415 - other commands write no schema
 

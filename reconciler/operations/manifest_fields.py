@@ -289,7 +289,7 @@ def accept_field(
     `operations`: `AccessControl.operations`, for platforms that split namespace rules.
     """
     is_rule = path.startswith(ACLS)
-    spot = manifests.spot(address, _RULES if is_rule else place_of(address, path))
+    spot = manifests.spot(address, _RULES if is_rule else field_path_of(address, path))
     try:
         if is_rule:
             _accept_rule(spot, address, path, observed, operations)
@@ -299,9 +299,9 @@ def accept_field(
         raise ByHandError(spot.place, ODD_LAYOUT) from error
 
 
-def field_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
+def describe_edit_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed: Value, place: Place) -> str:
     """Describe an edit for which no patch is safe: file, line, field and value."""
-    where = _RULES if path.startswith(ACLS) else place_of(address, path)
+    where = _RULES if path.startswith(ACLS) else field_path_of(address, path)
     line = explain_origin(loaded, address).get(path_text(where), str(place))
     if observed is None:
         return f"{line} {path}: take it out"
@@ -310,7 +310,7 @@ def field_by_hand(loaded: LoadedWorkspace, address: Address, path: str, observed
     return f"{line} {path_text(where)}: {yaml_text(_format_value(path, observed, None))}"
 
 
-def place_of(address: Address, path: str) -> FieldPath:
+def field_path_of(address: Address, path: str) -> FieldPath:
     """Return a field's path in a manifest. Entries of links have no `spec`; config keys may contain dots."""
     above: FieldPath = () if kind_of(address) == "mirror" else ("spec",)
     for group in (CONFIGS, PROPERTIES):
@@ -320,7 +320,7 @@ def place_of(address: Address, path: str) -> FieldPath:
 
 
 def _accept_value(spot: Spot, address: Address, path: str, observed: Value) -> None:
-    place = place_of(address, path)
+    place = field_path_of(address, path)
     like = spot.value_at(place)
     whole, number = (*spot.within, *place), spot.place.number
     if observed is not None:

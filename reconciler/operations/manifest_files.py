@@ -28,11 +28,11 @@ from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
-    errors_in_files,
+    add_locations,
+    combine_file_errors,
+    find_workspace_folder,
     load_files,
-    located,
-    variables_of,
-    workspace_folder,
+    read_variables,
 )
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.checks.offline import check_offline
@@ -96,7 +96,7 @@ def _named_files(invocation: Invocation, paths: Sequence[Path]) -> tuple[Path, .
 
 
 def _workspace_files(invocation: Invocation) -> tuple[Path, ...]:
-    folder = workspace_folder(invocation).resolve()
+    folder = find_workspace_folder(invocation).resolve()
     variables = Variables.of((), environ=invocation.environ)
     within = invocation.read_limit(folder)
     spec = load_workspace(folder, environment=None, variables=variables, within=within).spec
@@ -124,17 +124,17 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def folder_of(invocation: Invocation) -> Path:
+def find_folder(invocation: Invocation) -> Path:
     """Return the folder of the workspace, or the current one."""
     try:
-        return workspace_folder(invocation)
+        return find_workspace_folder(invocation)
     except UserError:
         return invocation.cwd
 
 
-def name_of_workspace(invocation: Invocation) -> str:
+def read_workspace_name(invocation: Invocation) -> str:
     """Return the workspace's name, even from a broken file: reports need it."""
-    folder = folder_of(invocation).resolve()
+    folder = find_folder(invocation).resolve()
     raw = read_bounded(folder / WORKSPACE_FILE, WORKSPACE_FILE)
     if isinstance(raw, Problem):
         return folder.name
@@ -167,15 +167,15 @@ def validate(invocation: Invocation, select: Select) -> ValidationResult:
     problems = [*check_offline(loaded.desired, loaded.workspace.spec.guards, today=invocation.today())]
     warnings = [str(problem) for problem in loaded.warnings]
     try:
-        problems += Trust(invocation, select, variables_of(invocation, select), loaded, dict).refused_references()
+        problems += Trust(invocation, select, read_variables(invocation, select), loaded, dict).refused_references()
     except UserError as error:  # a shallow clone lacks the base; `plan` needs it
         warnings.append(f"which secrets manifests may name is not known: {error.message}. {error.hint}")
-    findings = located(problems, loaded)
+    findings = add_locations(problems, loaded)
     counts = Counter(declared.resource.kind for declared in loaded.desired.values())
     return ValidationResult(
         workspace=loaded.workspace.metadata.name,
         counts=dict(sorted(counts.items())),
         warnings=tuple(warnings),
         findings=findings,
-        verdict=errors_in_files(findings) if findings else None,
+        verdict=combine_file_errors(findings) if findings else None,
     )

@@ -87,7 +87,7 @@ _STATES_OF_LINK: Final = {
 }
 
 
-def task_states(link: ObservedLink) -> dict[str, str]:
+def find_task_states(link: ObservedLink) -> dict[str, str]:
     """Return each task's state: ACTIVE, IN_ERROR, NOT_CONFIGURED, or that of its link."""
     spec = link.declared.spec
     switches = (
@@ -99,7 +99,7 @@ def task_states(link: ObservedLink) -> dict[str, str]:
     return {task: _task_state(link, task, is_configured=task in configured) for task in TASKS}
 
 
-def link_metrics(
+def build_link_metrics(
     links: Mapping[str, Sequence[ObservedLink]],
     mirrors: Mapping[str, Sequence[ObservedMirror]],
     vitals: Mapping[str, Vitals],
@@ -112,7 +112,7 @@ def link_metrics(
         for state, number in sorted(Counter(str(link.status) for link in cluster_links).items()):
             count.add(number, cluster=cluster, state=state)
         for link in cluster_links:
-            for state, number in sorted(Counter(task_states(link).values()).items()):
+            for state, number in sorted(Counter(find_task_states(link).values()).items()):
                 tasks.add(number, cluster=cluster, link=link.name, state=state)
     yield from (count, tasks, *_mirror_metrics(mirrors), *_lag_metrics(mirrors, vitals), _link_bytes(totals))
 
@@ -190,7 +190,7 @@ _TOPIC_FIELDS: Final = (
 )
 
 
-def remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
+def build_remote_metrics(vitals: Mapping[str, Vitals], jobs: Sequence[JobOutcome], totals: Totals) -> Iterator[Metric]:
     """Yield metrics of topics in object storage, totals of counters, and current levels."""
     for field_name, name, text in _TOPIC_FIELDS:
         metric = Metric(f"{REMOTE}{name}", text)
@@ -262,7 +262,7 @@ class Instruments:
             return ClusterReading(name, None, error)
 
 
-def metrics_of(
+def build_metrics(
     measured: Sequence[ClusterReading], upkeep: Upkeep, *, now_ms: int, totals: Totals | None = None
 ) -> list[Metric]:
     """Return all metrics after a pass that ended at `now_ms`; `totals` include it. Pure."""
@@ -274,9 +274,9 @@ def metrics_of(
         up,
         *_cluster_metrics(vitals),
         *_topic_metrics(vitals),
-        *remote_metrics(vitals, upkeep.jobs, totals or {}),
+        *build_remote_metrics(vitals, upkeep.jobs, totals or {}),
         _group_metrics(vitals),
-        *link_metrics(
+        *build_link_metrics(
             {measurement.cluster: measurement.links for measurement in measured},
             {measurement.cluster: measurement.mirrors for measurement in measured},
             vitals,
@@ -394,17 +394,17 @@ def _pass_metrics(upkeep: Upkeep, now_ms: int) -> Iterator[Metric]:
     yield from (when, took, good)
 
 
-def drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Metric]:
+def build_drift_result_metrics(drifted: DriftResult, *, now_ms: int) -> list[Metric]:
     """Return the number of findings by class, with zeros, and whether everything was compared. Pure."""
     plan = drifted.planned.plan
     counts = Counter(item.kind for item in drifted.findings if item.ignored is None)
     failing, is_whole = len(drifted.failing), not drifted.obstacles
-    return drift_metrics(
+    return build_drift_metrics(
         plan.workspace, plan.environment or "", counts, failing, is_whole=is_whole, now_s=now_ms / 1000
     )
 
 
-def drift_metrics(
+def build_drift_metrics(
     workspace: str, environment: str, counts: Mapping[DriftClass, int], failing: int, *, is_whole: bool, now_s: float
 ) -> list[Metric]:
     """Return the metrics of a comparison from its figures."""

@@ -19,29 +19,29 @@ from reconciler.errors import (
 )
 from reconciler.objectstore.directory import write_atomically
 from reconciler.operations.steps.approval import to_options
-from reconciler.operations.steps.invocation import Invocation, Select, errors_of, located
+from reconciler.operations.steps.invocation import Invocation, Select, add_locations, combine_errors
 from reconciler.operations.steps.observe import (
     ObservedClusters,
-    burst,
     find_mountables,
     find_recoverables,
-    followed_groups,
     mark_lost,
     measure,
     observe,
+    pause_garbage_collection,
+    read_followed_groups,
 )
 from reconciler.operations.steps.recorded import RecordedState, find_copies, read_recorded, warn_of_outdated
-from reconciler.operations.steps.workspace import Work, open_work, selection
+from reconciler.operations.steps.workspace import Work, build_selection, open_work
 from reconciler.planning import planner
 from reconciler.planning.actions import is_dangerous
 from reconciler.planning.checks.guards import count_required_approvals
 from reconciler.planning.checks.mirror_checks import find_truncated_topics
 from reconciler.planning.plan import AppliedCommit, Base, Plan, PlanInput, PlanOptions, PlanSource
-from reconciler.planning.plan_rows import plan_bytes
+from reconciler.planning.plan_rows import encode_plan
 from reconciler.planning.resolve.cluster_values import find_abandoned_sources
-from reconciler.planning.saved_plan import saved_bytes
+from reconciler.planning.saved_plan import encode_saved_plan
 from reconciler.resources.address import Address
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
@@ -66,7 +66,7 @@ class PlanDecision:
 
 def decide(work: Work, snapshot: Snapshot | None, wanted: PlanOptions | None = None) -> PlanDecision:
     """Observe the clusters and plan against `snapshot`, the state under our lease."""
-    with burst():
+    with pause_garbage_collection():
         return _decide(work, RecordedState(snapshot), wanted or PlanOptions())
 
 
@@ -77,7 +77,7 @@ def decide_unlocked(work: Work, wanted: PlanOptions | None = None) -> PlanDecisi
     """
     work.invocation.tell("reading the state")
     remembered = read_recorded(work)
-    with burst():
+    with pause_garbage_collection():
         decided = _decide(work, remembered, wanted or PlanOptions())
         if decided.plan.actions or decided.plan.drift:
             warn_of_outdated(work, decided.snapshot.lockfile if decided.snapshot else None)
@@ -105,7 +105,7 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
         inventory = mark_lost(inventory, lost) if lost else inventory
     work.invocation.tell("comparing files, state and clusters")
     draft = planner.decide(work.loaded.desired, record, inventory, request=request)
-    to_measure = planner.to_measure(draft)
+    to_measure = planner.list_topics_to_measure(draft)
     measures: Measures = {}
     if to_measure:
         cut, lacking = find_truncated_topics(draft.actions), may_lack(seen.inventory)
@@ -116,12 +116,12 @@ def _decide(work: Work, remembered: RecordedState, wanted: PlanOptions) -> PlanD
             from reconciler.operations.steps.transitions import add_diverged  # noqa: PLC0415 - few plans need it
 
             measures = add_diverged(work.providers, draft.actions, measures)
-    judged = planner.judge(draft, measures)
+    judged = planner.assess(draft, measures)
     copies = find_copies(work, snapshot.lockfile if snapshot else None, inventory)
     placed = replace(
         judged,
-        errors=located(judged.errors, work.loaded),
-        warnings=(*work.lowered_guards(), *copies, *located(judged.warnings, work.loaded)),
+        errors=add_locations(judged.errors, work.loaded),
+        warnings=(*work.lowered_guards(), *copies, *add_locations(judged.warnings, work.loaded)),
         approvers=count_required_approvals(judged.actions, work.guards)[0],
     )
     return PlanDecision(placed, snapshot, record, seen, remembered, request.stored.mounted_elsewhere)
@@ -136,12 +136,12 @@ def _plan_input(work: Work, snapshot: Snapshot | None, seen: ObservedClusters, w
         identities=seen.identities,
         hidden=seen.hidden,
         lost={name: error.message for name, error in seen.lost.items()},
-        groups={} if wanted.is_destroy else followed_groups(work.providers, work.loaded.desired, seen),
+        groups={} if wanted.is_destroy else read_followed_groups(work.providers, work.loaded.desired, seen),
         today=invocation.today(),
         now_ms=invocation.now_ms(),
         guards=work.guards,
         spark=workspace.spec.spark,
-        selection=selection(invocation, work.select, work.loaded),
+        selection=build_selection(invocation, work.select, work.loaded),
         me=work.me(snapshot.lineage if snapshot else ""),
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256) if snapshot else None,
         source=PlanSource(
@@ -191,12 +191,12 @@ class PlanResult:
 
     def to_json(self) -> bytes:
         """Return the plan as JSON with invisible characters escaped."""
-        return plan_bytes(self.plan)
+        return encode_plan(self.plan)
 
     def verdict(self, fails: frozenset[Fails] = frozenset()) -> ReconcilerError | None:
         """Return the error for the exit code, the gravest first."""
         if self.plan.errors:
-            return errors_of(self.plan.errors)
+            return combine_errors(self.plan.errors)
         if "blocked" in fails and self.plan.blocked:
             return BlockedPlanError(self)
         if "changes" in fails and not self.plan.is_empty:
@@ -244,14 +244,14 @@ def plan(invocation: Invocation, select: Select, *, out: Path | None = None) -> 
     started_ms = invocation.now_ms()
     work = open_work(invocation, select, is_reader=True)
     work.warn_about_local_state()
-    planned = show_decided(work, decide_unlocked(work), started_ms)
+    planned = build_plan_result(work, decide_unlocked(work), started_ms)
     if out is not None:
         options = to_options(work.select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, planned.plan, options)
     return planned
 
 
-def show_decided(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
+def build_plan_result(work: Work, decided: PlanDecision, started_ms: int) -> PlanResult:
     """Add display facts to a decided plan."""
     snapshot = decided.snapshot
     header = Header(
@@ -270,8 +270,8 @@ def show_decided(work: Work, decided: PlanDecision, started_ms: int) -> PlanResu
 def write_plan(path: Path, plan: Plan, options: Mapping[str, Any]) -> None:
     """Save a plan with its options."""
     try:
-        with burst():
-            write_atomically(path, saved_bytes(plan, options))
+        with pause_garbage_collection():
+            write_atomically(path, encode_saved_plan(plan, options))
     except OSError as error:
         raise UserError(
             f"cannot write the plan to {path}: {error.strerror or error}", hint="Name a file that can be written."
@@ -282,7 +282,7 @@ def _keep_message(_address: Address, message: str) -> str:
     return message
 
 
-def verdict_of(
+def choose_verdict(
     result: RunResult | None, add_place: Callable[[Address, str], str] = _keep_message
 ) -> ReconcilerError | None:
     """Return the error for a run's exit code. Work left to others on purpose is no failure.
@@ -325,7 +325,7 @@ def _describe_rest(result: RunResult) -> str:
         return f"{counted(rest, 'action is', 'actions are', grouping='')} left"
     left = f", {rest} {'is' if rest == 1 else 'are'} not started" if rest else ""
     doubt = f"{counted(len(unanswered), 'action is', 'actions are', grouping='')} in doubt{left}"
-    return f"{doubt}; whether these happened is not known: {first_few(unanswered)}"
+    return f"{doubt}; whether these happened is not known: {list_first(unanswered)}"
 
 
 def _hint_separator(hint: str) -> str:

@@ -17,12 +17,12 @@ from reconciler.operations.mirrors.mirror_rounds import (
     Round,
     Rounds,
     Upkeep,
-    sources_first,
+    sort_sources_first,
 )
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.link_pass import LINK, LinkPass, bring_groups, sync_links
 from reconciler.operations.steps.link_sides import LinkOutcome, Pace
-from reconciler.operations.steps.mount_jobs import progress_event
+from reconciler.operations.steps.mount_jobs import build_progress_event
 from reconciler.operations.steps.observe import observe
 from reconciler.operations.steps.recorded import read_state
 from reconciler.planning.checks.cluster_checks import explain_moved_storage
@@ -121,7 +121,7 @@ class _Pass:
             for name, inventory in answers.inventories.items()
             if self.site.providers[name].capabilities.mirrors.by_jobs
         }
-        starts = tuple(self._start_links(sources_first(by_jobs), answers.owners)) if MIRROR in self.names else ()
+        starts = tuple(self._start_links(sort_sources_first(by_jobs), answers.owners)) if MIRROR in self.names else ()
         left = {(start.link_pass.cluster, link.link): link for start in starts for link in start.left}
         owned = {(cluster, name) for cluster, links in answers.owners.items() for name in links}
         is_due = MIRROR in self.names and not self.stop.is_requested
@@ -411,7 +411,7 @@ def _copy_mirrors(
         address = address_of("mirror", mirror.cluster, mirror.name)
         started_mirrors.add(address)
         say(ActionStarted(_event_name(address), address))
-        return lambda progress: say(progress_event(_event_name(address), progress))
+        return lambda progress: say(build_progress_event(_event_name(address), progress))
 
     done = rounds.once(clusters, is_wanted, started, others)
     for outcome in done.synced:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.lifecycles import LIFECYCLES
 from reconciler.manifests.load import explain_origin
-from reconciler.operations.clusters.mounts import UnmountedTopic, unmounted_topics
-from reconciler.operations.clusters.namespaces import QuotaUsage, limits_of, quota_usage
+from reconciler.operations.clusters.mounts import UnmountedTopic, find_unmounted_topics
+from reconciler.operations.clusters.namespaces import QuotaUsage, compute_quota_usage, read_limits
 from reconciler.operations.plan import PlanDecision, decide_unlocked
 from reconciler.operations.steps.approval import read_plan
 from reconciler.operations.steps.effective import (
     AclRow,
     ConfigRow,
     TieringRow,
-    apply_to_inventory,
-    configs_on,
-    effective_acls,
-    effective_tiering,
+    compute_effective_tiering,
+    list_effective_acls,
+    predict_inventory,
+    read_effective_configs,
 )
 from reconciler.operations.steps.invocation import Invocation, Select, load_files
 from reconciler.operations.steps.observe import ObservedClusters, observe
@@ -31,7 +31,7 @@ from reconciler.planning.actions import Action, Create, Transition, Update
 from reconciler.planning.checks.limit_checks import partitions_of
 from reconciler.planning.checks.mount_checks import find_sealed_topics
 from reconciler.planning.resolve.mirror_sources import role_now
-from reconciler.planning.saved_plan import read_shown
+from reconciler.planning.saved_plan import read_plan_to_show
 from reconciler.planning.situation import is_another
 from reconciler.resources.acls import rule_path
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, kind_of, rank
@@ -82,7 +82,7 @@ def show(invocation: Invocation, select: Select, address: str | None) -> tuple[R
     work = open_work(invocation, select, is_reader=True)
     rows = _build_rows(work, Address(address) if address else None)
     if address is not None and not rows[0].is_known:
-        raise unknown_address(address, expand_links(work.loaded.desired))
+        raise unknown_address_error(address, expand_links(work.loaded.desired))
     _warn_of_sealed(invocation, rows)
     return rows
 
@@ -94,10 +94,10 @@ def _warn_of_sealed(invocation: Invocation, rows: Iterable[ResourceView]) -> Non
 
 def show_plan(path: Path) -> SavedPlan:
     """Read a saved plan."""
-    return read_plan(path, str(path), read_shown)
+    return read_plan(path, str(path), read_plan_to_show)
 
 
-def unknown_address(address: str, known: Iterable[str]) -> UserError:
+def unknown_address_error(address: str, known: Iterable[str]) -> UserError:
     """Return the error for an unknown address, with the nearest known one."""
     return UserError(
         f"{address} is neither declared, nor recorded, nor on a cluster",
@@ -116,7 +116,7 @@ def expand_links(desired: Desired) -> Desired:
     return {**desired, **derived}
 
 
-def collect_sides(
+def collect_views(
     address: Address,
     desired: Desired,
     recorded: Record,
@@ -172,16 +172,16 @@ def _build_rows(work: Work, only: Address | None) -> tuple[ResourceView, ...]:
     recorded = remembered.settled(seen)
     desired = expand_links(work.loaded.desired)
     addresses = sorted({*desired, *recorded, *seen.inventory}, key=rank) if only is None else [only]
-    unmounted = unmounted_topics(desired, recorded)
+    unmounted = find_unmounted_topics(desired, recorded)
     me = work.me(remembered.snapshot.lineage if remembered.snapshot else "")
-    rows = tuple(collect_sides(address, desired, recorded, seen, unmounted, me) for address in addresses)
+    rows = tuple(collect_views(address, desired, recorded, seen, unmounted, me) for address in addresses)
     name = (only and cluster_of(only)) or ""
     if only is None or kind_of(only) != "namespace" or name not in seen.capabilities:
         return rows
-    limits = limits_of(seen.inventory.get(only)) or limits_of(desired.get(only))
+    limits = read_limits(seen.inventory.get(only)) or read_limits(desired.get(only))
     topics = [topic for topic in seen.inventory if kind_of(topic) in {"topic", "mirror"}]
     partitions = {full_name_of(topic): partitions_of(seen.inventory[topic].resource) for topic in topics}
-    return (replace(rows[0], quotas=quota_usage(work.providers[name], only, limits, partitions)),)
+    return (replace(rows[0], quotas=compute_quota_usage(work.providers[name], only, limits, partitions)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +211,12 @@ def explain(invocation: Invocation, select: Select, address: str) -> ExplainedRe
     decided = decide_unlocked(work)
     target = Address(address)
     desired = expand_links(work.loaded.desired)
-    unmounted = unmounted_topics(desired, decided.recorded)
+    unmounted = find_unmounted_topics(desired, decided.recorded)
     me = work.me(decided.snapshot.lineage if decided.snapshot else "")
-    shown = collect_sides(target, desired, decided.recorded, decided.seen, unmounted, me)
+    shown = collect_views(target, desired, decided.recorded, decided.seen, unmounted, me)
     plan = decided.plan
     if not shown.is_known and not any(action.address == target for action in plan.actions):
-        raise unknown_address(address, {*desired, *decided.recorded})
+        raise unknown_address_error(address, {*desired, *decided.recorded})
     _warn_of_sealed(invocation, [shown])
     acting = _effective_configs(work, decided, target)
     tiering, planned = _tiering_rows(decided, target)
@@ -227,7 +227,7 @@ def explain(invocation: Invocation, select: Select, address: str) -> ExplainedRe
         effective_origins=dict(_config_places(work, acting)),
         tiering=tiering,
         tiering_planned=planned,
-        acls=effective_acls(target, decided.seen.inventory),
+        acls=list_effective_acls(target, decided.seen.inventory),
         actions=tuple(action for action in plan.actions if action.address == target),
         drift=tuple(finding for finding in plan.drift if finding.address == target),
         held=tuple(held for held in plan.held if held.address == target),
@@ -239,9 +239,9 @@ def explain(invocation: Invocation, select: Select, address: str) -> ExplainedRe
 def _tiering_rows(decided: PlanDecision, address: Address) -> tuple[tuple[TieringRow, ...], tuple[TieringRow, ...]]:
     inventory, actions = decided.seen.inventory, decided.plan.actions
     known = {place: recorded.origins for place, recorded in decided.recorded.items() if recorded.origins}
-    now = effective_tiering(address, inventory, known)
+    now = compute_effective_tiering(address, inventory, known)
     named = {action.address: action.origins for action in actions if isinstance(action, Create | Update | Transition)}
-    then = effective_tiering(address, apply_to_inventory(inventory, actions), {**known, **named})
+    then = compute_effective_tiering(address, predict_inventory(inventory, actions), {**known, **named})
     return now, tuple(row for row in then if row not in now)
 
 
@@ -263,7 +263,7 @@ def _effective_configs(work: Work, decided: PlanDecision, address: Address) -> S
     if address not in decided.seen.inventory or kind_of(address) not in {"topic", "mirror", "namespace"}:
         return ()
     provider = work.providers[cluster_of(address) or ""]
-    return configs_on(provider, address, decided.seen.inventory)
+    return read_effective_configs(provider, address, decided.seen.inventory)
 
 
 def _config_places(work: Work, rows: Sequence[ConfigRow]) -> Iterator[tuple[str, str]]:

@@ -24,11 +24,11 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import Record, Recorded
-from reconciler.runtime.text import short_run
+from reconciler.runtime.text import shorten_run_id
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.repair import Repair, RepairChoice, UnlockRequest, UnlockResult, judge, mend, unlock
+from reconciler.state.repair import Repair, RepairChoice, UnlockRequest, UnlockResult, plan_repair, unlock, write_repair
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
@@ -147,11 +147,11 @@ def state_repair(
     site = open_state(invocation, select)
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="look") as threads:
         remains = read_state_files(site.state, threads.map)
-    repair = judge(site.state, remains, site.owner, choice, lineage=invocation.new_id())
+    repair = plan_repair(site.state, remains, site.owner, choice, lineage=invocation.new_id())
     if repair is None:
         return StateRepair(None)
     require_confirmation(confirm(repair))
-    return StateRepair(repair, mend(site.state, repair))
+    return StateRepair(repair, write_repair(site.state, repair))
 
 
 def state_unlock(
@@ -162,7 +162,9 @@ def state_unlock(
     current = read_lockfile(site.state, owner=site.owner)
     lease = current.lockfile.lease if current is not None else None
     if lease is not None and lease.status == "held":
-        is_confirmed = confirm(f"The lease is held by {lease.who} since {lease.since}, run {short_run(lease.run)}.")
+        is_confirmed = confirm(
+            f"The lease is held by {lease.who} since {lease.since}, run {shorten_run_id(lease.run)}."
+        )
         require_confirmation(is_confirmed)
     effects = ThreadEffects()
     wanted = UnlockRequest(

@@ -1,4 +1,4 @@
-"""`state list`, `show`, `history`, `diff` and `rollback-plan`."""
+"""`state list`, `show`, `list_snapshots`, `diff` and `rollback-plan`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from reconciler.errors import UserError
 from reconciler.manifests.load import LoadedWorkspace
 from reconciler.manifests.overlays import Values
 from reconciler.manifests.positions import Problem
-from reconciler.operations.plan import PlanResult, decide_unlocked, show_decided, write_plan
+from reconciler.operations.plan import PlanResult, build_plan_result, decide_unlocked, write_plan
 from reconciler.operations.steps.approval import to_options
-from reconciler.operations.steps.effective import rules_of
+from reconciler.operations.steps.effective import list_own_rules
 from reconciler.operations.steps.invocation import Invocation, Select, load_workspace_file
 from reconciler.operations.steps.recorded import read_state, warn_of_outdated
 from reconciler.operations.steps.workspace import Site, Work, open_state
 from reconciler.planning.actions import Change, Value
-from reconciler.planning.diff.ordered import hint_for_unknown
+from reconciler.planning.diff.ordered import suggest_recorded
 from reconciler.resources.address import Address, rank
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.inventory import DeclaredResource, Desired, Record, Recorded, Resource
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import read_run
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_serial, runs_of
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_serial, read_snapshot_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ def state_show(invocation: Invocation, select: Select, address: str) -> StateEnt
     record: Record = snapshot.record if snapshot else {}
     recorded = record.get(Address(address))
     if recorded is None:
-        raise not_recorded(address, record)
+        raise not_recorded_error(address, record)
     return StateEntry(address, recorded)
 
 
-def not_recorded(address: str, record: Record) -> UserError:
+def not_recorded_error(address: str, record: Record) -> UserError:
     """Return an error with the nearest recorded address."""
-    return UserError(f"{address} is not recorded", hint=hint_for_unknown(address, record))
+    return UserError(f"{address} is not recorded", hint=suggest_recorded(address, record))
 
 
 _AT_ONCE: Final = 16
@@ -107,7 +107,7 @@ def state_history(invocation: Invocation, select: Select, *, limit: int | None =
     site = open_state(invocation, select, is_reader=True)
     current = read_lockfile(site.state, owner=site.owner)
     pointer = current.lockfile.state if current else None
-    stored = history(site.state)
+    stored = list_snapshots(site.state)
     warn_of_outdated(site, current.lockfile if current else None, stored)
     if pointer is not None and all(row.key != pointer.key for row in stored):
         site.invocation.warn(
@@ -121,7 +121,7 @@ def state_history(invocation: Invocation, select: Select, *, limit: int | None =
 
 
 def _history_row(site: Site, row: SnapshotRow, current: str | None) -> HistoryRow:
-    runs = runs_of(site.state, row)
+    runs = read_snapshot_runs(site.state, row)
     run = None if runs is None else runs.settles or runs.run
     known = read_run(site.state, run) if run else None
     return HistoryRow(
@@ -172,8 +172,8 @@ def state_diff(invocation: Invocation, select: Select, serial: int, other: int |
     site = open_state(invocation, select, is_reader=True)
     current = read_current(site)
     warn_of_outdated(site, current.lockfile)
-    before = state_at(site, current, serial)
-    after = current if other is None else state_at(site, current, other)
+    before = read_state_at(site, current, serial)
+    after = current if other is None else read_state_at(site, current, other)
     return StateDiff(before, after, compare_records(before.record, after.record))
 
 
@@ -185,7 +185,7 @@ def read_current(site: Site) -> Snapshot:
     return current
 
 
-def state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
+def read_state_at(site: Site, current: Snapshot, serial: int) -> Snapshot:
     """Return the state of a serial; 0 is the empty state."""
     return Snapshot(current.lineage, 0) if serial == 0 else read_serial(site.state, serial, current=current)
 
@@ -228,7 +228,7 @@ def _fields_of(recorded: Recorded | None) -> dict[str, Value]:
 
 
 def _rules_of(resource: Resource) -> dict[str, Value]:
-    return {path: tuple(operations) for path, operations in rules_of(resource).items()}
+    return {path: tuple(operations) for path, operations in list_own_rules(resource).items()}
 
 
 def _facts_of(recorded: Recorded | None) -> dict[str, Value]:
@@ -261,7 +261,7 @@ def rollback_plan(invocation: Invocation, select: Select, serial: int, *, out: P
     """Plan back to state `serial`; with `out` save the plan for `apply FILE`."""
     started_ms = invocation.now_ms()
     work = open_rollback(invocation, select, serial, is_reader=True)
-    planned = show_decided(work, decide_unlocked(work), started_ms)
+    planned = build_plan_result(work, decide_unlocked(work), started_ms)
     if out is not None:
         options = to_options(select, cwd=invocation.cwd, folder=work.folder)
         write_plan(invocation.cwd / out, planned.plan, options)
@@ -280,7 +280,7 @@ def open_rollback(invocation: Invocation, select: Select, serial: int, *, is_rea
             hint="To remove everything: reconciler destroy. Other states: reconciler state history",
         )
     current = read_current(site)
-    then, now = state_at(site, current, serial), current.record
+    then, now = read_state_at(site, current, serial), current.record
     desired = restore_desired(then.record, now, serial)
     resources = (item.resource for item in desired.values())
     return Work(

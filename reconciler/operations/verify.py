@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotFoundError, ReconcilerError, RetryableError, SourceChangedError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.mirrors.mirror_views import find_mirror, mirror_named
+from reconciler.operations.mirrors.mirror_views import find_mirror, parse_mirror_address
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.mount_jobs import progress_event
+from reconciler.operations.steps.mount_jobs import build_progress_event
 from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
-from reconciler.operations.steps.workspace import Site, provider_of, topic_address
+from reconciler.operations.steps.workspace import Site, get_provider_of, parse_topic_address
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED, ForeignRecords, ObservedLink, ObservedMirror
-from reconciler.runtime.text import counted, did_you_mean, first_few, nearest_spelling
+from reconciler.runtime.text import counted, did_you_mean, list_first, nearest_spelling
 
 if TYPE_CHECKING:
     from reconciler.applying.events import Event
@@ -91,12 +91,12 @@ class LinkComparison:
         hints: list[str] = []
         different = [mirror for mirror in self.mirrors if not mirror.is_equal]
         if different:
-            named = first_few([str(mirror.left) for mirror in different], _SHOWN_NAMES)
+            named = list_first([str(mirror.left) for mirror in different], _SHOWN_NAMES)
             problems.append(f"{counted(len(different), 'mirror differs', 'mirrors differ')} ({named})")
             hints += [mirror.verdict.hint for mirror in different if mirror.verdict is not None]
             hints.append("See the partitions of one with: reconciler verify MIRROR")
         if self.failed:
-            named = first_few([str(mirror.mirror) for mirror in self.failed], _SHOWN_NAMES)
+            named = list_first([str(mirror.mirror) for mirror in self.failed], _SHOWN_NAMES)
             reasons = {mirror.error.message for mirror in self.failed}
             why = f": {reasons.pop()}" if len(reasons) == 1 else ""
             problems.append(f"{counted(len(self.failed), 'mirror')} could not be compared ({named}){why}")
@@ -118,7 +118,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
     """Compare two logs, or a mirror with its source; a mirror may start later."""
     site = reach.site()
     try:
-        ours = topic_address(left)
+        ours = parse_topic_address(left)
     except UsageError as error:
         if right is None:
             error.message = f"{left!r} is not the address of a mirror or a link"
@@ -132,7 +132,7 @@ def verify(reach: SiteOptions, left: str, right: str | None, how: VerifyOptions)
 def verify_link(reach: SiteOptions, link: Address, how: VerifyOptions) -> LinkComparison:
     """Compare each mirror of a link with its source, without stopped ones; a failure does not stop the others."""
     site = reach.site()
-    links, name = links_of(provider_of(site, link)), full_name_of(link)
+    links, name = links_of(get_provider_of(site, link)), full_name_of(link)
     seen = links.links()
     if name not in {link_seen.name for link_seen in seen}:
         near = nearest_spelling(
@@ -182,8 +182,8 @@ class _LogComparer:
         from reconciler.jobs.verify import verify as compare_logs  # noqa: PLC0415 - loads numpy
 
         site, engine = self.site, self.engine
-        theirs = _source_address(site, mirror) if mirror is not None else topic_address(right or "")
-        logs = provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
+        theirs = _source_address(site, mirror) if mirror is not None else parse_topic_address(right or "")
+        logs = get_provider_of(site, ours).log(ours), _open_source_log(site, theirs, mirror)
         spans = _find_spans(site, (ours, theirs), logs, mirror)
         if spans is None:
             comparison = compare_logs(
@@ -191,30 +191,30 @@ class _LogComparer:
             )
         else:
             begins = None if mirror is None else mirror.begins
-            comparison = renumbered(
+            comparison = compare_renumbered(
                 engine, logs, spans, begins=begins, progress=lambda job_progress: self._tell(ours, job_progress)
             )
         if mirror is not None and spans is None:
-            links = links_of(provider_of(site, ours)).links() if self.links is None else self.links
+            links = links_of(get_provider_of(site, ours)).links() if self.links is None else self.links
             comparison = _drop_expected(comparison, mirror, links)
         named = ours if mirror is None else _address(mirror)
         foreign: Sequence[ForeignRecords] = ()
         if mirror is not None and spans is not None:
             foreign_by_name = self.foreign
             if foreign_by_name is None:
-                foreign_by_name = links_by_jobs(provider_of(site, ours)).find_foreign_records([mirror.name])
+                foreign_by_name = links_by_jobs(get_provider_of(site, ours)).find_foreign_records([mirror.name])
             foreign = foreign_by_name.get(mirror.name, ())
         verdict = _foreign_error(named, theirs, foreign) or _verdict(named, theirs, comparison, mirror)
         return TopicComparison(named, theirs, comparison, verdict, tuple(foreign))
 
     def _tell(self, ours: Address, progress: JobProgress) -> None:
-        self.how.report(progress_event(f"verify:{ours}", progress))
+        self.how.report(build_progress_event(f"verify:{ours}", progress))
 
 
 def _open_source_log(site: Site, theirs: Address, mirror: ObservedMirror | None) -> TopicLog:
     """Open the original source, not a recreated one."""
     try:
-        log = provider_of(site, theirs).log(theirs)
+        log = get_provider_of(site, theirs).log(theirs)
         topic_id = None if mirror is None else log.topic_id
     except UserError as error:
         if mirror is not None:
@@ -240,14 +240,14 @@ def _find_spans(
 
     ours, theirs = ends
     if mirror is not None:
-        sink = provider_of(site, ours).sink(_address(mirror))
+        sink = get_provider_of(site, ours).sink(_address(mirror))
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
     if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None
     return whole_spans(logs[0].bounds(), logs[1].bounds())
 
 
-def renumbered(
+def compare_renumbered(
     engine: Engine,
     logs: tuple[TopicLog, TopicLog],
     spans: Mapping[int, Spans],
@@ -329,9 +329,9 @@ def _set_bounds(side: Side | None, bounds: Bounds) -> Side | None:
 
 
 def _find_mirror(site: Site, topic: Address) -> ObservedMirror:
-    named = mirror_named(topic)
+    named = parse_mirror_address(topic)
     try:
-        return find_mirror(links_of(provider_of(site, topic)), named)
+        return find_mirror(links_of(get_provider_of(site, topic)), named)
     except UserError as error:
         error.hint = f"{error.hint.removesuffix('.')}. Two logs are compared by two addresses"
         raise
@@ -372,7 +372,7 @@ def _verdict(
         hint = "A mirror that is only behind is brought up to date by: reconciler run --once"
     else:
         hint = "More copying does not repair the difference. To copy everything again, delete the mirror, and apply"
-    return UserError(f"{left} and {right} differ in {describe_differing(comparison.differing)}", hint=hint)
+    return UserError(f"{left} and {right} differ in {describe_differences(comparison.differing)}", hint=hint)
 
 
 def _foreign_error(mirror: Address, source: Address, foreign: Sequence[ForeignRecords]) -> ReconcilerError | None:
@@ -391,11 +391,11 @@ STAYS: Final = (
 def describe_foreign(foreign: Sequence[ForeignRecords]) -> str:
     """Return a short text with the number and places of foreign records."""
     count = sum(foreign_range.records for foreign_range in foreign)
-    named = first_few([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
+    named = list_first([str(foreign_range) for foreign_range in foreign], _SHOWN_NAMES, grouping="")
     return f"{counted(count, 'record')} ({named})"
 
 
-def describe_differing(differing: tuple[PartitionComparison, ...]) -> str:
+def describe_differences(differing: tuple[PartitionComparison, ...]) -> str:
     """Return a short text of the partitions that differ, and in what."""
     named = [f"partition {partition.partition} ({', '.join(partition.differences)})" for partition in differing]
-    return first_few(named, _SHOWN_NAMES, grouping="")
+    return list_first(named, _SHOWN_NAMES, grouping="")

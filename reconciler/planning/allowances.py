@@ -9,7 +9,7 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.plan import SHORT_COMMIT, AppliedCommit, PlanFinding
-from reconciler.planning.plan_rows import name_of
+from reconciler.planning.plan_rows import kind_name_of
 from reconciler.planning.selection import is_partial
 from reconciler.resources.address import Address, matches
 
@@ -49,7 +49,7 @@ class Grant:
     def covers(self, action: Action) -> bool:
         """Return whether it covers an action, by verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
-        return (is_taken or self.verb in {action.verb, name_of(action)}) and matches(self.pattern, action.address)
+        return (is_taken or self.verb in {action.verb, kind_name_of(action)}) and matches(self.pattern, action.address)
 
     def is_allowing_commit(self, commit: str) -> bool:
         """Return whether files of this commit may be applied after newer ones."""
@@ -61,7 +61,7 @@ class Grant:
         return self.verb == ADOPT and matches(self.pattern, address)
 
 
-def allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
+def collect_allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
     """Return all allowances, those of the command line first."""
     typed = (Grant(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
     reviewed = (Grant(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
@@ -77,7 +77,7 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
     """Yield unused allowances; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
-    for allowance in allowances(request.guards, request.selection):
+    for allowance in collect_allowances(request.guards, request.selection):
         if (is_selected and allowance.is_reviewed) or allowance.verb == CONNECT:
             continue
         if applied and applied.is_newer and allowance.is_allowing_commit(applied.files or ""):
@@ -91,20 +91,21 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
             )
 
 
-def commit_applied(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
+def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
     """Return the last applied commit, with the allowance that older files need."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied
     is_allowed = any(
-        allowance.is_allowing_commit(applied.files) for allowance in allowances(request.guards, request.selection)
+        allowance.is_allowing_commit(applied.files)
+        for allowance in collect_allowances(request.guards, request.selection)
     )
     return applied if is_allowed else replace(applied, allow=f"{OLDER}:{applied.files[:SHORT_COMMIT]}")
 
 
 def warnings_of_commit(review: Review) -> Iterator[PlanFinding]:
     """Yield a warning if the files are or may be older than those applied last."""
-    applied = commit_applied(review.situation.request, review.actions)
+    applied = find_applied_commit(review.situation.request, review.actions)
     if applied is not None and review.actions and (applied.is_newer is None or applied.allow is not None):
         yield PlanFinding(None, None, *applied.message_and_hint(), is_of_approval=applied.allow is not None)
 

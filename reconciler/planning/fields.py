@@ -76,7 +76,7 @@ def record_fields_of(resource: Resource) -> dict[str, Value]:
     return {}
 
 
-def equal(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
+def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
     """Compare two values of a field, configs in canonical form."""
     if left == right:
         return True
@@ -96,7 +96,7 @@ def is_one_location(left: Value, right: Value) -> bool:
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 
-def canonical_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
+def canonicalize_field(path: str, value: Value, catalog: Mapping[str, ConfigKey]) -> Value:
     """Return a valid config value in canonical form, other values unchanged."""
     if not path.startswith(CONFIGS) or value is None:
         return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.diff.mirror_changes import CATCH_UP
-from reconciler.planning.diff.moves import JOBS, MountOrder, moved_from, unmounted_by
+from reconciler.planning.diff.moves import JOBS, MountDependencies, find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.mirror_sources import link_of
 from reconciler.planning.selection import namespace_of
@@ -39,7 +39,7 @@ class Needs:
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation
-        self._mounting = MountOrder(actions, situation)
+        self._mounting = MountDependencies(actions, situation)
         self._at: dict[Address, list[Action]] = {}
         self._inside: dict[Address, list[str]] = {}
         self._leaving: dict[Address, list[str]] = {}
@@ -55,9 +55,9 @@ class Needs:
                 self._add_removal(action)
             elif isinstance(action, RunJob) and action.job in JOBS:
                 self._inside.setdefault(action.source, []).append(action.id)
-            elif (topic := unmounted_by(action)) is not None:
+            elif (topic := find_unmounted_topic(action)) is not None:
                 self._inside.setdefault(_namespace_address(topic), []).append(action.id)
-            elif (old := moved_from(action)) is not None:
+            elif (old := find_moved_from(action)) is not None:
                 self._inside.setdefault(_namespace_address(old), []).append(action.id)
                 self._leaving.setdefault(old, []).append(action.id)
 

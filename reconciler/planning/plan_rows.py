@@ -27,7 +27,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import AppliedCommit, Base, DriftFinding, PlanFinding, UnfinishedTransition
 from reconciler.resources.acls import ACLS
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted, escape_json, plain
+from reconciler.runtime.text import counted, escape_json, format_count, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -37,17 +37,17 @@ FORMAT: Final = "reconciler.plan/1"
 _OPTIONS: Final = orjson.OPT_SORT_KEYS
 
 
-def canonical(value: object) -> bytes:
+def encode_canonical(value: object) -> bytes:
     """Return the canonical JSON of plain values."""
     return orjson.dumps(value, option=_OPTIONS)
 
 
 def fingerprint(value: object) -> str:
     """Return `sha256:…` of the canonical JSON of a value."""
-    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+    return "sha256:" + hashlib.sha256(encode_canonical(value)).hexdigest()
 
 
-def name_of(action: Action) -> str:
+def kind_name_of(action: Action) -> str:
     """Return the kind of an action, as named in JSON."""
     return _NAMES[type(action)]
 
@@ -66,7 +66,7 @@ def list_changes(action: Action) -> tuple[Change, ...]:
             assert_never(action)
 
 
-def moves_of(action: Action) -> tuple[Change, ...]:
+def list_platform_changes(action: Action) -> tuple[Change, ...]:
     """Return the fields that an action changes on the platform."""
     return () if isinstance(action, Adopt) else list_changes(action)
 
@@ -75,21 +75,21 @@ def count_by_kind(plan: Plan) -> dict[str, int]:
     """Return the number of actions by kind, with all nine keys."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
-        counts[name_of(action)] += 1
+        counts[kind_name_of(action)] += 1
     return {**counts, "drift": len(plan.drift), "blocked": len(plan.blocked)}
 
 
-def totals(plan: Plan, *, with_blocked: bool = True) -> str:
+def format_totals(plan: Plan, *, with_blocked: bool = True) -> str:
     """Return the counts as text: `1 to add, 4 to change · 2 waiting · 2 blocked`."""
-    todo = totals_of(plan.actions) or ("" if plan.waiting else "nothing to do")
+    todo = format_planned_counts(plan.actions) or ("" if plan.waiting else "nothing to do")
     parts = [todo] if todo else []
-    parts += [f"{count_text(len(plan.waiting))} waiting"] if plan.waiting else []
-    parts += [f"{count_text(len(plan.blocked))} blocked"] if plan.blocked and with_blocked else []
+    parts += [f"{format_count(len(plan.waiting))} waiting"] if plan.waiting else []
+    parts += [f"{format_count(len(plan.blocked))} blocked"] if plan.blocked and with_blocked else []
     parts += [counted(len(plan.errors), "error")] if plan.errors else []
     return " · ".join(parts)
 
 
-def totals_of(actions: Iterable[Action]) -> str:
+def format_planned_counts(actions: Iterable[Action]) -> str:
     """Return planned counts as text: `1 to add, 4 to change`; empty without actions."""
     return _count_words(actions, {name: f"to {todo}" for name, (todo, _) in _WORDS.items()}, ("job", "jobs"))
 
@@ -110,15 +110,15 @@ _WORDS: Final = {
 
 
 def _count_words(actions: Iterable[Action], words: Mapping[str, str], jobs: tuple[str, str]) -> str:
-    counts = Counter(name_of(action) for action in actions)
-    parts = [f"{count_text(counts[name])} {word}" for name, word in words.items() if counts[name]]
+    counts = Counter(kind_name_of(action) for action in actions)
+    parts = [f"{format_count(counts[name])} {word}" for name, word in words.items() if counts[name]]
     return ", ".join([*parts, counted(counts["job"], *jobs)] if counts["job"] else parts)
 
 
 _SUMMARY_ORDER: Final = ("create", "update", "delete", "transition", "job", "adopt", "forget", "drift", "blocked")
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+def build_plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as `reconciler.plan/1`."""
     base, last, counts = plan.base, plan.applied, count_by_kind(plan)
     applied = last and _row(last)
@@ -132,7 +132,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "back_to": plan.back_to,
         "digest": plan.digest,
         "summary": {name: counts[name] for name in _SUMMARY_ORDER},
-        "actions": [action_row(action) for action in plan.actions],
+        "actions": [build_action_row(action) for action in plan.actions],
         "drift": list(map(_row, plan.drift)),
         "waiting": list(map(_row, plan.waiting)),
         "unmanaged": list(plan.unmanaged),
@@ -141,18 +141,18 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_bytes(plan: Plan) -> bytes:
+def encode_plan(plan: Plan) -> bytes:
     """Return the output of `plan --format json`, deterministically."""
-    return escape_json(canonical(plan_document(plan))) + b"\n"
+    return escape_json(encode_canonical(build_plan_document(plan))) + b"\n"
 
 
-def action_row(action: Action) -> dict[str, Any]:
+def build_action_row(action: Action) -> dict[str, Any]:
     """Return an action of the JSON."""
     return {
         "id": action.id,
         "address": action.address,
         "cluster": action.cluster,
-        "action": name_of(action),
+        "action": kind_name_of(action),
         "verb": action.verb,
         "risk": action.risk.value,
         "reasons": [reason.value for reason in action.reasons],
@@ -211,7 +211,7 @@ def digest(actions: Sequence[Action]) -> str:
             action.granted_by,
             *_denials(action),
         ]
-        total.update(canonical(row))
+        total.update(encode_canonical(row))
         total.update(b"\n")
     return total.hexdigest()
 

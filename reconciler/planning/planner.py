@@ -1,6 +1,6 @@
 """Make a plan from three inventories, without side effects.
 
-`decide` the actions, let the caller measure the topics that `to_measure` returns, and `judge` the actions.
+`decide` the actions, let the caller measure the topics that `list_topics_to_measure` returns, and `assess` the actions.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from reconciler.planning.allowances import allowances, commit_applied
+from reconciler.planning.allowances import collect_allowances, find_applied_commit
 from reconciler.planning.checks.checks import ERRORS, MEASURED, REFUSALS, WARNINGS, check_resources
 from reconciler.planning.checks.cluster_checks import check_clusters, declared_clusters, trusted_clusters
-from reconciler.planning.checks.guards import guard, guard_ordered, warnings_of_ordered_owners, warnings_of_unmountable
+from reconciler.planning.checks.guards import (
+    apply_guards,
+    apply_order_guards,
+    warnings_of_ordered_owners,
+    warnings_of_unmountable,
+)
 from reconciler.planning.checks.mirror_checks import check_links, check_restores, warnings_of_restores
 from reconciler.planning.checks.offline import check_expired
 from reconciler.planning.checks.risks import Impact
 from reconciler.planning.diff.converge import Decision
 from reconciler.planning.diff.decide import adopt_again, decide_wanted, find_unmanaged
-from reconciler.planning.diff.drift import build_drift_filter, only_drift
+from reconciler.planning.diff.drift import build_drift_filter, keep_only_drift
 from reconciler.planning.diff.mirror_changes import decide_automatic, report_transitions
 from reconciler.planning.diff.moves import add_implied_moves
 from reconciler.planning.diff.removals import decide_removed
 from reconciler.planning.order import sort_actions
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput
 from reconciler.planning.plan_rows import digest
-from reconciler.planning.resolve.effective import effective
+from reconciler.planning.resolve.effective import resolve_desired
 from reconciler.planning.resolve.mirror_sources import changed_by_roles, held_mirrors, replace_held_roles
 from reconciler.planning.resolve.physical_names import rekey_observed
 from reconciler.planning.selection import build_selector, is_partial
@@ -72,7 +77,7 @@ def decide(desired: Desired, recorded: Record, observed: Inventory, *, request: 
     adopt_again(situation, decision)
     report_transitions(situation, decision)
     if request.options.is_only_drift:
-        only_drift(decision, situation)
+        keep_only_drift(decision, situation)
     return Draft(desired, situation, decision)
 
 
@@ -87,7 +92,7 @@ def _decide_ordered(desired: Desired, recorded: Record, observed: Inventory, req
     return Draft(desired, situation, decision)
 
 
-def to_measure(draft: Draft) -> Cuts:
+def list_topics_to_measure(draft: Draft) -> Cuts:
     """Return the topics to measure, those with a risk first, and the timestamps before which records would expire."""
     impact = Impact(draft.situation, {}, draft.actions)
     judged = [impact.judge(action) for action in draft.actions]
@@ -95,14 +100,14 @@ def to_measure(draft: Draft) -> Cuts:
     return impact.unmeasured
 
 
-def judge(draft: Draft, measures: Measures) -> Plan:
+def assess(draft: Draft, measures: Measures) -> Plan:
     """Return the plan; if it has `errors`, it must not be applied."""
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     if request.orders:
         return _judge_ordered(draft, measures)
     impact = Impact(situation, measures, draft.actions)
-    allowed = allowances(request.guards, request.selection)
-    guarded = guard([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
+    allowed = collect_allowances(request.guards, request.selection)
+    guarded = apply_guards([impact.judge(action) for action in draft.actions], draft.desired, situation, allowed)
     actions, rings = sort_actions(guarded.actions, situation)
     review = _review(draft, actions, impact)
     strangers = find_unmanaged(situation)
@@ -130,7 +135,7 @@ def judge(draft: Draft, measures: Measures) -> Plan:
         ),
         back_to=request.back_to,
         digest=digest(actions),
-        applied=commit_applied(request, actions),
+        applied=find_applied_commit(request, actions),
     )
 
 
@@ -140,8 +145,8 @@ def _judge_ordered(draft: Draft, measures: Measures) -> Plan:
 
     situation, decision, request = draft.situation, draft.decision, draft.situation.request
     impact = Impact(situation, measures, draft.actions)
-    allowed = allowances(request.guards, request.selection)
-    actions = join_migrations(guard_ordered(map(impact.judge, draft.actions), draft.desired, situation, allowed))
+    allowed = collect_allowances(request.guards, request.selection)
+    actions = join_migrations(apply_order_guards(map(impact.judge, draft.actions), draft.desired, situation, allowed))
     review = _review(draft, actions, impact)
     return Plan(
         workspace=request.workspace,
@@ -170,7 +175,7 @@ def _build_situation(
     trusted = trusted_clusters(desired, request, tuple(findings))
     clusters = declared_clusters(desired)
     observed = rekey_observed(observed, desired, sorted(desired) + sorted(recorded), clusters)
-    wanted, unclear = ({}, []) if request.options.is_destroy else effective(desired, request, observed)
+    wanted, unclear = ({}, []) if request.options.is_destroy else resolve_desired(desired, request, observed)
     wanted = add_implied_moves(replace_held_roles(wanted, recorded, observed), recorded, observed)
     situation = Situation(
         wanted=wanted,

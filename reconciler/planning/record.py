@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, assert_never
 
 from reconciler.lifecycles import MOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
-from reconciler.planning.resolve.mirror_sources import after_command, peer_of, without_marks
+from reconciler.planning.resolve.mirror_sources import derive_peer, drop_command_marks, mark_commanded_role
 from reconciler.planning.situation import IMPLIED, mounted_by
 from reconciler.resources.address import Address, cluster_address, cluster_of
 from reconciler.resources.inventory import Inventory, Ownership, Record, Recorded, Resource
@@ -69,7 +69,7 @@ def record_refusal(action: Action, made: ActionResult, record: Record, run: str)
     return {action.address: _make_record(replace(action, after=bare), "created", last, made, run)}
 
 
-def learn(record: dict[Address, Recorded], changes: RecordChanges) -> None:
+def apply_record_changes(record: dict[Address, Recorded], changes: RecordChanges) -> None:
     """Update a record in place; the cost does not depend on its size."""
     for address, recorded in changes.items():
         if recorded is None:
@@ -148,16 +148,16 @@ def _record_command_verb(action: Action, record: Record, run: str) -> RecordChan
         return {}
     entry, role = action.parameters.get("entry", action.address), action.parameters.get("role", action.after.state)
     last = record.get(Address(str(entry)))
-    return {} if last is None else {Address(str(entry)): replace(after_command(last, str(role)), run=run)}
+    return {} if last is None else {Address(str(entry)): replace(mark_commanded_role(last, str(role)), run=run)}
 
 
 def _record_role_swap(action: Transition, peer: MirrorTopic, entry: Address, record: Record, run: str) -> RecordChanges:
     """The mirror on the other cluster is not recorded itself."""
     last = record.get(entry)
     mirror = last.resource if last is not None else None
-    known = mirror if isinstance(mirror, MirrorTopic) else peer_of(peer)
+    known = mirror if isinstance(mirror, MirrorTopic) else derive_peer(peer)
     resource = known.model_copy(update={"state": action.parameters.get("role")})
-    origins = {**without_marks(last), **action.origins}
+    origins = {**drop_command_marks(last), **action.origins}
     before = last or Recorded(resource, ownership="adopted")
     return {entry: replace(before, resource=resource, run=run, origins=origins)}
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Action, Adopt, Block, Delete, Reason, Update, is_dangerous
-from reconciler.planning.plan_rows import collect_parameters, list_changes, name_of, read_result_json
-from reconciler.planning.saved_plan import AGAIN, reject_version
+from reconciler.planning.plan_rows import collect_parameters, kind_name_of, list_changes, read_result_json
+from reconciler.planning.saved_plan import AGAIN, version_error
 from reconciler.resources.address import Address
-from reconciler.runtime.text import bytes_text, counted, plain
+from reconciler.runtime.text import counted, format_bytes, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -92,7 +92,7 @@ def describe_difference(
     return Difference(
         id=now.id,
         address=now.address,
-        action=name_of(now),
+        action=kind_name_of(now),
         whys=whys,
         fields=tuple(_find_new_moves(now) if approved is None else _find_field_differences(approved, now)),
         risk=now.risk.value,
@@ -167,7 +167,7 @@ def describe_missing(action: Action, *, planned: tuple[str, ...]) -> Difference:
     return Difference(
         id=action.id,
         address=action.address,
-        action=name_of(action),
+        action=kind_name_of(action),
         whys=(Why.MISSING,),
         fields=tuple(_collect_planned_moves(action)),
         risk=action.risk.value,
@@ -234,7 +234,7 @@ def _format_amounts(of: LossOf, count: int) -> tuple[str, str]:
         case LossOf.DELETED:
             return f"{counted(count, 'record')} would be deleted", f"{count:,}"
         case LossOf.EXPIRING:
-            return f"about {bytes_text(count)} would expire", f"about {bytes_text(count)}"
+            return f"about {format_bytes(count)} would expire", f"about {format_bytes(count)}"
         case _:
             assert_never(of)
 
@@ -421,7 +421,7 @@ def refuse_foreign(plan: Plan, target: Here) -> None:
     _refuse("workspace", plan.workspace, target.workspace)
     _refuse("environment", plan.environment, target.environment)
     if plan.tool != target.tool:
-        raise reject_version(plan.tool, target.tool)
+        raise version_error(plan.tool, target.tool)
 
 
 def refuse_other_commit(plan: Plan, commit: str | None) -> None:

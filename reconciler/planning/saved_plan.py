@@ -33,15 +33,15 @@ from reconciler.planning.plan import (
 from reconciler.planning.plan_rows import (
     FORMAT,
     PRINTED_FIELDS,
-    canonical,
+    build_plan_document,
     digest,
-    name_of,
-    plan_document,
+    encode_canonical,
+    kind_name_of,
 )
 from reconciler.resources.address import Address
 from reconciler.resources.base import KEPT, Model
 from reconciler.resources.owners import ResourceOwner
-from reconciler.runtime.text import json_error, plain, refusal
+from reconciler.runtime.text import explain_invalid_json, plain, refusal
 from reconciler.version import __version__
 
 _CONFIG: Final = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -156,21 +156,25 @@ _ALWAYS_PRINTED: Final = {AppliedCommit: ("allow",), Change: ("drift",), Estimat
 _ONLY_WHEN_SAVED: Final = ("options", "stored_actions", "seal")
 
 
-def saved_bytes(plan: Plan, options: Mapping[str, Any]) -> bytes:
+def encode_saved_plan(plan: Plan, options: Mapping[str, Any]) -> bytes:
     """Return the file of `plan --out`: sorted keys, without time, duration or host."""
-    row = {**plan_document(plan), "options": dict(options), "stored_actions": list(map(stored_action, plan.actions))}
-    return canonical({**row, "seal": _seal(row)})
+    row = {
+        **build_plan_document(plan),
+        "options": dict(options),
+        "stored_actions": list(map(encode_action, plan.actions)),
+    }
+    return encode_canonical({**row, "seal": _seal(row)})
 
 
 def _seal(row: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical({key: value for key, value in row.items() if key != "seal"})).hexdigest()
+    return hashlib.sha256(encode_canonical({key: value for key, value in row.items() if key != "seal"})).hexdigest()
 
 
 AGAIN: Final = "Make it again with: reconciler plan --out FILE"
 _NAME, _, _VERSION = FORMAT.rpartition("/")
 
 
-def read_shown(body: bytes) -> SavedPlan:
+def read_plan_to_show(body: bytes) -> SavedPlan:
     """Return a saved plan to show it.
 
     Raises:
@@ -187,7 +191,7 @@ def read_shown(body: bytes) -> SavedPlan:
             raise _read_error(row, "was changed after it was written: its seal does not match")
         plan = _plan_of(row)
         printed = {key: value for key, value in row.items() if key not in _ONLY_WHEN_SAVED}
-        if canonical(plan_document(plan)) != canonical(printed):
+        if encode_canonical(build_plan_document(plan)) != encode_canonical(printed):
             raise _read_error(row, "was changed after it was written: the shown plan differs from the actions to apply")
     except ValidationError as error:
         raise _read_error(row, f"cannot be read: {refusal(error)}") from error
@@ -196,13 +200,13 @@ def read_shown(body: bytes) -> SavedPlan:
     return SavedPlan(plan, body, None if row.get("seal") is None else row.get("options"))
 
 
-def read_saved(body: bytes) -> SavedPlan:
+def read_plan_to_apply(body: bytes) -> SavedPlan:
     """Return a plan saved by `--out` to apply it: sealed and with its options.
 
     Raises:
-        UserError: As `read_shown`; or it has no seal or options.
+        UserError: As `read_plan_to_show`; or it has no seal or options.
     """
-    saved = read_shown(body)
+    saved = read_plan_to_show(body)
     if saved.options is None:
         raise _printed_error("it holds neither the options it was made with nor a seal")
     return saved
@@ -244,11 +248,11 @@ _AS_THEY_ARE: Final = (
 def _read_error(row: Mapping[str, Any], why: str) -> UserError:
     tool = row.get("tool")
     if isinstance(tool, str) and tool != __version__:
-        return reject_version(tool, __version__)
+        return version_error(tool, __version__)
     return UserError(f"the saved plan {why}", hint=AGAIN)
 
 
-def reject_version(theirs: str, ours: str) -> UserError:
+def version_error(theirs: str, ours: str) -> UserError:
     """Return the error for a plan of another version."""
     return UserError(f"the saved plan was written by reconciler {theirs[:40]}, and this is version {ours}", hint=AGAIN)
 
@@ -257,7 +261,7 @@ def _parse(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"not a saved plan: {json_error(error, body)}", hint=AGAIN) from error
+        raise UserError(f"not a saved plan: {explain_invalid_json(error, body)}", hint=AGAIN) from error
 
 
 def _check_format(format_name: object) -> None:
@@ -280,9 +284,9 @@ def _to_tuples(value: Any) -> Any:
             return value
 
 
-def stored_action(action: Action) -> dict[str, Any]:
+def encode_action(action: Action) -> dict[str, Any]:
     """Return an action as JSON without default values."""
-    kind = name_of(action)
+    kind = kind_name_of(action)
     row: dict[str, Any] = {"action": kind, "id": action.id}
     for name, usual in _defaults(kind).items():
         value = getattr(action, name)

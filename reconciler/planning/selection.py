@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.planning.plan import PlanInput, Selection
 
 
-def half_at(link: MirrorLink) -> Address:
+def address_of_other_half(link: MirrorLink) -> Address:
     """Return the address of the other half: on the source's cluster, under the same name."""
     return address_of("link", link.spec.source, link.metadata.name)
 
@@ -49,7 +49,7 @@ _NOT_SHARED: Final = ("prefix", "start_offset", "auto_create", "acl_sync", "mirr
 """
 
 
-def half_of(link: MirrorLink, source: str) -> WantedResource:
+def build_other_half(link: MirrorLink, source: str) -> WantedResource:
     """Return the other half of a link, which mirrors nothing until roles are swapped."""
     spec = link.spec
     half = MirrorLinkSpec(source=link.cluster, mode=spec.mode)
@@ -134,7 +134,7 @@ def _find_changed_addresses(
             address
             for address in {*wanted, *recorded}
             if kind_of(address) in {"topic", "namespace", "mirror"}
-            and not namespaces.isdisjoint(dependencies_of(address, None))
+            and not namespaces.isdisjoint(list_dependencies(address, None))
         }
     return touched
 
@@ -223,7 +223,7 @@ def check_left_out(situation: Situation) -> Iterator[PlanFinding]:
 def _find_creation_needs(address: Address, resource: Resource) -> Iterator[Address]:
     is_unmounted = isinstance(resource, Mounting) and resource.spec.state == "unmounted"
     is_copy = isinstance(resource, MirrorTopic) and resource.state in COPYING
-    for below in dependencies_of(address, resource):
+    for below in list_dependencies(address, resource):
         kind = kind_of(below)
         if below == address or (kind == "link" and not is_copy):
             continue
@@ -261,7 +261,7 @@ def warnings_of_selection(review: Review) -> Iterator[PlanFinding]:
         return
     resources = [item.resource for item in situation.wanted.values()]
     resources += [item.resource for item in situation.recorded.values()]
-    known = {pair for resource in resources for pair in labels_of(resource).items()}
+    known = {pair for resource in resources for pair in read_labels(resource).items()}
     for name, value in selection.labels:
         if (name, value) not in known:
             values = sorted(other for label, other in known if label == name)
@@ -314,7 +314,7 @@ def _is_named(
         return False
     if selection.labels:
         resource = item.resource if item else recorded[address].resource if address in recorded else None
-        labels = labels_of(resource) if resource else {}
+        labels = read_labels(resource) if resource else {}
         if any(labels.get(name) != value for name, value in selection.labels):
             return False
     return True
@@ -325,7 +325,7 @@ def file_of(source: str | None) -> str:
     return source.rpartition(":")[0] if source else ""
 
 
-def labels_of(resource: Resource) -> Mapping[str, str]:
+def read_labels(resource: Resource) -> Mapping[str, str]:
     """Return the labels of a resource; a mirror topic has none."""
     return {} if isinstance(resource, MirrorTopic) else resource.metadata.labels
 
@@ -356,14 +356,14 @@ def _find_dependencies(
     while waiting:
         address = waiting.pop()
         item = wanted.get(address)
-        for below in (*dependencies_of(address, item.resource if item else None), *mounted.get(address, ())):
+        for below in (*list_dependencies(address, item.resource if item else None), *mounted.get(address, ())):
             if below not in seen and (below in wanted or below not in recorded):
                 seen.add(below)
                 waiting.append(below)
                 yield below
 
 
-def dependencies_of(address: Address, resource: Resource | None) -> Iterator[Address]:
+def list_dependencies(address: Address, resource: Resource | None) -> Iterator[Address]:
     """Yield the resources that an address requires: its cluster, tiers, link and source."""
     cluster = cluster_of(address)
     if cluster is None or isinstance(resource, Cluster | TieringPolicy):
@@ -379,7 +379,7 @@ def dependencies_of(address: Address, resource: Resource | None) -> Iterator[Add
     if isinstance(resource, MirrorLink):
         yield cluster_address(resource.spec.source)
         if has_two_halves(resource):
-            yield half_at(resource)
+            yield address_of_other_half(resource)
     if isinstance(resource, MirrorTopic):
         yield address_of("link", cluster, resource.link)
         yield source_of(resource)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 from reconciler.lifecycles import LIFECYCLES, MIRROR, MOUNT, MirrorStatus, is_under_way
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update, Value
 from reconciler.planning.diff.mount_changes import RECOVERING
-from reconciler.planning.fields import equal, fields_of
+from reconciler.planning.fields import fields_of, is_equal_value
 from reconciler.planning.situation import mounted_by, topic_of
 from reconciler.resources.address import Address
 from reconciler.resources.mirror_link import MirrorTopic
@@ -50,7 +50,7 @@ class Settlement:
         return self.left.physical_name if self.left else None
 
 
-def scope_of(action: Action) -> tuple[Address, ...]:
+def list_settled_addresses(action: Action) -> tuple[Address, ...]:
     """Return the addresses to read to settle an action."""
     match action:
         case Transition(after=Mounting() as mounting):
@@ -101,7 +101,7 @@ def settle(action: Action, observed: Inventory, catalog: Mapping[str, ConfigKey]
 
 def _is_hidden(action: Action, observed: Inventory) -> bool:
     """For a delete, the incarnation is enough."""
-    resources = (observed.get(address) for address in scope_of(action))
+    resources = (observed.get(address) for address in list_settled_addresses(action))
     hidden = [seen for seen in resources if seen is not None and seen.hidden is not None]
     return any(not isinstance(action, Delete) or seen.incarnation is None for seen in hidden)
 
@@ -110,7 +110,7 @@ def _settle_create(action: Create, current: Observed | None, catalog: Mapping[st
     if current is None:
         return Settlement("absent")
     want, have = fields_of(action.after), fields_of(current.resource)
-    differing = [path for path in want if not equal(path, want[path], have.get(path), catalog)]
+    differing = [path for path in want if not is_equal_value(path, want[path], have.get(path), catalog)]
     if type(current.resource) is not type(action.after) or "partitions" in differing:
         return Settlement("conflict")
     return Settlement("partial" if differing or current.state == RECOVERING else "done", current)
@@ -136,7 +136,7 @@ def _settle_delete(action: Delete, current: Observed | None) -> Settlement:
 
 
 def _settle_move(action: Transition, current: Observed | None, observed: Inventory) -> Settlement:
-    old = next((address for address in scope_of(action) if address != action.address), None)
+    old = next((address for address in list_settled_addresses(action) if address != action.address), None)
     if old is not None:
         match (current is not None, old in observed):
             case (True, False):
@@ -222,6 +222,6 @@ def _list_following_states(action: Transition, state: str) -> frozenset[str]:
 def _find_matching_side(
     change: Change, have: Value, catalog: Mapping[str, ConfigKey]
 ) -> Literal["before", "after", "other"]:
-    if equal(change.path, change.after, have, catalog):
+    if is_equal_value(change.path, change.after, have, catalog):
         return "after"
-    return "before" if equal(change.path, change.before, have, catalog) else "other"
+    return "before" if is_equal_value(change.path, change.before, have, catalog) else "other"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.errors import StalePlanError, UserError
 from reconciler.planning.actions import SEALED, Change, Value
-from reconciler.planning.fields import equal
+from reconciler.planning.fields import is_equal_value
 from reconciler.resources.acls import ACLS
 from reconciler.resources.base import KEPT, OnCluster
 from reconciler.resources.mirror_link import MirrorLink, MirrorLinkSpec, MirrorTopic
@@ -267,7 +267,7 @@ def check_unchanged(
     for change in changes:
         current_value = current.get(change.path)
         if not any(
-            equal(change.path, current_value, accepted_value, catalog)
+            is_equal_value(change.path, current_value, accepted_value, catalog)
             for accepted_value in (change.before, change.after)
         ):
             now, before = ("unset" if value is None else repr(value) for value in (current_value, change.before))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 from reconciler.errors import StalePlanError, UserError
 from reconciler.resources.address import Address, address_of
 from reconciler.resources.mirrors import NEVER_FETCHED, DivergedPartition, Position, Positions, Stretch, find_agreed_end
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 
 if TYPE_CHECKING:
     from reconciler.errors import ReconcilerError
@@ -104,7 +104,7 @@ def check_approved(
     if more:
         raise StalePlanError(
             f"topic {topic} of cluster {cluster} has more to cut off than was approved: "
-            f"{first_few(more, 5, grouping='')}; nothing was cut off",
+            f"{list_first(more, 5, grouping='')}; nothing was cut off",
             hint="Stop what writes to it. Then look again: "
             f"reconciler mirror restore {address_of('mirror', cluster, topic)} "
             f"--link {address_of('link', *peer)} --dry-run",
@@ -179,7 +179,7 @@ def diverged_error(cluster: str, full_name: str, diverged: Iterable[DivergedPart
         f"To keep them: reconciler mirror restore {address} --keep-diverged. "
         f"To give them up in a plan: --allow truncate-and-restore:{address}"
     )
-    return UserError(f"{message}: {first_few(parts, _MAX_LISTED, grouping='')}", hint=hint)
+    return UserError(f"{message}: {list_first(parts, _MAX_LISTED, grouping='')}", hint=hint)
 
 
 def _agreed_end(copy: Position, source: Position) -> int:

@@ -63,7 +63,7 @@ def this_process() -> str:
 now = perf_counter
 
 
-def note(logger: logging.Logger, message: str, /, **facts: object) -> None:
+def log_debug(logger: logging.Logger, message: str, /, **facts: object) -> None:
     """Log an event and its facts at debug level. Costs one comparison without listeners."""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, extra={"facts": facts})

@@ -27,18 +27,18 @@ _MAX_MESSAGE_CHARS: Final = 2_000
 """Limit of a quoted message, so that no page of HTML is printed."""
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return `text` on one line with invisible characters escaped: `\x1b`."""
     return _UNSAFE.sub(_escape_character, text) if not text.isascii() or not text.isprintable() else text
 
 
-def one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """Return a foreign message on one line, cut at 2,000 characters."""
     line = " ".join(text.split())
     return line if len(line) <= _MAX_MESSAGE_CHARS else f"{line[:_MAX_MESSAGE_CHARS]} …"
 
 
-def without_commands(text: str) -> str:
+def escape_commands(text: str) -> str:
     """Escape the beginnings of pipeline commands in text of several lines."""
     return _COMMAND.sub(_escape_command, text) if any(command in text for command in _COMMANDS) else text
 
@@ -107,7 +107,7 @@ def refusal(error: ValidationError) -> str:
     return f"{field or 'it'} {problem}"
 
 
-def json_error(error: orjson.JSONDecodeError, body: bytes) -> str:
+def explain_invalid_json(error: orjson.JSONDecodeError, body: bytes) -> str:
     """Return why a body is no JSON."""
     if not body.strip():
         return "there is nothing in it"
@@ -118,7 +118,7 @@ def json_error(error: orjson.JSONDecodeError, body: bytes) -> str:
     return "it ends in the middle" if error.msg == "unexpected end of data" else f"it is not JSON ({error})"
 
 
-def ended_sentence(text: str) -> str:
+def end_sentence(text: str) -> str:
     """Return `text` with a full stop if it has no closing punctuation."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -133,7 +133,7 @@ _MILLION: Final = 1_000_000
 _BILLION: Final = 1_000_000_000
 
 
-def bytes_text(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Return a size, with one decimal below 100: `41.2 GiB`."""
     amount, unit = float(count), 0
     while float(_format_amount(amount)) >= _KIB and unit < len(_SIZES) - 1:
@@ -141,15 +141,15 @@ def bytes_text(count: int) -> str:
     return f"{_format_amount(amount)} {_SIZES[unit]}"
 
 
-def count_text(count: int) -> str:
+def format_count(count: int) -> str:
     """Return an exact count: `1,284`."""
     return f"{count:,}"
 
 
-def rough_count(count: int) -> str:
+def format_rough_count(count: int) -> str:
     """Return a rounded count: `4.1 M`."""
     if count < _MILLION:
-        return count_text(count)
+        return format_count(count)
     millions = _format_amount(count / _MILLION)
     return f"{millions} M" if float(millions) < _BILLION / _MILLION else f"{_format_amount(count / _BILLION)} G"
 
@@ -159,7 +159,7 @@ def counted(count: int, noun: str, plural: str | None = None, *, grouping: str =
     return f"{count:{grouping}} {noun if count == 1 else plural or noun + 's'}"
 
 
-def about(seconds: float) -> str:
+def format_estimate(seconds: float) -> str:
     """Return an estimated duration: `about 2 min`."""
     if (whole := round(seconds)) < _MINUTE:
         return f"about {max(1, whole)} s"
@@ -168,7 +168,7 @@ def about(seconds: float) -> str:
     return f"about {_format_amount(seconds / _HOUR)} h" if seconds < 2 * _DAY else f"about {round(seconds / _DAY)} days"
 
 
-def took(seconds: float) -> str:
+def format_elapsed(seconds: float) -> str:
     """Return an elapsed duration: `1.1 s`, `12 min 5 s`."""
     if float(shown := _format_amount(seconds)) < _MINUTE:
         return f"{shown} s"
@@ -191,23 +191,23 @@ _MAX_WORDS: Final = 12
 _SHORT_RUN: Final = 8
 
 
-def short_run(run: str | None) -> str:
+def shorten_run_id(run: str | None) -> str:
     """Return the last eight characters of a run's id, which tell runs apart; the first ones are its time."""
     return (run or "")[-_SHORT_RUN:]
 
 
-def is_run(typed: str, run: str | None) -> bool:
-    """Return whether a user means this run: by its id, or by at least the characters of `short_run`."""
+def is_run_id(typed: str, run: str | None) -> bool:
+    """Return whether a user means this run: by its id, or by at least the characters of `shorten_run_id`."""
     return typed == run or (len(typed) >= _SHORT_RUN and (run or "").endswith(typed))
 
 
-def first_few(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
+def list_first(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
     """Return the first names on one line, and the number of the others."""
     named = ", ".join(names[:most])
     return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
 
-def one_of(words: Iterable[str]) -> str:
+def list_choices(words: Iterable[str]) -> str:
     """Return sorted words for a hint, at most 12."""
     known = sorted(words)
     shown = ", ".join(known[:_MAX_WORDS])

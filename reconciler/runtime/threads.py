@@ -58,7 +58,7 @@ def map_in_parallel(call: Callable[[A], R], items: Iterable[A], *, name: str) ->
         yield from CallPool(threads, _MAX_QUEUED).over(call, items)
 
 
-def settled(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
+def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
     """Wait for all calls; return the results and the expected errors by name."""
     results: dict[str, R] = {}
     errors: dict[str, E] = {}

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from reconciler.errors import LeaseError, MissingObjectError, NewerFormatError, RetryableError, UserError
-from reconciler.runtime.text import short_run
-from reconciler.state.journal import journal_key, read_open_run, read_run, run_key, why_outdated
+from reconciler.runtime.text import shorten_run_id
+from reconciler.state.journal import journal_key, prove_outdated, read_open_run, read_run, run_key
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, Owner, check_owner, parse_lockfile
-from reconciler.state.snapshots import SnapshotRow, history, snapshot_of
+from reconciler.state.snapshots import SnapshotRow, list_snapshots, read_snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore, StoredObject
@@ -94,7 +94,7 @@ def read_state_files(store: ObjectStore, at_once: ParallelMap = map) -> StateFil
         RetryableError: The lockfile changed during the read: its writer is alive.
     """
     stored = store.get(KEY)
-    snapshots = history(store)
+    snapshots = list_snapshots(store)
     runs = tuple(at_once(lambda trace: replace(trace, epoch=_read_epoch(store, trace)), _list_traces(store)))
     again = store.get(KEY)
     if (stored and stored.version) != (again and again.version):
@@ -158,8 +158,8 @@ class Symptoms:
         lease = self.lockfile.lease if self.lockfile is not None and self.is_current else None
         if lease is not None and lease.status == "held":
             raise LeaseError(
-                f"{lease.who} holds the lease since {lease.since}, run {short_run(lease.run)}; {self.problems[0]}",
-                hint=f"Nothing was changed. If that run is dead: reconciler state unlock {short_run(lease.run)}",
+                f"{lease.who} holds the lease since {lease.since}, run {shorten_run_id(lease.run)}; {self.problems[0]}",
+                hint=f"Nothing was changed. If that run is dead: reconciler state unlock {shorten_run_id(lease.run)}",
             )
 
 
@@ -183,18 +183,18 @@ def find_symptoms(store: ObjectStore, remains: StateFiles, owner: Owner) -> Symp
 
 
 def _prove_age(store: ObjectStore, lockfile: Lockfile, remains: StateFiles) -> str | None:
-    why = why_outdated(store, lockfile, remains.snapshots)
+    why = prove_outdated(store, lockfile, remains.snapshots)
     if why is not None:
         return f"it says state #{lockfile.serial}, and {why}"
     if remains.run_epoch > lockfile.lease.epoch:
-        run = short_run(remains.runs[0].run)
+        run = shorten_run_id(remains.runs[0].run)
         return f"its epoch is {lockfile.lease.epoch}, and run {run} wrote under {remains.run_epoch}"
     return None
 
 
 def _find_broken_files(store: ObjectStore, lockfile: Lockfile) -> tuple[str, ...]:
     problems: list[str] = []
-    for look in (snapshot_of, read_open_run):
+    for look in (read_snapshot_of, read_open_run):
         try:
             look(store, lockfile)
         except NewerFormatError:
@@ -209,7 +209,7 @@ _LINEAGE: Final = re.compile(rb'"lineage":"([^"\\]+)"')
 _GZIP: Final = 31
 
 
-def lineage_to_keep(store: ObjectStore, remains: StateFiles, lockfile: Lockfile) -> str:
+def choose_lineage(store: ObjectStore, remains: StateFiles, lockfile: Lockfile) -> str:
     """Return the lockfile's lineage, or the snapshots' lineage if the lockfile names one of them.
 
     Otherwise it belongs to another state, and nothing is guessed.

@@ -22,13 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from reconciler.errors import LeaseError, LostRaceError, MendFirstError, NewerFormatError, RetryableError, UserError
 from reconciler.objectstore.base import ObjectStore, nonce
 from reconciler.objectstore.register import create, is_truncated_json
-from reconciler.planning.record import learn, record_action, record_refusal
+from reconciler.planning.record import apply_record_changes, record_action, record_refusal
 from reconciler.planning.saved_plan import read_action
-from reconciler.runtime.effects import Effects, note
+from reconciler.runtime.effects import Effects, log_debug
 from reconciler.runtime.retry import Backoff
-from reconciler.runtime.text import json_error, refusal
+from reconciler.runtime.text import explain_invalid_json, refusal
 from reconciler.state.lockfile import KEY, RUNS_PREFIX, Lockfile, read_lockfile
-from reconciler.state.snapshots import Snapshot, SnapshotRow, history, read_base, run_of
+from reconciler.state.snapshots import Snapshot, SnapshotRow, list_snapshots, read_base, run_of
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -134,7 +134,7 @@ Entry: TypeAlias = RunTakenOver | Intent | ActionEnded | ActionRefused | ActionS
 AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
 
 
-def detached_entries(left: Sequence[str]) -> list[RunDetached]:
+def build_detached_entries(left: Sequence[str]) -> list[RunDetached]:
     """Return the entries for the remaining actions, split to fit into objects."""
     return [
         RunDetached(left=tuple(left[at : at + _MAX_IDS_PER_ENTRY])) for at in range(0, len(left), _MAX_IDS_PER_ENTRY)
@@ -312,12 +312,12 @@ class Journal:
         )
         stored_page = await retry_until_answered(self._effects, lambda: self._create(page))
         if stored_page.nonce != page.nonce:
-            note(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=stored_page.epoch)
+            log_debug(_LOGGER, "fenced", run=self.run, seq=page.seq, by_epoch=stored_page.epoch)
             raise LeaseError(
                 f"another run has taken over: it wrote entry {page.seq} of our journal (epoch {stored_page.epoch})",
                 hint="Nothing more was written. Check the result of that run, then run the command again.",
             )
-        note(_LOGGER, "written", run=self.run, seq=page.seq, entries=len(entries))
+        log_debug(_LOGGER, "written", run=self.run, seq=page.seq, entries=len(entries))
         self._seq += 1
 
     def _create(self, page: Page) -> Page:
@@ -366,7 +366,7 @@ def _read_page(store: ObjectStore, run: str, seq: int) -> Page:
             raise NewerFormatError(message, hint="Upgrade this one: pip install --upgrade stream-reconciler.")
         page = Page.model_validate_json(stored.body)
     except orjson.JSONDecodeError as error:
-        raise _damaged_error(store, key, json_error(error, stored.body)) from error
+        raise _damaged_error(store, key, explain_invalid_json(error, stored.body)) from error
     except ValidationError as error:
         raise _damaged_error(store, key, refusal(error)) from error
     if (page.run, page.seq) != (run, seq):
@@ -496,7 +496,7 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
         return None
 
 
-def read_end(store: ObjectStore, run: str) -> RunEnd | None:
+def read_run_end(store: ObjectStore, run: str) -> RunEnd | None:
     """Return a run's end; `None` if it has none or it cannot be read."""
     stored = store.get(result_key(run))
     if stored is None:
@@ -531,7 +531,7 @@ def read_runs(store: ObjectStore, *, at_most: int, is_too_old: Callable[[RunFile
 
 def completed_actions(store: ObjectStore, run: str) -> frozenset[str]:
     """Return the ids of a run's finished actions by its result or its journal; empty if unreadable."""
-    end = read_end(store, run)
+    end = read_run_end(store, run)
     ended_ids = frozenset(() if end is None else end.done)
     if end is not None and end.is_whole:
         return ended_ids
@@ -601,11 +601,11 @@ def fold_run(
             case ActionEnded():
                 open_ids.discard(entry.id)
                 if entry.id in by_id and entry.id not in done:
-                    learn(record, record_action(by_id[entry.id], entry, record, written.run))
+                    apply_record_changes(record, record_action(by_id[entry.id], entry, record, written.run))
                     done[entry.id] = None
             case ActionRefused() | ActionSkipped():
                 if isinstance(entry, ActionRefused) and entry.is_made and entry.id in by_id.keys() - done.keys():
-                    learn(record, record_refusal(by_id[entry.id], entry, record, written.run))
+                    apply_record_changes(record, record_refusal(by_id[entry.id], entry, record, written.run))
                 open_ids.discard(entry.id)
                 ended.add(entry.id)
             case RunTakenOver() | RunDetached() | RunClosed():
@@ -672,7 +672,7 @@ def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
     """Return a run, closed or not, with its base and journal."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
-    end = read_end(store, file.run)
+    end = read_run_end(store, file.run)
     _check_not_cut(written, end)
     return UnfinishedRun(file, base, tuple(read_action(action) for action in file.actions), written, end)
 
@@ -709,7 +709,7 @@ class StateAdvance:
         return f"the state went from #{self.approved} to #{self.now} since the plan was approved{by}{what}"
 
 
-def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
+def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
     """Return the commits since a serial and sha256, or `None`."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
@@ -726,7 +726,7 @@ def advance_since(approved: tuple[int, str], snapshot: Snapshot, store: ObjectSt
 
 def find_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow] | None = None) -> str | None:
     """Return the proof that the lockfile is an old copy, or `None`. One LIST, unless `rows` is passed."""
-    why = why_outdated(store, lockfile, history(store) if rows is None else rows)
+    why = prove_outdated(store, lockfile, list_snapshots(store) if rows is None else rows)
     if why is None:
         return None
     again = read_lockfile(store)
@@ -746,7 +746,7 @@ def check_current(store: ObjectStore, lockfile: Lockfile, rows: Sequence[Snapsho
         )
 
 
-def why_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow]) -> str | None:
+def prove_outdated(store: ObjectStore, lockfile: Lockfile, rows: Sequence[SnapshotRow]) -> str | None:
     """Return the proof that a lockfile is an old copy, or `None`; `rows` are newest first."""
     if rows and rows[0].serial >= lockfile.serial + 2:
         return f"{rows[0].key} was written"
@@ -758,7 +758,7 @@ def _prove_commit(store: ObjectStore, lockfile: Lockfile, row: SnapshotRow) -> s
     run = run_of(store, row)
     if run is None:
         return None
-    end, file = read_end(store, run), read_run(store, run)
+    end, file = read_run_end(store, run), read_run(store, run)
     if end is not None and end.serial >= row.serial:
         return f"run {run} ended with #{end.serial}"
     epoch = file.epoch if file is not None else _find_last_epoch(store, lockfile)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.base import ObjectStore, nonce
-from reconciler.runtime.effects import Effects, note
-from reconciler.runtime.text import counted, ended_sentence, short_run
+from reconciler.runtime.effects import Effects, log_debug
+from reconciler.runtime.text import counted, end_sentence, shorten_run_id
 from reconciler.state.journal import RunFile, check_current, read_run, retry_until_answered, write_run
 from reconciler.state.lockfile import (
     KEY,
@@ -33,7 +33,7 @@ from reconciler.state.lockfile import (
     check_not_vanished,
     read_lockfile,
 )
-from reconciler.state.snapshots import Snapshot, encode, snapshot_of
+from reconciler.state.snapshots import Snapshot, encode_snapshot, read_snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Record
@@ -89,7 +89,9 @@ def lost_lease_error(current: Read | None, url: str) -> LeaseError:
             hint="Restore it from a backup or the bucket's versions.",
         )
     lease = current.lockfile.lease
-    who = f"{lease.who}, run {short_run(lease.run)}" if lease.status == "held" else "someone who has finished since"
+    who = (
+        f"{lease.who}, run {shorten_run_id(lease.run)}" if lease.status == "held" else "someone who has finished since"
+    )
     return LeaseError(
         f"the lease was taken over by {who} (epoch {lease.epoch})",
         hint="Nothing more was written. Check the result of that run, then run the command again.",
@@ -144,7 +146,7 @@ class Lease:
             raise LeaseError("the lease was freed", hint="The next run finds what was still in progress.")
         if self._lost is None and self._age() >= self.terms.give_up_s:
             why = f" ({self._trouble})" if self._trouble else ""
-            note(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))
+            log_debug(_LOGGER, "lost", epoch=self.lockfile.lease.epoch, age_s=round(self._age(), 3))
             self._lost = LeaseError(
                 f"the lease could not be renewed for {self._age():.0f} s{why}",
                 hint="Nothing more was written. The next run finds out what was done: reconciler apply",
@@ -158,7 +160,7 @@ class Lease:
 
     async def snapshot(self) -> Snapshot:
         """Return the state under this lease."""
-        return await self._effects.call(lambda: snapshot_of(self._store, self.lockfile))
+        return await self._effects.call(lambda: read_snapshot_of(self._store, self.lockfile))
 
     async def begin(self, run: RunFile, commit: str | None = None) -> None:
         """Write `run.json`, then open the run. Await this before any action."""
@@ -231,14 +233,14 @@ class Lease:
         except ReconcilerError as trouble:
             error.add_note(f"The lease could not be freed either: {trouble}")
             if isinstance(error, ReconcilerError):
-                error.hint = f"{ended_sentence(error.hint)} {self._not_freed_hint()}"
+                error.hint = f"{end_sentence(error.hint)} {self._not_freed_hint()}"
         finally:
             self._stop_renewing()
 
     def _not_freed_hint(self) -> str:
         return (
             f"The lease could not be released: it expires {self.terms.lease_s:.0f} s from now, or at once with: "
-            f"reconciler state unlock {short_run(self.run)}"
+            f"reconciler state unlock {shorten_run_id(self.run)}"
         )
 
     @property
@@ -267,7 +269,7 @@ class Lease:
                 return
             except ReconcilerError as error:
                 self._trouble = str(error)
-                note(_LOGGER, "not renewed", epoch=self.lockfile.lease.epoch, trouble=type(error).__name__)
+                log_debug(_LOGGER, "not renewed", epoch=self.lockfile.lease.epoch, trouble=type(error).__name__)
                 pause = self.terms.renew_s / 3
             else:
                 pause = self.terms.renew_s
@@ -278,7 +280,7 @@ class Lease:
             for _ in range(_ATTEMPTS):
                 base = self.lockfile
                 self.check()
-                pointer, body = encode(base, self.run, record, settles=settles)
+                pointer, body = encode_snapshot(base, self.run, record, settles=settles)
                 store_snapshot(self._store, pointer.key, body)
                 with suppress(MovedError):
                     return self._write(self._store, partial(point_at, base, pointer, finish))
@@ -304,7 +306,7 @@ class Lease:
                 else:
                     self._current, self._sent, self._trouble = Read(after, version), sent, None
                     lease = after.lease
-                    note(
+                    log_debug(
                         _LOGGER, "written", status=lease.status, epoch=lease.epoch, beat=lease.beat, serial=after.serial
                     )
                     return after.serial
@@ -335,7 +337,7 @@ class Lease:
         is_safe = current is not None and after.state in (before.state, current.lockfile.state)
         if current is not None and is_safe and after.lease.status == "free":
             return Read(after, current.version)
-        note(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=current.lockfile.lease.epoch if current else None)
+        log_debug(_LOGGER, "lost", epoch=before.lease.epoch, to_epoch=current.lockfile.lease.epoch if current else None)
         self._lost = lost_lease_error(current, store.url)
         raise self._lost
 
@@ -360,7 +362,8 @@ class LeaseWait:
     def __str__(self) -> str:
         where = f" ({self.ci_url})" if self.ci_url else ""
         held = f"the lease is held by {self.who}{where} since {self.since}: {self.doing}"
-        return f"{held}; run {short_run(self.run)}; waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
+        waits = f"waiting up to {self.timeout_s:.0f} s, {self.waited_s:.0f} s so far"
+        return f"{held}; run {shorten_run_id(self.run)}; {waits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +375,7 @@ class TakeoverNotice:
     silent_s: float
 
     def __str__(self) -> str:
-        return f"took over the lease of run {short_run(self.run)} of {self.who}, silent for {self.silent_s:.0f} s"
+        return f"took over the lease of run {shorten_run_id(self.run)} of {self.who}, silent for {self.silent_s:.0f} s"
 
 
 Notice: TypeAlias = LeaseWait | TakeoverNotice
@@ -384,7 +387,7 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
     if opened is None:
         return "planning"
     if opened.run != run:
-        return f"settling run {short_run(opened.run)}, which was left open"
+        return f"settling run {shorten_run_id(opened.run)}, which was left open"
     known = read_run(store, opened.run)
     if known is None:
         return "applying"
@@ -546,7 +549,7 @@ class _Acquisition:
         try:
             taken = await self.effects.call(lambda: self.store.swap(KEY, ours.to_bytes(), expected=version))
         except LostRaceError:
-            note(_LOGGER, "race lost", epoch=ours.lease.epoch)
+            log_debug(_LOGGER, "race lost", epoch=ours.lease.epoch)
             return None
         except RetryableError as trouble:
             await self._watch_unanswered(ours, _SentWrite(sent, expected), trouble)
@@ -556,7 +559,7 @@ class _Acquisition:
     async def _watch_unanswered(self, ours: Lockfile, sent: _SentWrite, trouble: RetryableError) -> None:
         """Watch for an unanswered write, which may be stored, land late, or never."""
         self.unanswered[ours.nonce] = sent
-        note(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
+        log_debug(_LOGGER, "unanswered", epoch=ours.lease.epoch, attempt=len(self.unanswered))
         if len(self.unanswered) > 1:
             await self._pause(_SLICE_S)
         if len(self.unanswered) == _TAKE_ATTEMPTS and not await self._is_stored():
@@ -578,9 +581,9 @@ class _Acquisition:
         if previous is not None and previous.status == "held":
             lease.taken_from = previous.run
             self.patience.tell(TakeoverNotice(previous.run or "", previous.who or "someone", self.silent_s))
-            note(_LOGGER, "took over", run=previous.run, who=previous.who, silent_s=round(self.silent_s, 3))
+            log_debug(_LOGGER, "took over", run=previous.run, who=previous.who, silent_s=round(self.silent_s, 3))
         epoch = lease.lockfile.lease.epoch
-        note(_LOGGER, "acquired", epoch=epoch, run=self.claim.run, taken_from=lease.taken_from)
+        log_debug(_LOGGER, "acquired", epoch=epoch, run=self.claim.run, taken_from=lease.taken_from)
         lease.start_renewing()
         return lease
 
@@ -610,7 +613,8 @@ class _Acquisition:
     async def _held_error(self, lockfile: Lockfile) -> LeaseError:
         waiting = replace(await self._describe_wait(lockfile, 0.0), waited_s=self.patience.lock_timeout_s)
         return LeaseError(
-            f"the lease is held by {waiting.who} since {waiting.since}: {waiting.doing}; run {short_run(waiting.run)}",
+            f"the lease is held by {waiting.who} since {waiting.since}: {waiting.doing}; "
+            f"run {shorten_run_id(waiting.run)}",
             hint="Wait for it (--lock-timeout). If that run is dead, free it at once with: "
-            f"reconciler state unlock {short_run(waiting.run)}",
+            f"reconciler state unlock {shorten_run_id(waiting.run)}",
         )

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from reconciler.errors import NewerFormatError, UserError
 from reconciler.objectstore.base import ObjectStore, StoredObject, Version, nonce
-from reconciler.runtime.text import json_error, refusal
+from reconciler.runtime.text import explain_invalid_json, refusal
 
 KEY: Final = "lockfile.json"
 FORMAT: Final = "reconciler.lockfile/1"
@@ -154,7 +154,7 @@ def parse_lockfile(stored: StoredObject, url: str) -> Read:
     try:
         body = orjson.loads(stored.body)
     except orjson.JSONDecodeError as error:
-        raise _damaged_error(url, json_error(error, stored.body)) from error
+        raise _damaged_error(url, explain_invalid_json(error, stored.body)) from error
     format_name = body.get("format") if isinstance(body, dict) else None
     if isinstance(format_name, str) and format_name != FORMAT and format_name.startswith("reconciler.lockfile/"):
         message = f"{url}/{KEY} was written by a newer version of reconciler ({format_name})"

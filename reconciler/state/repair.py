@@ -1,6 +1,6 @@
 """Repair a state, or unlock it: a new lockfile from snapshots and runs.
 
-`judge` only reads. `mend` copies the old lockfile and swaps in the new one; a concurrent writer wins.
+`plan_repair` only reads. `write_repair` copies the old lockfile and swaps in the new one; a concurrent writer wins.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import InterruptedRunError, LeaseError, LostRaceError, NewerFormatError, UserError
 from reconciler.objectstore.base import ObjectStore, StoredObject, nonce
-from reconciler.runtime.text import is_run, short_run
-from reconciler.state.diagnosis import RunTrace, StateFiles, find_symptoms, lineage_to_keep
+from reconciler.runtime.text import is_run_id, shorten_run_id
+from reconciler.state.diagnosis import RunTrace, StateFiles, choose_lineage, find_symptoms
 from reconciler.state.journal import (
     RunEnd,
     RunFile,
     UnfinishedRun,
     close_journal,
-    read_end,
     read_journal,
     read_open_run,
     read_run,
+    read_run_end,
     read_unfinished,
     take_over,
 )
@@ -40,7 +40,7 @@ from reconciler.state.lockfile import (
     check_owner,
     read_lockfile,
 )
-from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_after, read_row
+from reconciler.state.snapshots import Snapshot, SnapshotRow, encode_next_snapshot, read_row
 
 if TYPE_CHECKING:
     from reconciler.runtime.effects import Effects
@@ -82,32 +82,32 @@ class RepairBase:
     """The user chose to go back although a newer state is readable."""
 
 
-def last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
+def find_last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
     """Return the run that wrote last, or `None`."""
     latest = [
-        LastRun(trace.run, read_run(store, trace.run), read_end(store, trace.run))
+        LastRun(trace.run, read_run(store, trace.run), read_run_end(store, trace.run))
         for trace in remains.runs
         if trace.epoch == remains.run_epoch and (trace.file_bytes is not None or trace.last_page)
     ]
     return max(latest, key=lambda run: (run.file.epoch if run.file else 0, run.run), default=None)
 
 
-def reached(store: ObjectStore, remains: StateFiles, last: LastRun | None) -> LastSerial:
+def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun | None) -> LastSerial:
     """Return the highest serial that any file names."""
     candidates = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
     if last is not None:
-        candidates.append(LastSerial(last.begun, f"run {short_run(last.run)} began on it"))
+        candidates.append(LastSerial(last.begun, f"run {shorten_run_id(last.run)} began on it"))
     for trace in remains.runs:
         is_last = last is not None and trace.run == last.run
         if trace.has_result and (is_last or trace.file_bytes is None):
-            end = read_end(store, trace.run)
+            end = read_run_end(store, trace.run)
             candidates.append(
-                LastSerial(end.serial if end is not None else 0, f"run {short_run(trace.run)} ended with it")
+                LastSerial(end.serial if end is not None else 0, f"run {shorten_run_id(trace.run)} ended with it")
             )
     return max(candidates, key=lambda candidate: candidate.serial)
 
 
-def newest_base(
+def find_newest_base(
     store: ObjectStore, remains: StateFiles, last: LastRun | None, far: LastSerial, *, lineage: str
 ) -> RepairBase:
     """Return the newest readable state; the empty one if none was written."""
@@ -130,7 +130,9 @@ def newest_base(
     return RepairBase(Snapshot(lineage, 0), tuple(damaged))
 
 
-def chosen_base(store: ObjectStore, remains: StateFiles, chosen: str, far: LastSerial, *, lineage: str) -> RepairBase:
+def find_chosen_base(
+    store: ObjectStore, remains: StateFiles, chosen: str, far: LastSerial, *, lineage: str
+) -> RepairBase:
     """Return the state that the user chose, by serial or key."""
     if chosen == "0":
         return _check_newer(store, remains, Snapshot(lineage, 0), far)
@@ -170,7 +172,7 @@ def _pick_committed(good: Sequence[Snapshot], last: LastRun | None) -> Snapshot:
         raise _ambiguous_error(
             left[0].serial,
             (
-                f"{candidate.key} (run {short_run(candidate.run)}, {len(candidate.record)} resources)"
+                f"{candidate.key} (run {shorten_run_id(candidate.run)}, {len(candidate.record)} resources)"
                 for candidate in left
             ),
         )
@@ -202,7 +204,7 @@ class ForgottenRun:
     started: str | None = None
 
     def __str__(self) -> str:
-        return f"run {short_run(self.run)} ({self.command})" if self.command else f"run {short_run(self.run)}"
+        return f"run {shorten_run_id(self.run)} ({self.command})" if self.command else f"run {shorten_run_id(self.run)}"
 
     @classmethod
     def of(cls, file: RunFile) -> ForgottenRun:
@@ -211,7 +213,7 @@ class ForgottenRun:
         return cls(file.run, actions, file.command, file.who, file.started or None)
 
 
-def runs_after(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[ForgottenRun, ...]:
+def list_forgotten_runs(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[ForgottenRun, ...]:
     """Return the runs that began on `serial` or later, first one first: their work is forgotten."""
     forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
@@ -224,7 +226,7 @@ def runs_after(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[Fo
 
 def _find_runs_with_result_only(store: ObjectStore, runs: Iterable[RunTrace], serial: int) -> Iterable[ForgottenRun]:
     for trace in runs:
-        end = read_end(store, trace.run) if trace.has_result and trace.file_bytes is None else None
+        end = read_run_end(store, trace.run) if trace.has_result and trace.file_bytes is None else None
         if end is not None and end.serial > serial:
             yield ForgottenRun(trace.run, end.done)
 
@@ -295,9 +297,9 @@ async def unlock(store: ObjectStore, effects: Effects, wanted: UnlockRequest) ->
 def _is_dead(lockfile: Lockfile, run: str | None, idle_s: float) -> bool:
     if run is None:
         return idle_s >= lockfile.lease.lease_s
-    if not is_run(run, lockfile.lease.run):
-        holder = short_run(lockfile.lease.run)
-        message = f"the lease is not held by run {short_run(run)} but by {lockfile.lease.who}, run {holder}"
+    if not is_run_id(run, lockfile.lease.run):
+        holder = shorten_run_id(lockfile.lease.run)
+        message = f"the lease is not held by run {shorten_run_id(run)} but by {lockfile.lease.who}, run {holder}"
         raise LeaseError(message, hint=f"If that one is dead: reconciler state unlock {holder}")
     return True
 
@@ -363,8 +365,8 @@ def _find_doubt(store: ObjectStore, lockfile: Lockfile) -> UnsettledWork | None:
 def _alive_error(lockfile: Lockfile) -> LeaseError:
     lease = lockfile.lease
     return LeaseError(
-        f"the lease moved while it was watched: {lease.who}, run {short_run(lease.run)}, is alive",
-        hint=f"Wait for it. If you are sure it is dead: reconciler state unlock {short_run(lease.run)}",
+        f"the lease moved while it was watched: {lease.who}, run {shorten_run_id(lease.run)}, is alive",
+        hint=f"Wait for it. If you are sure it is dead: reconciler state unlock {shorten_run_id(lease.run)}",
     )
 
 
@@ -402,7 +404,7 @@ class Repair:
     """The lockfile's lineage, if all snapshots have another."""
 
 
-def judge(
+def plan_repair(
     store: ObjectStore, remains: StateFiles, owner: Owner, choice: RepairChoice, *, lineage: str
 ) -> Repair | None:
     """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
@@ -416,7 +418,7 @@ def judge(
         return None
     symptoms.check_unheld()
     lockfile = symptoms.lockfile
-    known = lineage_to_keep(store, remains, lockfile) if lockfile is not None else lineage
+    known = choose_lineage(store, remains, lockfile) if lockfile is not None else lineage
     planner = _RepairPlanner(store, remains, choice, known, symptoms.lockfile if symptoms.is_current else None)
     planner.check_owner(owner)
     base = planner.base()
@@ -431,7 +433,7 @@ def judge(
     )
 
 
-def mend(store: ObjectStore, repair: Repair) -> str | None:
+def write_repair(store: ObjectStore, repair: Repair) -> str | None:
     """Write the repair; return the key of the old lockfile's copy.
 
     Raises:
@@ -464,8 +466,8 @@ class _RepairPlanner:
         self._choice = choice
         self._lineage = lineage
         self._current = current
-        self._last = last_run(store, remains)
-        self._last_serial = reached(store, remains, self._last)
+        self._last = find_last_run(store, remains)
+        self._last_serial = find_highest_serial(store, remains, self._last)
 
     def check_owner(self, owner: Owner) -> None:
         file = self._last.file if self._last is not None else None
@@ -475,8 +477,8 @@ class _RepairPlanner:
     def base(self) -> RepairBase:
         if self._choice.snapshot is not None:
             chosen = self._choice.snapshot
-            return chosen_base(self._store, self._remains, chosen, self._last_serial, lineage=self._lineage)
-        return newest_base(self._store, self._remains, self._last, self._last_serial, lineage=self._lineage)
+            return find_chosen_base(self._store, self._remains, chosen, self._last_serial, lineage=self._lineage)
+        return find_newest_base(self._store, self._remains, self._last, self._last_serial, lineage=self._lineage)
 
     def repair(self, problems: tuple[str, ...], owner: Owner, base: RepairBase) -> Repair:
         given_up, opened = self._find_abandoned_run(base), None
@@ -517,9 +519,9 @@ class _RepairPlanner:
 
     def _find_abandoned_run(self, base: RepairBase) -> LastRun | None:
         last, is_told, named = self._last, self._choice.snapshot is not None, self._choice.without_run
-        if named is not None and (last is None or not is_run(named, last.run)):
-            message = f"run {short_run(named)} is not the one that wrote last" + (
-                f", that is {short_run(last.run)}" if last else ""
+        if named is not None and (last is None or not is_run_id(named, last.run)):
+            message = f"run {shorten_run_id(named)} is not the one that wrote last" + (
+                f", that is {shorten_run_id(last.run)}" if last else ""
             )
             raise UserError(message, hint="Only that one can be abandoned: those before it are closed.")
         begun = last.begun if last is not None else 0
@@ -568,16 +570,16 @@ class _RepairPlanner:
         return UserError(
             error.message,
             hint=f"{RESTORE}. To continue without it, and adopt what it created if the files declare it: "
-            f"reconciler state repair --without-run {short_run(last.run)}",
+            f"reconciler state repair --without-run {shorten_run_id(last.run)}",
         )
 
     def _next_state(self, base: Snapshot, rebuilt: UnfinishedRun | None) -> tuple[StatePointer | None, bytes | None]:
         """Give an older state a new serial, because serials only grow."""
         top = self._last_serial.serial
         if rebuilt is not None:
-            return encode_after(replace(base, serial=top), rebuilt.file.run, rebuilt.fold().record)
+            return encode_next_snapshot(replace(base, serial=top), rebuilt.file.run, rebuilt.fold().record)
         if base.serial != top:
-            return encode_after(replace(base, serial=top), base.run, base.record)
+            return encode_next_snapshot(replace(base, serial=top), base.run, base.record)
         return StatePointer(key=base.key, sha256=base.sha256, bytes=base.bytes) if base.serial else None, None
 
     def _find_forgotten(
@@ -587,14 +589,14 @@ class _RepairPlanner:
         if self._choice.snapshot is None:
             return own
         resumed_run = opened.file.run if opened is not None else None
-        later = runs_after(self._store, self._remains, base.serial)
+        later = list_forgotten_runs(self._store, self._remains, base.serial)
         return tuple(run for run in later if run.run != resumed_run) or own
 
     def _missing_snapshot_error(self, base: RepairBase) -> UserError:
         why = (
             base.damaged[0] if base.damaged else f"{self._store.url} has no state #{self._last_serial.serial} any more"
         )
-        runs = runs_after(self._store, self._remains, base.snapshot.serial)
+        runs = list_forgotten_runs(self._store, self._remains, base.snapshot.serial)
         lost = f" (it forgets what {', '.join(map(str, runs))} did)" if runs else ""
         return UserError(
             f"{why}, and no journal has its content",

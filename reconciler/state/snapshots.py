@@ -64,10 +64,10 @@ class SnapshotRow:
 def read_snapshot(store: ObjectStore, *, owner: Owner | None = None) -> Snapshot | None:
     """Return the current state without a lock; `None` if nothing was ever applied."""
     lockfile = read_lockfile(store, owner=owner)
-    return None if lockfile is None else snapshot_of(store, lockfile.lockfile)
+    return None if lockfile is None else read_snapshot_of(store, lockfile.lockfile)
 
 
-def snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
+def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
     """Return the snapshot that a lockfile names."""
     pointer = lockfile.state
     if pointer is None:
@@ -89,7 +89,7 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
         return current
-    rows = history(store)
+    rows = list_snapshots(store)
     keys = [row.key for row in rows if row.serial == serial]
     if current is None or serial > current.serial or not keys:
         message = f"{store.url} has no state #{serial}"
@@ -122,7 +122,7 @@ def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
     return snapshot.record
 
 
-def history(store: ObjectStore) -> tuple[SnapshotRow, ...]:
+def list_snapshots(store: ObjectStore) -> tuple[SnapshotRow, ...]:
     """Return all stored snapshots, newest first."""
     rows = [
         SnapshotRow(int(parts[1]), listed.key, listed.size)
@@ -140,7 +140,7 @@ class SnapshotRuns:
     settles: str | None = None
 
 
-def runs_of(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
+def read_snapshot_runs(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
     """Return the runs of a snapshot without parsing its resources; `None` if unreadable."""
     try:
         plain = gzip.decompress(_fetch(store, row.key))
@@ -155,20 +155,22 @@ def runs_of(store: ObjectStore, row: SnapshotRow) -> SnapshotRuns | None:
 
 def run_of(store: ObjectStore, row: SnapshotRow) -> str | None:
     """Return the run that wrote a snapshot; `None` if unreadable."""
-    runs = runs_of(store, row)
+    runs = read_snapshot_runs(store, row)
     return None if runs is None else runs.run
 
 
-def encode(lockfile: Lockfile, run: str, record: Record, *, settles: str | None = None) -> tuple[StatePointer, bytes]:
+def encode_snapshot(
+    lockfile: Lockfile, run: str, record: Record, *, settles: str | None = None
+) -> tuple[StatePointer, bytes]:
     """Return the pointer and body of the next snapshot. Equal records give equal bytes.
 
     `settles` is the open run whose work it contains.
     """
     previous = "" if lockfile.state is None else lockfile.state.key
-    return encode_after(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record, settles=settles)
+    return encode_next_snapshot(Snapshot(lockfile.lineage, lockfile.serial, key=previous), run, record, settles=settles)
 
 
-def encode_after(
+def encode_next_snapshot(
     before: Snapshot, run: str, record: Record, *, settles: str | None = None
 ) -> tuple[StatePointer, bytes]:
     """Return the pointer and body of the next snapshot after `before`."""
@@ -284,5 +286,5 @@ def read_incarnations(store: ObjectStore, *, owner: Owner | None, kind: str) -> 
             }
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError):
             pass  # the full read below raises the error
-    record = snapshot_of(store, lockfile.lockfile).record
+    record = read_snapshot_of(store, lockfile.lockfile).record
     return {address: recorded.incarnation for address, recorded in record.items() if address.startswith(f"{kind}/")}

@@ -7,7 +7,7 @@ import pytest
 from reconciler.applying.events import Alike, group_by_cause, group_failures, remove_names
 from reconciler.errors import UserError
 from reconciler.providers.protocol import Failed
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import list_first
 from reconciler.state.journal import ActionSkipped
 
 
@@ -58,4 +58,4 @@ def test_what_was_skipped_stands_with_its_cause_the_costliest_first() -> None:
     ("count", "told"), [(0, ""), (1, "0"), (3, "0, 1, 2"), (4, "0, 1, 2 and 1 more"), (2003, "0, 1, 2 and 2,000 more")]
 )
 def test_however_many_there_are_they_fit_a_line(count: int, told: str) -> None:
-    assert first_few([str(number) for number in range(count)]) == told
+    assert list_first([str(number) for number in range(count)]) == told

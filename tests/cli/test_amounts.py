@@ -7,7 +7,7 @@ import pytest
 from reconciler.cli.text.amounts import change_text, moved_text, usage_text, value_text
 from reconciler.operations.clusters.namespaces import QuotaUsage
 from reconciler.planning.actions import Change
-from reconciler.runtime.text import about, bytes_text, counted, rough_count, took
+from reconciler.runtime.text import counted, format_bytes, format_elapsed, format_estimate, format_rough_count
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from reconciler.runtime.text import about, bytes_text, counted, rough_count, too
     ],
 )
 def test_sizes_have_at_most_one_decimal(count: int, text: str) -> None:
-    assert bytes_text(count) == text
+    assert format_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_sizes_have_at_most_one_decimal(count: int, text: str) -> None:
     [(999_999, "999,999"), (4_100_000, "4.1 M"), (336_776, "336,776"), (10**9 - 1, "1 G"), (10**9, "1 G")],
 )
 def test_large_counts_are_rounded(count: int, text: str) -> None:
-    assert rough_count(count) == text
+    assert format_rough_count(count) == text
 
 
 def test_a_quota_is_shown_with_what_is_used_of_it_as_far_as_that_is_known() -> None:
@@ -60,7 +60,7 @@ def test_one_is_singular() -> None:
     ],
 )
 def test_times_to_come_are_rough(seconds: float, text: str) -> None:
-    assert about(seconds) == text
+    assert format_estimate(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_times_to_come_are_rough(seconds: float, text: str) -> None:
     ],
 )
 def test_times_passed_are_said_as_they_were(seconds: float, text: str) -> None:
-    assert took(seconds) == text
+    assert format_elapsed(seconds) == text
 
 
 @pytest.mark.parametrize(

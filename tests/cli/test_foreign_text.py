@@ -23,7 +23,7 @@ from reconciler.planning.actions import Forget
 from reconciler.planning.plan import Plan, PlanFinding
 from reconciler.providers.kafka.faults import error_of_code
 from reconciler.resources.address import Address
-from reconciler.runtime.text import escape_json, one_line, visible, without_commands
+from reconciler.runtime.text import escape_commands, escape_invisible, escape_json, to_one_line
 from tests.cli import sample_results as sample_plans
 
 if TYPE_CHECKING:
@@ -176,11 +176,11 @@ def test_json_that_may_be_shown_says_the_same(words: str) -> None:
 
 
 def test_text_of_others_is_a_part_of_a_line() -> None:
-    assert one_line("one\r\n  two\u2028three\x85") == "one two three"
-    assert len(one_line("x" * 100_000)) < 3_000
-    assert visible("\x9b") == "\\x9b"
-    assert without_commands("a\n  ::error::b\n\x1b[31m::c\nd::e") == "a\n  \\x3a:error::b\n\x1b[31m\\x3a:c\nd::e"
-    assert without_commands("x ##[y] ##vso[z] ## z") == "x #\\x23[y] #\\x23vso[z] ## z"
+    assert to_one_line("one\r\n  two\u2028three\x85") == "one two three"
+    assert len(to_one_line("x" * 100_000)) < 3_000
+    assert escape_invisible("\x9b") == "\\x9b"
+    assert escape_commands("a\n  ::error::b\n\x1b[31m::c\nd::e") == "a\n  \\x3a:error::b\n\x1b[31m\\x3a:c\nd::e"
+    assert escape_commands("x ##[y] ##vso[z] ## z") == "x #\\x23[y] #\\x23vso[z] ## z"
 
 
 # Nothing a user named moves a cursor, changes a colour, becomes a picture or breaks a page.
@@ -223,7 +223,7 @@ def _plan(name: str) -> Plan:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_stays_on_its_line_and_is_seen_as_it_is(name: str) -> None:
     text = text_of(plan_text(_plan(name)))
-    assert visible(f"topic/west/{name}") in text
+    assert escape_invisible(f"topic/west/{name}") in text
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", text)
     assert len(text.splitlines()) == len(text_of(plan_text(_plan("plain"))).splitlines())
     text.encode()
@@ -270,10 +270,10 @@ def test_a_picture_holds_names_as_entities() -> None:
 
 
 def test_what_cannot_be_seen_is_written_out() -> None:
-    assert visible("\x1b[31m") == "\\x1b[31m"
-    assert visible("a\u202eb") == "a\\u202eb"
-    assert visible("a\nb") == "a\\nb"
-    assert visible("ordinary: [red] é 漢") == "ordinary: [red] é 漢"
+    assert escape_invisible("\x1b[31m") == "\\x1b[31m"
+    assert escape_invisible("a\u202eb") == "a\\u202eb"
+    assert escape_invisible("a\nb") == "a\\nb"
+    assert escape_invisible("ordinary: [red] é 漢") == "ordinary: [red] é 漢"
 
 
 def test_columns_are_aligned_by_the_cells_a_terminal_uses() -> None:

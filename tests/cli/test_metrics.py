@@ -22,7 +22,7 @@ from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.operations.metrics import ClusterReading, Metric, add_totals, metrics_of
+from reconciler.operations.metrics import ClusterReading, Metric, add_totals, build_metrics
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, MirrorOutcome, Upkeep
 from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
 from reconciler.providers.protocol import UpkeepResult
@@ -230,7 +230,7 @@ def test_everything_of_a_pass_is_told() -> None:
         ClusterReading("north", None, broken),
         ClusterReading("west", west),
     ]
-    read = scraped(prometheus_text(metrics_of(measured, upkeep, now_ms=1_700_000_000_500)))
+    read = scraped(prometheus_text(build_metrics(measured, upkeep, now_ms=1_700_000_000_500)))
 
     assert [read.of("cluster_up", cluster=name) for name in ("east", "north", "west")] == [1, 0, 1]
     counts = {"topics": 2, "partitions": 5, "unmeasured_topics": 1, "groups": 2, "unmeasured_groups": 1}
@@ -277,7 +277,7 @@ def test_links_their_tasks_and_mirrors_are_counted_by_state() -> None:
     measured = [ClusterReading("east", Vitals(topics=4, partitions=4), links=links, mirrors=mirrors)]
     upkeep = Upkeep((MirrorOutcome(Address("mirror/east/a"), 5, 500, 1.5),), (), 1.0)
     totals = add_totals(add_totals({}, upkeep), upkeep)
-    metrics = metrics_of(measured, upkeep, now_ms=0, totals=totals)
+    metrics = build_metrics(measured, upkeep, now_ms=0, totals=totals)
     read = scraped(prometheus_text(metrics))
     assert read.of("cluster_link_count", cluster="east", state="ACTIVE") == 1
     assert read.of("cluster_link_count", cluster="east", state="UNAVAILABLE") == 1
@@ -396,7 +396,7 @@ def test_a_full_disk_and_a_folder_that_is_read_only_exit_8_as_other_partial_fail
 def test_a_stopped_pass_is_no_success() -> None:
     upkeep = Upkeep((), (), 1.0, is_stopped=True)
     assert isinstance(upkeep.verdict, IncompleteError)
-    assert scraped(prometheus_text(metrics_of([], upkeep, now_ms=0))).of("run_last_success") == 0
+    assert scraped(prometheus_text(build_metrics([], upkeep, now_ms=0))).of("run_last_success") == 0
 
 
 # -- object storage
@@ -421,7 +421,7 @@ def test_what_lies_in_object_storage_is_told_of_each_tiered_topic_and_of_no_othe
         ClusterReading("west", west),
         ClusterReading("east", Vitals(topics=1, partitions=1, measured=[archive])),
     ]
-    read = scraped(prometheus_text(metrics_of(measured, Upkeep((), (), 1.0), now_ms=0)))
+    read = scraped(prometheus_text(build_metrics(measured, Upkeep((), (), 1.0), now_ms=0)))
     expected = {"bytes": 900, "segments": 7, "segments_pending_deletion": 2, "cloud_log_size": 950, "pending_bytes": 50}
     labels = {"cluster": "west", "topic": "shop:orders"}
     assert {name: read.of(f"cloud_storage_{name}", **labels) for name in expected} == expected
@@ -451,7 +451,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
         1.0,
     )
     totals = add_totals(add_totals({}, first), second)
-    read = scraped(prometheus_text(metrics_of([], second, now_ms=0, totals=totals)))
+    read = scraped(prometheus_text(build_metrics([], second, now_ms=0, totals=totals)))
     assert read.of("cloud_storage_segment_uploads_total", cluster="west") == 7
     assert read.of("cloud_storage_segment_uploads_total", cluster="east") == 1
     assert read.of("cloud_storage_deleted_segments", cluster="west") == 2
@@ -465,7 +465,7 @@ def test_what_jobs_count_adds_up_and_what_holds_after_them_is_the_last_word() ->
 def test_counters_go_on_from_what_the_file_says(name: str, tmp_path: Path) -> None:
     upkeep = Upkeep((), (job_of("upload", "west", counts={"uploaded_bytes": 1 << 40, "cache_op_hit": 2}),), 1.0)
     totals = add_totals({}, upkeep)
-    metrics = metrics_of([], upkeep, now_ms=0, totals=totals)
+    metrics = build_metrics([], upkeep, now_ms=0, totals=totals)
     path = tmp_path / name
     path.write_bytes(metrics_body(path, metrics))
     assert totals_in(path) == totals == {("uploaded_bytes", "west"): 1 << 40, ("cache_op_hit", "west"): 2}

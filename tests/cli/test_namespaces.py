@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.cli.options import pairs
 from reconciler.errors import UsageError
-from reconciler.runtime.text import bytes_text
+from reconciler.runtime.text import format_bytes
 from tests.cli.sample_workspaces import SCHEMAS
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_how_much_of_its_quotas_a_namespace_uses_is_shown_with_them(workspace: R
     (shown,) = follows("show", run("show", "namespace/west/shop", "--format", "json"))["resources"]
     assert shown["quotas"] == expected
     for command in (("namespace", "list"), ("show", "namespace/west/shop")):
-        assert f"topics 2 of 9, partitions 5 of 90, bytes {bytes_text(size)} of 1TiB" in run(*command).stdout
+        assert f"topics 2 of 9, partitions 5 of 90, bytes {format_bytes(size)} of 1TiB" in run(*command).stdout
     example.write_text(plain)
     assert run("apply", "--yes").returncode == 0
     assert "quotas" not in run("namespace", "list").stdout

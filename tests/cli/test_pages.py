@@ -18,7 +18,7 @@ import pytest
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
 from reconciler.process import Forge, forge_of
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import escape_invisible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import HOSTILE, _plan
 
@@ -110,7 +110,7 @@ def test_the_policy_of_a_page_lets_only_its_own_script_and_style_run_and_nothing
 def test_a_hostile_name_is_text_in_the_data_in_the_markup_and_in_the_picture(name: str) -> None:
     plain, page = page_of(_plan("plain")), page_of(_plan(name))
     assert [tag for tag, _ in Tags(page).found] == [tag for tag, _ in Tags(plain).found]
-    assert visible(f"topic/west/{name}") in [row["name"] for row in rows_of(page)]
+    assert escape_invisible(f"topic/west/{name}") in [row["name"] for row in rows_of(page)]
     assert not re.search(
         "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]", page
     )
@@ -124,7 +124,9 @@ def test_values_of_fields_are_text_too() -> None:
         plan, actions=(sample_results.update("shop:eu:x", sample_results.Change("configs.a", evil, None)),)
     )
     page = page_of(changed)
-    assert [row["fields"] for row in rows_of(page) if row["verb"] == "update"] == [[["-", "a", visible(evil), None]]]
+    assert [row["fields"] for row in rows_of(page) if row["verb"] == "update"] == [
+        [["-", "a", escape_invisible(evil), None]]
+    ]
     assert "</script>\\" not in page
 
 

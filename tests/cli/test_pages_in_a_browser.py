@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Error, Page, expect
 from reconciler.cli.html.plan_report import plan_report
 from reconciler.cli.html.report import page_bytes
 from reconciler.process import Forge
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import escape_invisible
 from tests.cli import sample_results
 from tests.cli.test_foreign_text import _plan
 from tests.cli.test_pages import BREAKERS
@@ -213,9 +213,11 @@ def test_files_are_linked_at_their_lines(opened: Callable[..., Page]) -> None:
 def test_a_hostile_name_is_only_ever_seen(opened: Callable[..., Page], name: str) -> None:
     page = opened(body_of(_plan(name)))
     page.get_by_role("button", name="Unfold all").click()
-    assert visible(f"topic/west/{name}") in page.locator(".row .name").all_text_contents()
+    assert escape_invisible(f"topic/west/{name}") in page.locator(".row .name").all_text_contents()
     assert page.locator("img, iframe, b, script:not(#data)").count() == 1, "our own script alone"
-    assert page.evaluate("document.title") == f"Plan for {visible(name)} ({visible(name)})".replace("\t", " ")
+    assert page.evaluate("document.title") == f"Plan for {escape_invisible(name)} ({escape_invisible(name)})".replace(
+        "\t", " "
+    )
 
 
 def test_ten_thousand_actions_are_open_within_a_second(opened: Callable[..., Page]) -> None:

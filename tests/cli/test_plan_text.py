@@ -39,7 +39,7 @@ from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import DriftFinding, Plan
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.same_or_less import Difference, FieldDifference, Move, SameOrLess, Why
-from reconciler.planning.saved_plan import read_shown, saved_bytes
+from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.resources.address import Address
 from reconciler.resources.base import OfNamespace, OnCluster
 from reconciler.resources.inventory import RESOURCE
@@ -254,7 +254,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
     ):
         delete = Delete(address=Address("topic/west/a"), before=topic, risk=Risk.IRREVERSIBLE, reasons=reasons)
         plan = dataclasses.replace(sample_results.empty(), actions=(delete,))
-        read = read_shown(saved_bytes(dataclasses.replace(plan, digest=digest([delete])), {})).plan
+        read = read_plan_to_show(encode_saved_plan(dataclasses.replace(plan, digest=digest([delete])), {})).plan
         assert said in text_of(plan_text(read))
 
 
@@ -265,7 +265,7 @@ def test_a_saved_plan_knows_that_what_it_replaces_was_a_read_replica() -> None:
 )
 def test_a_saved_plan_reads_as_it_did(plan: Plan) -> None:
     plan = dataclasses.replace(plan, digest=digest(plan.actions))
-    read = read_shown(saved_bytes(plan, {})).plan
+    read = read_plan_to_show(encode_saved_plan(plan, {})).plan
     assert text_of(plan_text(read)) == text_of(plan_text(plan))
     assert plan_markdown(read) == plan_markdown(plan)
 

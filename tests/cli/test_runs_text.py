@@ -42,15 +42,15 @@ from reconciler.embedded.check.sweep import SweptPartition
 from reconciler.errors import IncompleteError, PartialError, RetryableError, UserError
 from reconciler.jobs.comparison import Comparison
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
-from reconciler.operations.plan import verdict_of
+from reconciler.operations.plan import choose_verdict
 from reconciler.operations.steps.approval import ApprovalCheck, ChangedPlanError
-from reconciler.operations.steps.invocation import errors_of
+from reconciler.operations.steps.invocation import combine_errors
 from reconciler.operations.verify import TopicComparison
 from reconciler.planning.actions import Action, Create, Estimate, Forget, Reason
 from reconciler.planning.plan import Plan, PlanFinding, UnfinishedTransition
-from reconciler.planning.plan_rows import digest, totals
+from reconciler.planning.plan_rows import digest, format_totals
 from reconciler.planning.same_or_less import Losses, LossOf, SameOrLess, Why, describe_missing
-from reconciler.planning.saved_plan import read_shown, saved_bytes
+from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.providers.protocol import Failed, UpkeepResult
 from reconciler.resources.address import Address
 from reconciler.resources.mirrors import ForeignRecords
@@ -146,7 +146,7 @@ def test_what_is_in_doubt_is_counted_apart_and_named() -> None:
     told = text(result).splitlines()
     assert told[0] == "Done: nothing · 1 failed · 1 in doubt · state #5 · in 12.3 s"
     assert told[-1] == "? in doubt until the next apply has looked: create:topic/west/a"
-    verdict = verdict_of(result)
+    verdict = choose_verdict(result)
     assert isinstance(verdict, IncompleteError)
     assert verdict.message == "1 action is in doubt: cluster west cannot be read: no answer"
 
@@ -157,7 +157,7 @@ def test_what_was_approved_and_is_needed_no_more_takes_one_line() -> None:
 
 
 def test_what_was_skipped_because_of_something_that_was_done_after_all_is_no_success() -> None:
-    verdict = verdict_of(
+    verdict = choose_verdict(
         RunResult({}, done=ids("a"), skipped=(ActionSkipped(id=ids("b")[0], because="create:topic/west/a"),))
     )
     assert isinstance(verdict, PartialError)
@@ -166,7 +166,7 @@ def test_what_was_skipped_because_of_something_that_was_done_after_all_is_no_suc
 
 
 def test_a_large_failure_is_one_line_in_the_end() -> None:
-    verdict = verdict_of(large()[0])
+    verdict = choose_verdict(large()[0])
     assert isinstance(verdict, PartialError)
     assert verdict.message == (
         "401 actions failed, 600 more were not tried because of that; the first is create:topic/west/t0000: "
@@ -271,7 +271,7 @@ def test_a_stopped_run_counts_what_is_in_doubt_apart_from_what_was_not_started()
         "? in doubt until the next apply has looked: create:topic/west/a0, create:topic/west/a1, create:topic/west/a2 "
         "and 47 more\n"
     )
-    verdict = verdict_of(result)
+    verdict = choose_verdict(result)
     assert verdict is not None
     assert verdict.message == (
         "stopped: 50 actions are in doubt, 50 are not started; whether these happened is not known: "
@@ -437,9 +437,9 @@ def waiting() -> Plan:
 
 
 def test_what_waits_is_counted_where_nothing_is_planned_and_where_something_is() -> None:
-    assert totals(waiting()) == "2 waiting"
-    assert totals(replace(waiting(), actions=actions()[:1])) == "1 to move · 2 waiting"
-    assert totals(empty()) == "nothing to do"
+    assert format_totals(waiting()) == "2 waiting"
+    assert format_totals(replace(waiting(), actions=actions()[:1])) == "1 to move · 2 waiting"
+    assert format_totals(empty()) == "nothing to do"
     assert "**2 waiting**" in plan_markdown(waiting())
 
 
@@ -467,7 +467,7 @@ def test_what_is_on_its_way_may_wait_for_a_hand_and_its_status_says_so(waiting: 
 
 def test_what_something_waits_for_is_kept_in_the_json_of_a_plan() -> None:
     plan = replace(waiting(), actions=(), digest=digest(()))
-    assert read_shown(saved_bytes(plan, {})).plan.waiting == plan.waiting
+    assert read_plan_to_show(encode_saved_plan(plan, {})).plan.waiting == plan.waiting
 
 
 @pytest.mark.parametrize("reason", [Reason.ALREADY_GONE, Reason.NO_LONGER_DECLARED, Reason.DESTROYED])
@@ -521,10 +521,10 @@ def test_the_last_count_in_a_pipe_is_of_all_that_was_done(capsys: pytest.Capture
 
 def test_what_no_allow_lifts_is_not_mistaken_for_a_hint_with_one() -> None:
     hint = f"Where that cluster is lost permanently: reconciler mount release {LOCATION} --allow release:{LOCATION}"
-    error = errors_of([PlanFinding(EAST, None, f"{LOCATION} is mounted on another cluster", hint)])
+    error = combine_errors([PlanFinding(EAST, None, f"{LOCATION} is mounted on another cluster", hint)])
     assert isinstance(error, UserError)
     assert error.hint == "No --allow of this command lifts these."
-    assert errors_of([PlanFinding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
+    assert combine_errors([PlanFinding(EAST, None, "no", "Mend it.")]).hint == "No --allow lifts these."
 
 
 @pytest.mark.parametrize(("runs", "lines"), [(0, 0), (10, 10), (1_234, 11)])

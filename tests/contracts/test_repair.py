@@ -11,7 +11,7 @@ from reconciler.objectstore.base import ObjectStore
 from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY
-from reconciler.state.repair import Repair, RepairChoice, judge, mend
+from reconciler.state.repair import Repair, RepairChoice, plan_repair, write_repair
 from reconciler.state.snapshots import read_snapshot
 from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
 from tests.state.leftovers import body, left
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
 
 
 def look(store: ObjectStore) -> Repair:
-    found = judge(store, read_state_files(store), SHOP, RepairChoice(), lineage="lineage-new")
+    found = plan_repair(store, read_state_files(store), SHOP, RepairChoice(), lineage="lineage-new")
     assert found is not None
     return found
 
@@ -40,7 +40,7 @@ def test_a_lockfile_is_made_anew_and_the_open_run_stays_open(store: ObjectStore,
     store.delete([KEY])
     if damage == "cut":
         store.put(KEY, content[:-20])
-    kept = mend(store, look(store))
+    kept = write_repair(store, look(store))
     assert (kept is not None) == (damage == "cut")
     snapshot = read_snapshot(store, owner=SHOP)
     assert snapshot is not None
@@ -57,7 +57,7 @@ def test_a_lockfile_is_made_anew_and_the_open_run_stays_open(store: ObjectStore,
 def test_of_two_repairs_one_is_done(store: ObjectStore) -> None:
     store.delete([KEY])
     first, second = look(store), look(store)
-    mend(store, first)
+    write_repair(store, first)
     with pytest.raises(LeaseError, match="written by another process in the meantime"):
-        mend(store, second)
+        write_repair(store, second)
     assert first.lockfile.to_bytes() == body(store, KEY)

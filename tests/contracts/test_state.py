@@ -12,7 +12,7 @@ from reconciler.state.journal import read_run, result_key, run_key
 from reconciler.state.lease import Patience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
 from reconciler.state.repair import UnlockRequest, unlock
-from reconciler.state.snapshots import history, read_serial, read_snapshot
+from reconciler.state.snapshots import list_snapshots, read_serial, read_snapshot
 from tests.contracts.lossy import LossyStore
 from tests.servers.stores import KINDS, fresh_store
 from tests.state.samples import SHOP, claim, record, run_file
@@ -72,7 +72,7 @@ async def test_every_turn_has_the_next_epoch_and_every_state_the_next_serial(sto
         await lease.begin(run_file(f"run-{number}"))
         assert await lease.close(record(f"t{number}")) == number
         assert lockfile_of(store).lease.epoch == number
-    assert [row.serial for row in history(store)] == [3, 2, 1]
+    assert [row.serial for row in list_snapshots(store)] == [3, 2, 1]
     assert [sorted(read_serial(store, serial).record) for serial in (1, 2, 3)] == [
         ["topic/west/t1"],
         ["topic/west/t2"],
@@ -158,7 +158,7 @@ async def test_every_answer_lost_and_retried_changes_nothing_about_the_outcome(s
         await lease.commit(record("a"))
         await lease.close(record("a", f"b{number}"))
     assert lossy.swaps > 8
-    assert [row.serial for row in history(store)] == [4, 3, 2, 1]
+    assert [row.serial for row in list_snapshots(store)] == [4, 3, 2, 1]
     assert names(store) == ["topic/west/a", "topic/west/b2"]
 
 

@@ -20,7 +20,7 @@ from reconciler.runtime.retry import Backoff
 from reconciler.state.journal import ActionEnded, Intent, Journal, read_journal, take_over
 from reconciler.state.lease import Lease, Patience, acquire
 from reconciler.state.lockfile import StatePointer, read_lockfile
-from reconciler.state.snapshots import history, read_snapshot, snapshot_of
+from reconciler.state.snapshots import list_snapshots, read_snapshot, read_snapshot_of
 from tests.contracts.wire import Fault, Wire
 from tests.state.samples import claim, record, run_file
 from tests.state.simulation import Simulation, simulate
@@ -93,14 +93,14 @@ def check_chain(world: World) -> None:
     """Every state was made from the one before it, back to the first."""
     found = read_lockfile(world.store)
     assert found is not None
-    snapshot, serial = snapshot_of(world.store, found.lockfile), found.lockfile.serial
-    kept = {row.key: row.serial for row in history(world.store)}
+    snapshot, serial = read_snapshot_of(world.store, found.lockfile), found.lockfile.serial
+    kept = {row.key: row.serial for row in list_snapshots(world.store)}
     previous = snapshot.previous
     while previous is not None:
         serial -= 1
         assert kept[previous] == serial
         stored = found.lockfile.model_copy(update={"serial": serial, "state": _pointer(world, previous)})
-        previous = snapshot_of(world.store, stored).previous
+        previous = read_snapshot_of(world.store, stored).previous
     assert serial == 1
 
 

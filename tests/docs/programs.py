@@ -13,7 +13,7 @@ from reconciler.cli.json.base import Form
 from reconciler.cli.json.schemas import OUTPUTS
 from reconciler.errors import ReconcilerError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.operations.metrics import PREFIX, ClusterReading, Metric, drift_metrics, metrics_of
+from reconciler.operations.metrics import PREFIX, ClusterReading, Metric, build_drift_metrics, build_metrics
 from reconciler.operations.mirrors.mirror_rounds import JobOutcome, Upkeep
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
@@ -181,7 +181,7 @@ def _metrics() -> str:
     )
     rows = [
         (f"`{PREFIX}{each.name}`", each.kind, ", ".join(f"`{label}`" for label in _labels(each)) or "none", each.help)
-        for each in (*_sample(), *drift_metrics("shop", "prod", {}, 0, is_whole=True, now_s=1.0))
+        for each in (*_sample(), *build_drift_metrics("shop", "prod", {}, 0, is_whole=True, now_s=1.0))
     ]
     return f"# Metrics\n\n{about}\n\n{table(('metric', 'kind', 'labels', 'what it says'), rows)}"
 
@@ -207,7 +207,7 @@ def _sample() -> list[Metric]:
         ClusterReading("east", east, links=[ObservedLink(link, "id", LinkStatus.ACTIVE)], mirrors=mirrors),
     ]
     upkeep = Upkeep((), (JobOutcome("sweep", "west", 1.0),), 1.0)
-    return metrics_of(measured, upkeep, now_ms=1000, totals=totals)
+    return build_metrics(measured, upkeep, now_ms=1000, totals=totals)
 
 
 def _environment() -> str:

@@ -18,10 +18,10 @@ from reconciler.operations.imports import (
     ImportOptions,
     ImportResult,
     Surroundings,
-    gather,
+    choose_targets,
+    factor_imported,
     import_files,
     read_files,
-    targets_of,
 )
 from reconciler.operations.steps.invocation import Select
 from tests.importers.samples_of_tools import SAMPLES, TOOLS, invocation_in
@@ -287,6 +287,6 @@ def test_whatever_stands_where_nobody_expects_it_nothing_breaks(tool: str, tmp_p
 
 def composed_of(folder: Path, tool: str) -> None:
     reading = read_files(tool, folder / "files", folder)
-    targets = targets_of(reading, Surroundings(), (), None)
+    targets = choose_targets(reading, Surroundings(), (), None)
     composed = compose(reading, targets)
-    gather(composed.flat, targets.values(), {}, 2)
+    factor_imported(composed.flat, targets.values(), {}, 2)

@@ -18,7 +18,7 @@ from reconciler.operations.steps.runner import Stop
 from reconciler.operations.steps.workspace import open_work
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lockfile import Lockfile, read_lockfile
-from reconciler.state.snapshots import history, read_snapshot
+from reconciler.state.snapshots import list_snapshots, read_snapshot
 from tests.embedded.deaths import cluster_in, opened
 from tests.processes import ran
 
@@ -306,7 +306,7 @@ def test_a_run_is_finished_by_one_that_lives_a_day_before_it(
     assert after is not None
     assert after.lockfile.open_run is None
     assert after.lockfile.lease.epoch > before.lockfile.lease.epoch
-    serials = [row.serial for row in history(state)]
+    serials = [row.serial for row in list_snapshots(state)]
     assert serials == sorted(serials, reverse=True)
     assert after.lockfile.serial == serials[0] > before.lockfile.serial
 

@@ -17,7 +17,7 @@ from reconciler.operations.steps.observe import ObservedClusters
 from reconciler.operations.steps.recorded import RecordedState
 from reconciler.planning.actions import Adopt, Forget
 from reconciler.planning.plan import Plan, PlanInput
-from reconciler.planning.planner import decide, judge
+from reconciler.planning.planner import assess, decide
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Observed, Recorded
 from tests.planning.casefile import Case
@@ -93,7 +93,7 @@ class Two:
 
     @property
     def plan(self) -> Plan:
-        return judge(decide(self.loaded.desired, self.recorded, self.observed, request=self.given), {})
+        return assess(decide(self.loaded.desired, self.recorded, self.observed, request=self.given), {})
 
     def see(self, item: dict[str, Any]) -> None:
         address, seen = observed(item)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reconciler.operations.export_layout import ClusterContents, FactoredLayout, factor_layout, find_spaces
 from reconciler.planning.plan import PlanInput
-from reconciler.planning.resolve.effective import effective
+from reconciler.planning.resolve.effective import resolve_desired
 from reconciler.providers.kafka.capabilities import KAFKA
 from reconciler.providers.kafka.translate import bindings_of_topic, build_naming
 from reconciler.resources.acls import AccessBinding, TopicAcl, expand_namespace_rules
@@ -51,7 +51,7 @@ def planned(made: FactoredLayout, separator: str) -> dict[str, Topic]:
     told = PlanInput(
         workspace="shop", capabilities={"west": CAPABILITIES}, identities={}, today=date(2026, 1, 1), now_ms=0
     )
-    wanted, findings = effective(desired, told)
+    wanted, findings = resolve_desired(desired, told)
     assert findings == []
     return {
         full_name_of(address).replace(":", separator): each.resource

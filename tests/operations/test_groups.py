@@ -22,8 +22,8 @@ from reconciler.operations.clusters.groups import (
     delete_group,
     describe_group,
     list_groups,
+    parse_reset,
     reset_group,
-    reset_to,
 )
 from reconciler.operations.clusters.topics import describe_topic
 from reconciler.operations.steps.invocation import Select
@@ -347,13 +347,13 @@ def test_groups_are_listed_and_described_by_cluster(applied: Bench) -> None:
     ],
 )
 def test_where_a_reset_goes_is_read_as_it_is_written(text: str, reset: object) -> None:
-    assert reset_to(text) == reset
+    assert parse_reset(text) == reset
 
 
 @pytest.mark.parametrize("text", ["", "first", "--3", "1.5", "9" * 20, "1969-01-01"])
 def test_where_no_reset_can_go_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--to"):
-        reset_to(text)
+        parse_reset(text)
 
 
 @pytest.mark.parametrize(
@@ -366,8 +366,8 @@ def test_where_no_reset_can_go_is_refused(text: str) -> None:
 )
 def test_where_a_reset_cannot_go_says_why(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        reset_to(text)
-    assert reset_to("9223372036854775807") == ToOffset((1 << 63) - 1)
+        parse_reset(text)
+    assert parse_reset("9223372036854775807") == ToOffset((1 << 63) - 1)
 
 
 def test_a_reset_asks_with_what_moves_and_does_that(applied: Bench) -> None:

@@ -15,7 +15,7 @@ from reconciler.embedded.catalog.mirror_tables import alter_link
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.segments.groups import read_group
 from reconciler.errors import IncompleteError, LeaseError, ReconcilerError, UserError
-from reconciler.operations.mirrors.mirror_rounds import Rounds, sources_first
+from reconciler.operations.mirrors.mirror_rounds import Rounds, sort_sources_first
 from reconciler.operations.steps.link_pass import LinkPass, sync_links
 from reconciler.operations.steps.mirror_copy import Copier
 from reconciler.operations.steps.transitions import CatchUp
@@ -812,4 +812,6 @@ def test_sources_come_first_and_circles_of_clusters_are_cut(follows: dict[str, s
         link = MirrorLink.model_validate(spec)
         return {link.address: Observed(link)}
 
-    assert sources_first({name: links(name, source) if source else {} for name, source in follows.items()}) == order
+    assert (
+        sort_sources_first({name: links(name, source) if source else {} for name, source in follows.items()}) == order
+    )

@@ -28,7 +28,7 @@ from reconciler.operations.state_views import rollback_plan
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions, Stop
 from reconciler.planning.actions import Reason
-from reconciler.planning.plan_rows import moves_of
+from reconciler.planning.plan_rows import list_platform_changes
 from reconciler.providers.embedded.recovery import EmbeddedArchives
 from tests.embedded.samples import NOW
 from tests.embedded.tiered.tiered_cluster import BOTH
@@ -166,7 +166,7 @@ class TestThereAndBack:
             east=topic("orders", "east", configs="{retention.ms: 30d, segment.ms: 2d, segment.bytes: 1MiB}"),
         )
         planned = shop.bench.plan()
-        changes = {each.path: each.before for action in planned.plan.actions for each in moves_of(action)}
+        changes = {each.path: each.before for action in planned.plan.actions for each in list_platform_changes(action)}
         # What east says too is inherited there as before; what it says otherwise is pinned by the mount.
         assert changes == {"configs.segment.ms": None, "configs.segment.bytes": None}
         shop.apply()
@@ -180,7 +180,7 @@ class TestThereAndBack:
         shop.say(sleep=mounting("orders", "west", "mounted"))
         planned = shop.bench.plan()
         assert ids_of(planned) == ["mount:mounting/west/shop:orders", "update:topic/west/shop:orders"]
-        assert not any(each.drift for action in planned.plan.actions for each in moves_of(action))
+        assert not any(each.drift for action in planned.plan.actions for each in list_platform_changes(action))
         shop.apply()
 
 

@@ -20,7 +20,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.operations.steps.jobs import SparkJobs
 from reconciler.operations.steps.mount_jobs import check_equal
 from reconciler.operations.steps.runner import Stop
-from reconciler.operations.steps.workspace import excluded_clusters, split_pair
+from reconciler.operations.steps.workspace import find_excluded_clusters, split_pair
 from reconciler.planning.actions import Estimate, RunJob
 from reconciler.resources.address import Address
 from reconciler.resources.workspace import SparkSpec
@@ -84,7 +84,7 @@ def test_waiting_ends_when_somebody_asks_to_stop() -> None:
     ],
 )
 def test_a_cluster_is_left_out_where_nothing_on_it_is_wanted(excludes: tuple[str, ...], left: set[str]) -> None:
-    assert excluded_clusters(["east", "west"], excludes) == left
+    assert find_excluded_clusters(["east", "west"], excludes) == left
 
 
 @pytest.mark.parametrize("text", ["", "team", "=checkout"])

@@ -13,8 +13,8 @@ from reconciler.manifests.positions import ManifestError
 from reconciler.operations.plan import parse_failing
 from reconciler.operations.show import show_plan
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.observe import unreachable
-from reconciler.planning.plan_rows import plan_bytes
+from reconciler.operations.steps.observe import unreachable_clusters_error
+from reconciler.planning.plan_rows import encode_plan
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -54,7 +54,7 @@ def test_after_apply_nothing_is_left_to_plan(applied: Bench) -> None:
 
 def test_the_same_workspace_gives_the_same_bytes_twice(bench: Bench) -> None:
     first, second = bench.plan(), bench.plan()
-    assert plan_bytes(first.plan) == plan_bytes(second.plan)
+    assert encode_plan(first.plan) == encode_plan(second.plan)
 
 
 def test_a_plan_for_nothing_imports_neither_arrow_nor_spark(applied: Bench) -> None:
@@ -111,7 +111,7 @@ def test_a_cluster_that_cannot_be_read_is_named_with_the_way_to_go_on_without(ap
 
 
 def test_a_cluster_that_cannot_be_read_is_named_once() -> None:
-    error = unreachable({"west": RetryableError("cluster west: connecting: refused", hint="Start it.")})
+    error = unreachable_clusters_error({"west": RetryableError("cluster west: connecting: refused", hint="Start it.")})
     assert error.message == "cannot read cluster west: connecting: refused"
 
 

@@ -10,11 +10,11 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import BlockedError, ReconcilerError, UserError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.operations.apply import ApplyOptions
-from reconciler.operations.clusters.topics import describe_topic, topic_storage
+from reconciler.operations.clusters.topics import describe_topic, read_topic_storage
 from reconciler.operations.drift import drift
 from reconciler.operations.export import ExportOptions, export
 from reconciler.operations.manifest_files import validate
-from reconciler.operations.metrics import Instruments, metrics_of
+from reconciler.operations.metrics import Instruments, build_metrics
 from reconciler.operations.mirrors.mirror_rounds import Upkeep
 from reconciler.operations.run import run_every, run_once
 from reconciler.operations.steps.invocation import Select
@@ -107,16 +107,16 @@ def test_what_it_shows_its_lag_and_its_source_can_be_seen(bench: Bench, location
     described = describe_topic(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
     assert [(row.start, row.end) for row in described.partitions] == [(0, 12), (0, 12)]
     assert described.configs == ()
-    storage = topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
+    storage = read_topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
     assert storage.tiering is not None
     shown = storage.tiering.mode, storage.tiering.state, storage.tiering.location, storage.lag
     assert shown == ("read_replica", FOLLOWING, location, 24)
     upkeep = followed(bench)
     assert [(job.cluster, job.upkept.done) for job in upkeep.jobs] == [("east", 2), ("west", 0)]
-    assert topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS).lag == 0
+    assert read_topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS).lag == 0
     assert described.records == 24
     measured = Instruments(SiteOptions(invocation=bench.invocation, select=Select())).read()
-    metrics = {each.name: each for each in metrics_of(measured, upkeep, now_ms=NOW)}
+    metrics = {each.name: each for each in build_metrics(measured, upkeep, now_ms=NOW)}
     lags = metrics["cloud_storage_read_replica_offset_lag"].samples
     assert [value for _, value in lags] == [0.0]
 
@@ -152,7 +152,7 @@ def test_one_pass_brings_a_replica_to_what_a_later_cluster_uploads_in_it(bench: 
     upkeep = run_once(reach, only=["upload", "replicas"], report=bench.events.append, stop=bench.stop)
     done = {job.name: job.upkept.done for job in upkeep.jobs if job.upkept.done}
     assert done == {"upload:west": 2, "replicas:east": 2}
-    assert topic_storage(reach, ADDRESS).lag == 0
+    assert read_topic_storage(reach, ADDRESS).lag == 0
     assert opened(bench, "east").log(TOPIC).bounds()[0].end > 12
 
 
@@ -164,7 +164,7 @@ def test_a_source_that_is_gone_is_told_by_run_show_and_describe(bench: Bench, lo
     (error,) = (error for job in upkeep.jobs for error in job.errors)
     assert f"read replica {TOPIC}: its source {location} was deleted" in error.message
     assert upkeep.verdict is not None
-    storage = topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
+    storage = read_topic_storage(SiteOptions(invocation=bench.invocation, select=Select()), ADDRESS)
     assert storage.tiering is not None
     assert (storage.tiering.state, storage.lag) == (SOURCE_GONE, None)
     assert "was deleted" in str(storage.problem)

@@ -29,7 +29,7 @@ from reconciler.operations.show import explain
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.planning.actions import Reason
-from reconciler.planning.plan_rows import action_row, plan_bytes
+from reconciler.planning.plan_rows import build_action_row, encode_plan
 from reconciler.resources.cluster_properties import (
     ACCESS_KEY,
     ALIASES,
@@ -659,7 +659,7 @@ def test_deleting_it_is_shown_in_offsets_and_bytes_and_blocked_until_it_is_allow
     switch(bench, on=False, policy="delete")
     plan = bench.plan().plan
     lost = sum(entry.bytes for entry in it.segments()[:2])
-    row = json.loads(plan_bytes(plan))["actions"][0]
+    row = json.loads(encode_plan(plan))["actions"][0]
     assert [each | {"bytes": None} for each in row["estimate"]["unreadable"]] == [
         {"topic": f"topic/west/{TOPIC}", "partition": partition, "start": 0, "stop": 4, "bytes": None}
         for partition in range(2)
@@ -814,7 +814,7 @@ def test_what_becomes_of_remote_objects_is_in_the_plan(bench: Bench, configs: st
     plan = bench.plan().plan
     (action,) = plan.actions
     assert REMOTE.intersection(action.reasons) == ({reason} if reason else set())
-    location = action_row(action)["estimate"]["location"]
+    location = build_action_row(action)["estimate"]["location"]
     assert (location or "").startswith("shop:orders/" if reason else "")
     text = text_of(plan_text(plan))
     assert ("its remote data goes too: shop:orders/" in text) == (reason is Reason.REMOTE_DELETED)

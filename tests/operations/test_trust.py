@@ -26,13 +26,13 @@ from reconciler.operations.apply import ApplyOptions
 from reconciler.operations.clusters.cluster_check import check
 from reconciler.operations.manifest_files import fmt, validate
 from reconciler.operations.state_views import state_history
-from reconciler.operations.steps.invocation import Select, load_files, variables_of
+from reconciler.operations.steps.invocation import Select, load_files, read_variables
 from reconciler.operations.steps.runner import SiteOptions
 from reconciler.operations.steps.trust import Trust
 from reconciler.planning.actions import Adopt, Change, Create, Delete, Update
 from reconciler.planning.plan import Plan
 from reconciler.planning.plan_rows import digest, read_result_json
-from reconciler.planning.saved_plan import read_saved, saved_bytes, stored_action
+from reconciler.planning.saved_plan import encode_action, encode_saved_plan, read_plan_to_apply
 from reconciler.process import base_files, changed_since, commit_of, limit_of
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import REFERENCES
@@ -486,7 +486,7 @@ def opened(bench: Bench, select: Select) -> Cluster:
     loaded = load_files(bench.invocation, select)
     found = loaded.desired[next(address for address in loaded.desired if address == "cluster/live")].resource
     assert isinstance(found, Cluster)
-    Trust(bench.invocation, select, variables_of(bench.invocation, select), loaded, dict).check(found)
+    Trust(bench.invocation, select, read_variables(bench.invocation, select), loaded, dict).check(found)
     return found
 
 
@@ -637,10 +637,10 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
         actions=actions,
         digest=digest(actions),
     )
-    saved = saved_bytes(plan, {})
+    saved = encode_saved_plan(plan, {})
     made = [
         saved,
-        orjson.dumps([stored_action(action) for action in actions]),
+        orjson.dumps([encode_action(action) for action in actions]),
         plan_markdown(plan).encode(),
         junit(plan_remarks(plan)),
         document_bytes(SarifDocument.of(plan_remarks(plan))),
@@ -648,7 +648,7 @@ def test_whatever_is_made_of_an_action_holds_the_reference(far: Bench) -> None:
     assert not [body for body in made if SECRET.encode() in body]
     for reference in ("${env:FAR_PASSWORD}", f"${{file:{far.folder}/secret}}"):
         assert reference.encode() in saved
-    afters = [after for action in read_saved(saved).plan.actions if (after := read_result_json(action))]
+    afters = [after for action in read_plan_to_apply(saved).plan.actions if (after := read_result_json(action))]
     kept = {after["spec"]["provider"] for after in afters}
     assert kept == {"kafka", "confluent", "embedded"}
     assert all(map(RESOURCE.validate_python, afters))

@@ -44,7 +44,7 @@ from reconciler.planning.orders import (
 )
 from reconciler.planning.plan import Base, Plan, PlanInput, PlanOptions, PlanSource, Selection
 from reconciler.planning.plan_rows import collect_parameters, list_changes
-from reconciler.planning.planner import to_measure
+from reconciler.planning.planner import list_topics_to_measure
 from reconciler.resources.acls import AccessBinding, NamespaceAcl
 from reconciler.resources.address import Address
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
@@ -235,7 +235,7 @@ def differences(case: Case, plan: Plan) -> list[str]:
         wrong.append(f"waiting is {waiting}")
     if "unmeasured" in row:
         world = case.world
-        unmeasured = [address for address in to_measure(world.draft()) if address not in world.measures]
+        unmeasured = [address for address in list_topics_to_measure(world.draft()) if address not in world.measures]
         if unmeasured != row["unmeasured"]:
             wrong.append(f"unmeasured is {unmeasured}")
     return wrong

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from reconciler.planning.actions import Delete
-from reconciler.planning.plan_rows import digest, plan_bytes
-from reconciler.planning.planner import judge, to_measure
-from reconciler.planning.saved_plan import read_action, read_shown, saved_bytes, stored_action
+from reconciler.planning.plan_rows import digest, encode_plan
+from reconciler.planning.planner import assess, list_topics_to_measure
+from reconciler.planning.saved_plan import encode_action, encode_saved_plan, read_action, read_plan_to_show
 from reconciler.resources.address import Address, cluster_of
 from reconciler.resources.measures import Measure
 from tests.planning.casefile import Case, cases, differences
@@ -45,9 +45,9 @@ def test_a_case_is_planned_as_it_says_in_any_order_and_its_plan_is_kept_whole(ca
     strange = {action.address for action in plan.actions if isinstance(action, Delete)} - world.recorded.keys()
     assert all(world.observed[address].mirror.is_automatic for address in strange)  # A link of ours made it.
 
-    saved = saved_bytes(plan, {"targets": []})
-    assert plan_bytes(read_shown(saved).plan) == plan_bytes(plan)
-    stored = tuple(read_action(orjson.loads(orjson.dumps(stored_action(action)))) for action in plan.actions)
+    saved = encode_saved_plan(plan, {"targets": []})
+    assert encode_plan(read_plan_to_show(saved).plan) == encode_plan(plan)
+    stored = tuple(read_action(orjson.loads(orjson.dumps(encode_action(action)))) for action in plan.actions)
     assert stored == plan.actions
     assert digest(stored) == digest(plan.actions)
 
@@ -57,11 +57,11 @@ def test_a_case_is_planned_as_it_says_in_any_order_and_its_plan_is_kept_whole(ca
         recorded=dict(reversed(world.recorded.items())),
         observed=dict(reversed(world.observed.items())),
     )
-    assert saved_bytes(backwards.plan(), {"targets": []}) == saved
+    assert encode_saved_plan(backwards.plan(), {"targets": []}) == saved
 
     draft = world.draft()
-    sizes = Sizes({address: Measure(10, 1) for address in to_measure(draft)})
-    judge(draft, sizes)
+    sizes = Sizes({address: Measure(10, 1) for address in list_topics_to_measure(draft)})
+    assess(draft, sizes)
     lacking = sizes.asked - sizes.keys()
     assert not {address for address in lacking if cluster_of(address) in draft.situation.trusted}, "measured once"
 

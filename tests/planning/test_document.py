@@ -13,9 +13,9 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.planning.plan import Base, Plan
-from reconciler.planning.plan_rows import canonical, digest, plan_bytes
+from reconciler.planning.plan_rows import digest, encode_canonical, encode_plan
 from reconciler.planning.same_or_less import Here, refuse_foreign, refuse_other_commit, refuse_other_state
-from reconciler.planning.saved_plan import PlanDocument, read_saved, read_shown, saved_bytes
+from reconciler.planning.saved_plan import PlanDocument, encode_saved_plan, read_plan_to_apply, read_plan_to_show
 from tests.planning.casefile import Case
 
 ROW: dict[str, Any] = {
@@ -44,13 +44,13 @@ def plan() -> Plan:
 
 
 def row_of(plan: Plan, options: dict[str, Any] | None = None) -> dict[str, Any]:
-    row: dict[str, Any] = orjson.loads(plan_bytes(plan) if options is None else saved_bytes(plan, options))
+    row: dict[str, Any] = orjson.loads(encode_plan(plan) if options is None else encode_saved_plan(plan, options))
     return row
 
 
 def sealed(row: dict[str, Any]) -> bytes:
     """Return a file with the seal that fits it."""
-    seal = hashlib.sha256(canonical({key: row[key] for key in row if key != "seal"})).hexdigest()
+    seal = hashlib.sha256(encode_canonical({key: row[key] for key in row if key != "seal"})).hexdigest()
     return orjson.dumps({**row, "seal": seal})
 
 
@@ -107,7 +107,7 @@ def test_the_document_follows_its_own_schema(plan: Plan) -> None:
 
 
 def test_a_saved_plan_keeps_its_options(plan: Plan) -> None:
-    saved = read_shown(saved_bytes(plan, {"targets": ["topic/*"]}))
+    saved = read_plan_to_show(encode_saved_plan(plan, {"targets": ["topic/*"]}))
     assert saved.options == {"targets": ["topic/*"]}
 
 
@@ -128,7 +128,7 @@ def test_a_saved_plan_edited_by_hand_is_refused(plan: Plan, edit: Any) -> None:
     row = row_of(plan, {"targets": []})
     edit(row)
     with pytest.raises(UserError, match="changed after it was written") as refused:
-        read_shown(orjson.dumps(row))
+        read_plan_to_show(orjson.dumps(row))
     assert "plan --out" in refused.value.hint
 
 
@@ -159,14 +159,14 @@ def test_a_plan_whose_rows_and_actions_disagree_is_refused_even_with_a_seal_that
     row = row_of(plan, {})
     edit(row)
     with pytest.raises(UserError, match=why):
-        read_shown(sealed(row))
+        read_plan_to_show(sealed(row))
 
 
 def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
     row = row_of(plan, {"targets": []})
     del row["actions"][0]["estimate"]["engine"], row["back_to"]  # fields that came later
     with pytest.raises(UserError, match="the shown plan differs from the actions to apply"):
-        read_saved(sealed(row))
+        read_plan_to_apply(sealed(row))
     for earlier in (
         {**row, "tool": "0.0.9"},
         {**row, "tool": "0.0.9", "seal": None, "digest": "0" * 64},
@@ -175,10 +175,10 @@ def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
         with pytest.raises(
             UserError, match=r"^the saved plan was written by reconciler 0\.0\.9, and this is version 0\.1\.0"
         ) as refused:
-            read_shown(orjson.dumps(earlier))
+            read_plan_to_show(orjson.dumps(earlier))
         assert "plan --out" in refused.value.hint
     with pytest.raises(UserError, match="changed after it was written: its seal does not match"):
-        read_shown(orjson.dumps({**row, "workspace": "other"}))
+        read_plan_to_show(orjson.dumps({**row, "workspace": "other"}))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_plan_saved_by_another_version_is_told_as_such(plan: Plan) -> None:
 )
 def test_what_is_no_saved_plan_is_said_so(body: bytes, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read_shown(body)
+        read_plan_to_show(body)
 
 
 @pytest.mark.parametrize(
@@ -240,42 +240,42 @@ def test_a_plan_made_on_another_state_is_refused_and_one_made_on_none_fits_the_f
 
 def test_a_plan_that_lost_its_seal_is_shown_and_not_applied_and_one_without_its_actions_neither(plan: Plan) -> None:
     with pytest.raises(UserError, match="printed, not saved"):
-        read_shown(plan_bytes(plan))
+        read_plan_to_show(encode_plan(plan))
     row = row_of(plan, {})
     del row["seal"]
-    assert read_shown(orjson.dumps(row)).plan == read_saved(saved_bytes(plan, {})).plan
+    assert read_plan_to_show(orjson.dumps(row)).plan == read_plan_to_apply(encode_saved_plan(plan, {})).plan
     with pytest.raises(UserError, match="printed, not saved"):
-        read_saved(orjson.dumps(row))
+        read_plan_to_apply(orjson.dumps(row))
     del row["stored_actions"]
     with pytest.raises(UserError, match="was written by an earlier version: it does not hold its actions") as refused:
-        read_shown(sealed(row))
+        read_plan_to_show(sealed(row))
     assert "plan --out" in refused.value.hint
-    assert read_saved(saved_bytes(plan, {})).options == {}
+    assert read_plan_to_apply(encode_saved_plan(plan, {})).options == {}
 
 
 def test_a_plan_of_a_million_wrong_actions_is_refused_by_the_first(plan: Plan) -> None:
-    body = saved_bytes(replace(plan, actions=()), {})
+    body = encode_saved_plan(replace(plan, actions=()), {})
     row = orjson.loads(body) | {"stored_actions": [0] * 1_000_000}
     with pytest.raises(UserError, match="cannot be read: stored_actions is not a list of objects"):
-        read_saved(sealed(row))
+        read_plan_to_apply(sealed(row))
 
 
 @pytest.mark.parametrize("kept", [1, 100, 2000, -200, -2, -1])
 def test_a_saved_plan_cut_off_anywhere_ends_in_the_middle(plan: Plan, kept: int) -> None:
     with pytest.raises(UserError, match="it ends in the middle"):
-        read_saved(saved_bytes(plan, {})[:kept])
+        read_plan_to_apply(encode_saved_plan(plan, {})[:kept])
 
 
 def test_a_saved_plan_may_be_laid_out_anew_and_every_leaf_of_it_is_sealed(plan: Plan) -> None:
     row = row_of(plan, {"target": ["topic/*"], "allow": ["delete:*"]})
-    assert read_saved(orjson.dumps(row, option=orjson.OPT_INDENT_2)).options == row["options"]
+    assert read_plan_to_apply(orjson.dumps(row, option=orjson.OPT_INDENT_2)).options == row["options"]
     paths = list(leaves_of(row))
     assert len(paths) > 100
     for path in paths:
         edited = orjson.loads(orjson.dumps(row))
         change(edited, path)
         with pytest.raises(UserError):
-            read_saved(orjson.dumps(edited))
+            read_plan_to_apply(orjson.dumps(edited))
 
 
 def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

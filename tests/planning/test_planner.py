@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from reconciler.planning.diff.converge import precondition
+from reconciler.planning.diff.converge import compute_precondition
 from reconciler.planning.diff.retention_loss import Loss, RetentionRule, compute_loss
-from reconciler.planning.fields import equal, fields_of
+from reconciler.planning.fields import fields_of, is_equal_value
 from reconciler.planning.plan import Plan, PlanFinding
-from reconciler.planning.plan_rows import canonical, fingerprint
-from reconciler.planning.planner import to_measure
+from reconciler.planning.plan_rows import encode_canonical, fingerprint
+from reconciler.planning.planner import list_topics_to_measure
 from reconciler.planning.resolve.physical_names import physical_name
 from reconciler.planning.same_or_less import Why, compare
-from reconciler.planning.selection import half_of
+from reconciler.planning.selection import build_other_half
 from reconciler.resources.address import Address
 from reconciler.resources.base import OnCluster
 from reconciler.resources.cluster import Cluster
@@ -389,12 +389,15 @@ def test_an_empty_topic_that_has_records_now_is_not_deleted() -> None:
     ],
 )
 def test_values_are_equal_when_they_mean_the_same(path: str, left: object, right: object, same: bool) -> None:  # noqa: FBT001 - a column of the table
-    assert equal(path, left, right, EMBEDDED_CONFIGS) is same  # type: ignore[arg-type]
-    assert equal(path, right, left, EMBEDDED_CONFIGS) is same  # type: ignore[arg-type]
+    assert is_equal_value(path, left, right, EMBEDDED_CONFIGS) is same  # type: ignore[arg-type]
+    assert is_equal_value(path, right, left, EMBEDDED_CONFIGS) is same  # type: ignore[arg-type]
 
 
 def test_canonical_json_does_not_depend_on_the_order_of_keys() -> None:
-    assert canonical({"b": [1, {"d": None, "c": "é"}], "a": True}) == '{"a":true,"b":[1,{"c":"é","d":null}]}'.encode()
+    assert (
+        encode_canonical({"b": [1, {"d": None, "c": "é"}], "a": True})
+        == '{"a":true,"b":[1,{"c":"é","d":null}]}'.encode()
+    )
     assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
 
 
@@ -403,14 +406,14 @@ def test_a_precondition_rests_on_the_fields_that_change_and_on_nothing_else() ->
 
     def seen(incarnation: str = "one", **configs: str) -> str:
         before = Observed(resource({"topic": "orders", "configs": configs}), incarnation)
-        return precondition(address, before, ["configs.segment.ms"])
+        return compute_precondition(address, before, ["configs.segment.ms"])
 
     first = seen(**{"segment.ms": "1"})
     assert first == seen(**{"segment.ms": "1", "retention.ms": "9"})
     assert first != seen(**{"segment.ms": "2"})
     assert first != seen(incarnation="two", **{"segment.ms": "1"})
     assert first != seen()
-    assert precondition(address, None, ["configs.segment.ms"]) == ""
+    assert compute_precondition(address, None, ["configs.segment.ms"]) == ""
 
 
 def test_a_link_is_compared_without_its_mirrors() -> None:
@@ -468,7 +471,7 @@ def test_the_other_half_of_a_link_has_every_field_that_does_not_stay_with_the_fi
     spec = spec.model_copy(update={"source": "west"})
     link = MirrorLink(metadata=OnCluster(name="l", cluster="east"), spec=MirrorLinkSpec(source="west"))
     link = link.model_copy(update={"spec": spec})
-    half = half_of(link, "").resource
+    half = build_other_half(link, "").resource
     assert isinstance(half, MirrorLink)
     wanted = {"source": "east"}.get(field, STAYS.get(field, OTHER[field]))
     assert getattr(half.spec, field) == wanted
@@ -538,7 +541,7 @@ def test_a_plan_asks_how_much_is_older_than_each_new_retention() -> None:
     }
     world = Case("lowered", row).world
     a, c = Address("topic/west/a"), Address("topic/west/c")
-    assert to_measure(world.draft()) == {a: (world.given.now_ms - 5 * DAY,), c: ()}
+    assert list_topics_to_measure(world.draft()) == {a: (world.given.now_ms - 5 * DAY,), c: ()}
 
 
 # Which clusters a link may lie between, as their identities say.

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, Transition, Update
 from reconciler.planning.plan import PlanOptions
-from reconciler.planning.plan_rows import plan_bytes
-from reconciler.planning.saved_plan import read_shown, saved_bytes
+from reconciler.planning.plan_rows import encode_plan
+from reconciler.planning.saved_plan import encode_saved_plan, read_plan_to_show
 from reconciler.planning.situation import STOPPED, source_of, topic_of
 from reconciler.resources.address import Address, address_of, kind_of
 from reconciler.resources.mirror_link import MirrorTopic
@@ -69,7 +69,7 @@ def test_the_same_inventories_in_any_order_give_the_same_bytes(world: World, see
         recorded=_shuffled(world.recorded, seed),
         observed=_shuffled(world.observed, seed),
     )
-    assert plan_bytes(world.plan()) == plan_bytes(shuffled.plan())
+    assert encode_plan(world.plan()) == encode_plan(shuffled.plan())
 
 
 @quick
@@ -117,7 +117,7 @@ def test_what_is_protected_stays(world: World) -> None:
 @given(ANY)
 def test_the_digest_is_that_of_the_document(world: World) -> None:
     plan = world.plan()
-    assert read_shown(saved_bytes(plan, {})).plan.digest == plan.digest
+    assert read_plan_to_show(encode_saved_plan(plan, {})).plan.digest == plan.digest
 
 
 @quick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.planning.checks.cluster_checks import property_findings
+from reconciler.planning.checks.cluster_checks import find_property_problems
 from reconciler.planning.situation import WantedResource
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.kafka_configs import ConfigKey
@@ -25,5 +25,5 @@ def test_only_what_is_nearly_the_same_is_taken_for_a_slip(name: str, hint: str) 
     brokers = {"provider": "kafka", "embedded": None, "kafka": {"bootstrapServers": ["b:9092"]}}
     cluster = resource({"cluster": "west", **brokers, "properties": {name: "x"}})
     assert isinstance(cluster, Cluster)
-    (finding,) = property_findings(WantedResource(cluster, None), cluster, KNOWN)
+    (finding,) = find_property_problems(WantedResource(cluster, None), cluster, KNOWN)
     assert finding.hint == hint

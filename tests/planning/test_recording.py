@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.planning.actions import Adopt, Create, Delete, Forget, Reason, RunJob, Transition, Update
-from reconciler.planning.record import RecordChanges, learn, record_action
+from reconciler.planning.record import RecordChanges, apply_record_changes, record_action
 from reconciler.resources.address import Address
 from reconciler.resources.inventory import Record, Recorded
 from tests.planning.short import recorded, resource
@@ -17,7 +17,7 @@ DONE = Answered("id-1", "physical")
 
 def folded(record: Record, changes: RecordChanges) -> Record:
     after = dict(record)
-    learn(after, changes)
+    apply_record_changes(after, changes)
     return after
 
 

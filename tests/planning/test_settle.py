@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.errors import NotAuthorizedError
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.settle import scope_of, settle
+from reconciler.planning.settle import list_settled_addresses, settle
 from reconciler.resources.address import Address
 from reconciler.resources.configs import EMBEDDED_CONFIGS
 from tests.planning.short import observed, resource
@@ -196,7 +196,7 @@ def test_it_is_settled_by_looking_at_what_is_in_its_scope(
     action: Action, there: list[dict[str, Any]], verdict: str
 ) -> None:
     assert settle(action, dict(observed(item) for item in there), EMBEDDED_CONFIGS).verdict == verdict
-    seen = {address: item for address, item in map(observed, there) if address in scope_of(action)}
+    seen = {address: item for address, item in map(observed, there) if address in list_settled_addresses(action)}
     assert settle(action, seen, EMBEDDED_CONFIGS).verdict == verdict
 
 

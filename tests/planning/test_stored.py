@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reconciler.errors import UserError
-from reconciler.planning.saved_plan import read_action, stored_action
+from reconciler.planning.saved_plan import encode_action, read_action
 from tests.planning.casefile import cases
 
 
 def some() -> dict[str, object]:
-    return next(stored_action(action) for case in cases() for action in case.world.plan().actions)
+    return next(encode_action(action) for case in cases() for action in case.world.plan().actions)
 
 
 def test_an_action_whose_id_was_changed_is_refused() -> None:

@@ -21,9 +21,9 @@ from reconciler.planning.actions import (
 )
 from reconciler.planning.fields import OBJECT_STORAGE
 from reconciler.planning.plan import Plan, PlanInput
-from reconciler.planning.planner import Draft, decide, judge
-from reconciler.planning.record import learn, record_action
-from reconciler.planning.resolve.mirror_sources import link_of, peer_of
+from reconciler.planning.planner import Draft, assess, decide
+from reconciler.planning.record import apply_record_changes, record_action
+from reconciler.planning.resolve.mirror_sources import derive_peer, link_of
 from reconciler.planning.situation import mounted_by, source_of, topic_of
 from reconciler.resources.acls import ACLS, NamespaceAcl, TopicAcl, parse_rule, rule_path
 from reconciler.resources.address import Address, cluster_of, kind_of
@@ -69,7 +69,7 @@ class World:
         return decide(self.desired, self.recorded, self.observed, request=self.given)
 
     def plan(self) -> Plan:
-        return judge(self.draft(), self.measures)
+        return assess(self.draft(), self.measures)
 
     def applied(self, plan: Plan) -> World:
         """Do every action of a plan in order, but not the blocked ones, nor what changes a topic that did not move."""
@@ -126,7 +126,7 @@ class World:
                 assert_never(action)
         done = Answered(incarnation or None) if not isinstance(action, Adopt | Forget | RunJob) else None
         record = dict(self.recorded)
-        learn(record, record_action(action, done, self.recorded, "run-1"))
+        apply_record_changes(record, record_action(action, done, self.recorded, "run-1"))
         return replace(self, observed=observed, recorded=record, given=given)
 
 
@@ -194,7 +194,7 @@ def _change_role(action: Transition, mirror: MirrorTopic, observed: dict[Address
             observed[action.address] = replace(stopped, mirror=replace(stopped.mirror, becomes=None))
     if action.verb.startswith("reverse"):
         state = "ACTIVE" if action.verb.endswith("start") else "PAUSED"
-        _become_mirror(source_of(mirror), peer_of(mirror), state, now_ms, observed)
+        _become_mirror(source_of(mirror), derive_peer(mirror), state, now_ms, observed)
     return observed[action.address].incarnation or ""
 
 

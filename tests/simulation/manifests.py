@@ -101,7 +101,7 @@ def decide(files: str, providers: Mapping[str, Provider], snapshot: Snapshot) ->
         base=Base(snapshot.lineage, snapshot.serial, snapshot.sha256),
     )
     draft = planner.decide(FILES[files], snapshot.record, observed, request=given)  # type: ignore[arg-type] # they are observed
-    found = planner.judge(draft, {address: Measure(0, 0) for address in planner.to_measure(draft)})
+    found = planner.assess(draft, {address: Measure(0, 0) for address in planner.list_topics_to_measure(draft)})
     if found.errors:
         raise UserError("; ".join(error.message for error in found.errors), hint="Mend the files.")
     if found.blocked:

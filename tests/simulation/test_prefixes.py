@@ -17,7 +17,7 @@ from reconciler.state.journal import (
     read_journal,
     read_open_run,
 )
-from reconciler.state.snapshots import encode, snapshot_of
+from reconciler.state.snapshots import encode_snapshot, read_snapshot_of
 from tests.simulation.checks import ALWAYS, nothing_is_left_to_do, the_run_is_closed, wrong
 from tests.simulation.machine import WRITES, Fault
 from tests.simulation.scenarios import Scenario, each, play, steps
@@ -82,10 +82,10 @@ def test_what_a_prefix_folds_into_can_be_written_and_read_as_a_state(data: st.Da
     lockfile = world.history.lockfile
     assert lockfile is not None
     record = fold_run(found.base, found.actions, cut).record
-    pointer, body = encode(lockfile, "a#1", record)
+    pointer, body = encode_snapshot(lockfile, "a#1", record)
     world.state.put(pointer.key, body)
     pointed = lockfile.model_copy(update={"state": pointer, "serial": lockfile.serial + 1})
-    assert snapshot_of(world.state, pointed).record == record
+    assert read_snapshot_of(world.state, pointed).record == record
 
 
 @few

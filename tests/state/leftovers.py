@@ -8,7 +8,7 @@ import orjson
 
 from reconciler.objectstore.base import ObjectStore
 from reconciler.planning.actions import Create
-from reconciler.planning.saved_plan import stored_action
+from reconciler.planning.saved_plan import encode_action
 from reconciler.resources.topic import Topic
 from reconciler.state.journal import (
     ActionEnded,
@@ -26,7 +26,7 @@ from reconciler.state.journal import (
 )
 from reconciler.state.lease import Lease, acquire
 from reconciler.state.lockfile import KEY
-from reconciler.state.snapshots import history
+from reconciler.state.snapshots import list_snapshots
 from tests.state.samples import claim
 from tests.state.simulation import Simulation, simulate
 
@@ -51,7 +51,7 @@ async def running(store: ObjectStore, run: str, *names: str) -> tuple[Lease, Jou
         run=run,
         command="apply",
         plan_digest="d" * 64,
-        actions=tuple(stored_action(create(name)) for name in names),
+        actions=tuple(encode_action(create(name)) for name in names),
         workspace="shop",
         environment=None,
         base_serial=before.serial,
@@ -109,7 +109,7 @@ def edit(store: ObjectStore, **fields: object) -> None:
 
 def newest(store: ObjectStore, back: int = 0) -> str:
     """Return the key of a snapshot, counted from the newest."""
-    return history(store)[back].key
+    return list_snapshots(store)[back].key
 
 
 def flip(store: ObjectStore, key: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.state.diagnosis import read_state_files
 from reconciler.state.lockfile import KEY, Lockfile, Owner, read_lockfile
-from reconciler.state.repair import Repair, RepairChoice, judge, mend
+from reconciler.state.repair import Repair, RepairChoice, plan_repair, write_repair
 from reconciler.state.snapshots import read_snapshot
 from tests.state.leftovers import body, everything
 from tests.state.samples import SHOP
@@ -16,7 +16,7 @@ def look(
 ) -> Repair | None:
     before = everything(store)
     choice = RepairChoice(snapshot=snapshot, without_run=without)
-    found = judge(store, read_state_files(store), owner, choice, lineage="lineage-new")
+    found = plan_repair(store, read_state_files(store), owner, choice, lineage="lineage-new")
     assert everything(store) == before
     return found
 
@@ -24,7 +24,7 @@ def look(
 def repair(store: MemoryStore, *, snapshot: str | None = None, without: str | None = None) -> Repair:
     found = look(store, snapshot=snapshot, without=without)
     assert found is not None
-    mend(store, found)
+    write_repair(store, found)
     assert look(store) is None
     return found
 

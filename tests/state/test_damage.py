@@ -13,7 +13,7 @@ import pytest
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.planning.actions import Adopt
-from reconciler.planning.saved_plan import read_action, stored_action
+from reconciler.planning.saved_plan import encode_action, read_action
 from reconciler.resources.acls import NamespaceAcl
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.inventory import Recorded
@@ -21,7 +21,7 @@ from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.state.journal import read_run, run_key
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, read_lockfile
-from reconciler.state.snapshots import history, read_snapshot
+from reconciler.state.snapshots import list_snapshots, read_snapshot
 from tests.state.leftovers import body, edit
 from tests.state.samples import SHOP, claim, record, run_file
 from tests.state.simulation import Simulation, simulate, simulated
@@ -106,17 +106,17 @@ def test_a_state_without_its_lockfile_is_lost_not_new(store: MemoryStore) -> Non
 
 
 def test_runs_without_a_lockfile_are_a_lost_state_too(store: MemoryStore) -> None:
-    store.delete([KEY, *(row.key for row in history(store))])
+    store.delete([KEY, *(row.key for row in list_snapshots(store))])
     refused(store, "the state is lost, not new")
 
 
 def test_a_snapshot_that_is_gone_is_named(store: MemoryStore) -> None:
-    store.delete([history(store)[0].key])
+    store.delete([list_snapshots(store)[0].key])
     refused(store, r"state/000000000002-.*\.json\.gz is missing")
 
 
 def test_a_snapshot_that_was_changed_is_named(store: MemoryStore) -> None:
-    key = history(store)[0].key
+    key = list_snapshots(store)[0].key
     store.put(key, body(store, key)[:-1] + b"\1")
     refused(store, r"is damaged: its sha256 is")
 
@@ -149,7 +149,7 @@ def test_a_snapshot_that_makes_no_sense_is_said_so(store: MemoryStore, content: 
 
 
 def test_a_snapshot_with_a_resource_that_makes_no_sense_is_said_so(store: MemoryStore) -> None:
-    good = orjson.loads(gzip.decompress(body(store, history(store)[0].key)))
+    good = orjson.loads(gzip.decompress(body(store, list_snapshots(store)[0].key)))
     good["resources"][0]["resource"]["spec"]["partitions"] = "many"
     replace_snapshot(store, gzip.compress(orjson.dumps(good)))
     refused(store, "cannot be read")
@@ -184,7 +184,7 @@ async def test_a_snapshot_written_and_never_committed_does_no_harm(store: Memory
     snapshot = read_snapshot(store)
     assert snapshot is not None
     assert sorted(snapshot.record) == ["topic/west/c"]
-    assert [row.serial for row in history(store)] == [3, 3, 2, 1]
+    assert [row.serial for row in list_snapshots(store)] == [3, 3, 2, 1]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"run": "x"}', b'{"actions": 3}'])
@@ -224,7 +224,7 @@ async def test_access_rules_that_earlier_versions_took_over_from_brokers_are_rea
 
     stored = namespace(rule("two-phase-commit", "write"), rule("two-phase-commit"))
     store, adoption = MemoryStore(), Adopt(address=stored.address, observed=stored, after=stored)
-    read = read_action(stored_action(adoption))
+    read = read_action(encode_action(adoption))
     assert isinstance(read, Adopt)
     lease = await acquire(store, Simulation(), claim("run-1"))
     await lease.begin(run_file("run-1"))

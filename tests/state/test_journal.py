@@ -24,7 +24,7 @@ from reconciler.state.journal import (
     RunDetached,
     RunProgress,
     RunTakenOver,
-    detached_entries,
+    build_detached_entries,
     fold_run,
     journal_key,
     read_journal,
@@ -106,7 +106,7 @@ async def test_what_is_left_to_others_is_written_in_pages_of_a_mebibyte_too() ->
     store = MemoryStore()
     left = tuple(f"create:topic/west/{number:0100}" for number in range(20_000))
     _, _, journal = await begun(store)
-    await journal.append(detached_entries(left))
+    await journal.append(build_detached_entries(left))
     found = read_journal(store, "one")
     assert max(len(page.to_bytes()) for page in found.pages) <= 1 << 20
     assert tuple(name for entry in found.entries if isinstance(entry, RunDetached) for name in entry.left) == left

@@ -16,7 +16,7 @@ from reconciler.objectstore.memory import MemoryStore
 from reconciler.runtime.threads import ThreadEffects
 from reconciler.state.lease import Lease, Patience, acquire
 from reconciler.state.lockfile import KEY, Lockfile, Read, read_lockfile
-from reconciler.state.snapshots import history, snapshot_of
+from reconciler.state.snapshots import list_snapshots, read_snapshot_of
 from tests.contracts.wire import Fault, Wire
 from tests.embedded.stores import WatchedStore
 from tests.state.samples import claim, record
@@ -178,7 +178,7 @@ def test_beats_and_checkpoints_of_many_threads_build_one_on_the_other() -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(write, range(6)))
     assert lockfile_of(store).lease.beat == before + 60
-    assert lockfile_of(store).serial == 30 == len({row.serial for row in history(store)})
+    assert lockfile_of(store).serial == 30 == len({row.serial for row in list_snapshots(store)})
     effects.close()
 
 
@@ -333,9 +333,9 @@ async def test_a_snapshot_that_is_not_what_its_name_says_is_written_anew(left: b
     effects = Simulation()
     lease = await acquire(store, effects, claim("one"))
     await lease.commit(record("a"))
-    key = history(store)[0].key
+    key = list_snapshots(store)[0].key
     again = MemoryStore()
     other = await acquire(again, effects, claim("one"))
     again.put(key, left)
     assert await other.commit(record("a")) == 1
-    assert list(snapshot_of(again, other.lockfile).record) == ["topic/west/a"]
+    assert list(read_snapshot_of(again, other.lockfile).record) == ["topic/west/a"]

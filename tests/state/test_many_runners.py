@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.objectstore.open import open_store
 from reconciler.state.lockfile import read_lockfile
-from reconciler.state.snapshots import history, read_snapshot
+from reconciler.state.snapshots import list_snapshots, read_snapshot
 from tests.state.samples import SHOP
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_nothing_lost(store: ObjectStore, commits: int, died: int) -> None:
     assert found is not None
     assert snapshot is not None
     assert (found.lockfile.lease.status, found.lockfile.lease.epoch) == ("free", commits + died)
-    assert snapshot.serial == commits == len(snapshot.record) == len(history(store))
+    assert snapshot.serial == commits == len(snapshot.record) == len(list_snapshots(store))
 
 
 @pytest.mark.parametrize("runners", [8, pytest.param(RUNNERS, marks=pytest.mark.soak)])

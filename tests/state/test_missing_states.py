@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.state.snapshots import history
+from reconciler.state.snapshots import list_snapshots
 from tests.state.leftovers import erase, flip, left, newest, told
 from tests.state.repairs import cut, lockfile, look, lose, owned, repair
 
@@ -124,4 +124,4 @@ def test_who_goes_back_on_purpose_is_told_what_is_forgotten(store: MemoryStore) 
     found = repair(store, snapshot="2")
     assert [run.run for run in found.forgotten] == ["run-3"]
     assert (lockfile(store).serial, owned(store)) == (4, ["a", "b"])
-    assert [row.serial for row in history(store)] == [4, 3, 2, 1]
+    assert [row.serial for row in list_snapshots(store)] == [4, 3, 2, 1]

@@ -17,8 +17,8 @@ from reconciler.state.diagnosis import read_state_files
 from reconciler.state.journal import journal_key, read_journal, read_open_run, run_key
 from reconciler.state.lease import acquire
 from reconciler.state.lockfile import KEY, Owner
-from reconciler.state.repair import mend
-from reconciler.state.snapshots import history
+from reconciler.state.repair import write_repair
+from reconciler.state.snapshots import list_snapshots
 from tests.state.leftovers import body, edit, flip, left, newest
 from tests.state.repairs import cut, lockfile, look, lose, owned, repair
 from tests.state.samples import claim
@@ -90,7 +90,7 @@ def test_a_lockfile_is_made_anew_and_nothing_is_lost(
     assert found is not None
     (problem,) = found.problems
     assert re.search(says, problem)
-    kept = mend(store, found)
+    kept = write_repair(store, found)
     assert owned(store) == ["a", "b", "c"]
     after = lockfile(store)
     assert (after.serial, after.lease.status, after.open_run) == (3, "free", None)
@@ -226,7 +226,7 @@ def test_of_two_snapshots_with_one_serial_the_one_a_later_run_began_on_was_commi
 
 def test_where_nothing_says_which_of_two_was_committed_a_person_names_it(store: MemoryStore) -> None:
     other = twice(store, run="run-3")
-    key = next(row.key for row in history(store) if row.serial == 3 and row.key != other)
+    key = next(row.key for row in list_snapshots(store) if row.serial == 3 and row.key != other)
     lose(store)
     with pytest.raises(UserError, match=r"state #3 was written twice.*--snapshot KEY"):
         look(store)

@@ -31,10 +31,10 @@ def show_command(
     """Show what is desired, recorded and observed, or a saved plan without touching a cluster."""
     if what is not None and _is_file(what):
         from reconciler.cli.show import show_saved
-        from reconciler.operations.manifest_files import folder_of
+        from reconciler.operations.manifest_files import find_folder
         from reconciler.operations.show import show_plan
 
-        show_saved(show_plan(Path(what)), form, lambda: folder_of(place.invocation()))
+        show_saved(show_plan(Path(what)), form, lambda: find_folder(place.invocation()))
         return
     if form == "html":
         raise UsageError(
@@ -181,7 +181,7 @@ def _verify_link(
     from reconciler.cli.json.verify_json import LINK_VERIFICATION
     from reconciler.cli.progress import reporter
     from reconciler.cli.text.runs_text import link_verified_text
-    from reconciler.operations.mirrors.mirror_selection import link_named
+    from reconciler.operations.mirrors.mirror_selection import parse_link_address
     from reconciler.operations.steps.runner import Stop
     from reconciler.operations.verify import VerifyOptions, verify_link
 
@@ -190,7 +190,7 @@ def _verify_link(
             f"{link} is a link, which takes no second address",
             hint="Give only the link: each of its mirrors is compared with its source.",
         )
-    stop, address = Stop(), link_named(link)
+    stop, address = Stop(), parse_link_address(link)
     with signals.forward_signals(stop, patience_s=signals.RUN_S), reporter("text") as report:
         how = VerifyOptions(deep=deep, report=report, stop=stop)
         verified = verify_link(from_state.reach(files, place), address, how)

@@ -80,9 +80,9 @@ def validate_command(files: Files, place: Place, form: ForLists = "text", report
     warn_all(validated.warnings)
     show(form)
     if form == "text" and pipeline() == "github":
-        from reconciler.operations.manifest_files import folder_of
+        from reconciler.operations.manifest_files import find_folder
 
-        annotate(validated_remarks(validated, invocation.tool, files.environment), folder_of(invocation))
+        annotate(validated_remarks(validated, invocation.tool, files.environment), find_folder(invocation))
     raise_verdict(validated.verdict)
 
 

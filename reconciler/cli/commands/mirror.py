@@ -364,10 +364,10 @@ def link_alter_command(
     if not set_or_reset(set_, delete):
         raise UsageError("there is nothing to alter", hint="Give --set FIELD=YAML or --delete FIELD")
     from reconciler.cli.orders import open_emergency, show_ordered
-    from reconciler.operations.mirrors.link_orders import order_links, typed_changes
+    from reconciler.operations.mirrors.link_orders import order_links, parse_link_changes
     from reconciler.planning.orders import AlterLinkOrder
 
-    changes = typed_changes(pairs("--set", set_), delete or ())
+    changes = parse_link_changes(pairs("--set", set_), delete or ())
     with open_emergency(acting, files, place, "link alter", form, is_dry_run=dry_run) as emergency:
         result = order_links(
             emergency, addresses or (), lambda link, _is_named: AlterLinkOrder(link, changes), is_dry_run=dry_run
@@ -397,13 +397,13 @@ def link_create_command(
 ) -> None:
     """Make links now, without mirrors. For emergencies: the next drift shows what the files do not say."""
     from reconciler.cli.orders import open_emergency, show_ordered
-    from reconciler.operations.mirrors.link_orders import create_links, typed_fields
+    from reconciler.operations.mirrors.link_orders import create_links, parse_link_fields
 
     fields = pairs("--set", set_)
     for key, option in (("source", "--source"), ("mode", "--mode"), ("prefix", "--prefix")):
         if key in fields:
             raise UsageError(f"--set {key} has its own option", hint=f"Give it with {option}.")
-    spec = {"source": source, "mode": mode, "prefix": prefix, **typed_fields(fields)}
+    spec = {"source": source, "mode": mode, "prefix": prefix, **parse_link_fields(fields)}
     with open_emergency(acting, files, place, "link create", form, is_dry_run=dry_run) as emergency:
         show_ordered(create_links(emergency, addresses or (), spec, is_dry_run=dry_run), "created", form)
 

@@ -26,7 +26,7 @@ from reconciler.cli.orders import confirmation, open_emergency, show_ordered
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.show import approved
 from reconciler.cli.text.lines import Line, line
-from reconciler.cli.verbs import MigrationId, ask_migration
+from reconciler.cli.verbs import MigrationId, request_migration
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _ask(
     """Cancel or delete a migration and show the result."""
     from reconciler.cli.json.mounts_json import MIGRATION
 
-    done = ask_migration(reach, which, verb, yes=yes, form=form)
+    done = request_migration(reach, which, verb, yes=yes, form=form)
     present(form, lambda: text_of(done), lambda: MIGRATION.row(done))
 
 
@@ -154,9 +154,9 @@ def status_command(
     """Show mounts and unmounts in progress: how far each is, what it waits for, and which commands it accepts."""
     from reconciler.cli.json.mounts_json import MOUNT_STATUS
     from reconciler.cli.text.mounts_text import status_text
-    from reconciler.operations.clusters.mounts import mount_status
+    from reconciler.operations.clusters.mounts import read_mount_status
 
-    status = mount_status(by_state.reach(files, place), migration, cluster)
+    status = read_mount_status(by_state.reach(files, place), migration, cluster)
     present(
         form,
         lambda: status_text(status.migrations, is_whole=not status.lost),

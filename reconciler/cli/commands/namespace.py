@@ -83,15 +83,15 @@ def alter_command(
     if not (configs or acl or delete_acl):
         raise UsageError("there is nothing to alter", hint="Give --set KEY=VALUE, --delete KEY, --acl or --delete-acl")
     from reconciler.cli.orders import confirmation_of_loss, open_emergency, show_ordered
-    from reconciler.operations.clusters.namespaces import change_namespace, read_rule
+    from reconciler.operations.clusters.namespaces import change_namespace, parse_rule
     from reconciler.planning.orders import AlterNamespaceOrder
 
     order = AlterNamespaceOrder(
         cluster.removeprefix("cluster/"),
         namespace,
         configs,
-        acls=tuple(read_rule("--acl", text) for text in acl or ()),
-        removed_acls=tuple(read_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()),
+        acls=tuple(parse_rule("--acl", text) for text in acl or ()),
+        removed_acls=tuple(parse_rule("--delete-acl", text, {"operations": ["all"]}) for text in delete_acl or ()),
     )
     with open_emergency(acting, files, place, "namespace alter", form, is_dry_run=dry_run) as emergency:
         confirm = confirmation_of_loss("change", yes=yes, form=form)

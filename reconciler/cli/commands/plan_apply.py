@@ -287,10 +287,10 @@ def drift_command(
     show_drifted(drifted, form)
     if metrics is not None:
         from reconciler.cli.metrics_file import metrics_body, put_metrics
-        from reconciler.operations.metrics import drift_result_metrics
+        from reconciler.operations.metrics import build_drift_result_metrics
 
         path = invocation.cwd / metrics
-        put_metrics(path, metrics_body(path, drift_result_metrics(drifted, now_ms=invocation.now_ms())))
+        put_metrics(path, metrics_body(path, build_drift_result_metrics(drifted, now_ms=invocation.now_ms())))
     if filed is not None:
         filed.tell(drifted)
     drifted.remember()

@@ -25,7 +25,7 @@ from reconciler.cli.options import (
 from reconciler.cli.present import present, raise_verdict
 from reconciler.cli.text.lines import Line, line
 from reconciler.errors import InterruptedRunError, UsageError
-from reconciler.runtime.text import bytes_text, count_text, counted
+from reconciler.runtime.text import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     from reconciler.cli.json.base import Row
@@ -242,7 +242,7 @@ def list_command(
 ) -> None:
     """List the topics on the clusters."""
     from reconciler.operations.clusters.topics import list_topics
-    from reconciler.operations.steps.observe import burst
+    from reconciler.operations.steps.observe import pause_garbage_collection
 
     def lines() -> list[Line]:
         from reconciler.cli.text.topics_text import topics_text
@@ -254,7 +254,7 @@ def list_command(
 
         return TOPICS.row(rows)
 
-    with burst():
+    with pause_garbage_collection():
         rows = list_topics(by_state.reach(files, place), pattern, sizes=sizes)
         present(form, lines, document)
     left_out = sum(row.bytes is None for row in rows) if sizes else 0
@@ -304,7 +304,7 @@ def produce_command(
         message = f"Interrupted: some of the records may be in {address}"
         raise InterruptedRunError(message, hint=f"Check with: reconciler topic describe {address}") from error
     where = f"{counted(len(made.ranges), 'partition')} of {made.address}"
-    out().show([line(f"Produced {counted(made.records, 'record')}, {bytes_text(made.bytes)}, into {where}")])
+    out().show([line(f"Produced {counted(made.records, 'record')}, {format_bytes(made.bytes)}, into {where}")])
 
 
 @expand_bundles
@@ -359,19 +359,21 @@ def storage_command(
     if len(patterns) == 1 and "*" not in patterns[0]:
         from reconciler.cli.json.clusters_json import STORAGE
         from reconciler.cli.text.topics_text import storage_text
-        from reconciler.operations.clusters.topics import topic_storage
+        from reconciler.operations.clusters.topics import read_topic_storage
 
-        topic = topic_storage(by_state.reach(files, place), patterns[0])
+        topic = read_topic_storage(by_state.reach(files, place), patterns[0])
         present(form, lambda: storage_text(topic), lambda: STORAGE.row(topic))
         raise_verdict(topic.problem)
         return
     from reconciler.cli.json.clusters_json import STORAGES
     from reconciler.cli.text.topics_text import storages_text
-    from reconciler.operations.clusters.topics import topic_storages
+    from reconciler.operations.clusters.topics import read_topic_storages
 
-    storages = topic_storages(by_state.reach(files, place), patterns)
+    storages = read_topic_storages(by_state.reach(files, place), patterns)
     present(form, lambda: storages_text(storages), lambda: STORAGES.row(storages))
     if storages.unmeasured:
-        topics = f"{count_text(storages.unmeasured)} of {count_text(storages.unmeasured + len(storages.topics))} topics"
+        topics = (
+            f"{format_count(storages.unmeasured)} of {format_count(storages.unmeasured + len(storages.topics))} topics"
+        )
         err().show([line(f"Not measured: {topics}, beyond 10,000 partitions a cluster. Name fewer by a pattern")])
     raise_verdict(next((topic.problem for topic in storages.topics if topic.problem is not None), None))

@@ -14,7 +14,7 @@ from reconciler.cli.text.lines import Tone
 from reconciler.operations.drift import CLASSES, DriftClass, DriftItem, DriftResult
 from reconciler.planning.actions import Action
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.runtime.text import count_text, counted, plain
+from reconciler.runtime.text import counted, format_count, plain
 
 _TITLES: Final = {
     "drift": "Drift",
@@ -31,7 +31,7 @@ def drift_report(drifted: DriftResult) -> Report:
     plan = drifted.planned.plan
     actions = {action.address: action for action in plan.actions}
     counts = [(kind, sum(item.kind == kind for item in drifted.findings)) for kind in CLASSES]
-    texts = [f"{count_text(count)} {kind}" for kind, count in counts if count]
+    texts = [f"{format_count(count)} {kind}" for kind, count in counts if count]
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return Report(
         title="Drift of {}",

@@ -14,9 +14,9 @@ from reconciler.cli.text.plan_text import back_lines
 from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.operations.show import draw_plan
 from reconciler.planning.actions import Action, Adopt, Change, Create, Delete, Risk, RunJob, Transition, Update
-from reconciler.planning.plan_rows import list_changes, name_of, totals
+from reconciler.planning.plan_rows import format_totals, kind_name_of, list_changes
 from reconciler.resources.address import Address, cluster_of, kind_of
-from reconciler.runtime.text import bytes_text, count_text, counted
+from reconciler.runtime.text import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan, PlanFinding
@@ -36,7 +36,7 @@ def plan_report(plan: Plan) -> Report:
     return Report(
         title="Plan for {}",
         subject=named(plan.workspace, plan.environment),
-        lead=totals(plan),
+        lead=format_totals(plan),
         facts=tuple(_plan_facts(plan)),
         sections=(
             *section("Errors", Tone.DANGER, map(error_entry, plan.errors), is_open=True),
@@ -92,7 +92,7 @@ def _action_entry(row: Row) -> Entry:
     return Entry(
         sign=row.sign,
         tone=row.tone,
-        verb=name_of(action),
+        verb=kind_name_of(action),
         name=row.name,
         what=(row.what,) if isinstance(action, Create) else (row.what, *row.more),
         key=action.id,
@@ -129,7 +129,7 @@ def _block_note(row: Row, action: Action) -> str:
 
 def _size_text(action: Action) -> str:
     estimate = action.estimate
-    parts = [bytes_text(estimate.bytes)] if estimate.bytes else []
+    parts = [format_bytes(estimate.bytes)] if estimate.bytes else []
     parts += [counted(estimate.records, "record")] if estimate.records else []
     return ", ".join(parts)
 
@@ -164,7 +164,7 @@ def _action_facts(action: Action) -> Iterator[tuple[str, str]]:
         more = len(estimate.groups) - _MOST_NAMED
         yield (
             "read by",
-            ", ".join(estimate.groups[:_MOST_NAMED]) + (f" and {count_text(more)} more" if more > 0 else ""),
+            ", ".join(estimate.groups[:_MOST_NAMED]) + (f" and {format_count(more)} more" if more > 0 else ""),
         )
     if estimate.groups is None:
         yield "read by", "unknown"
@@ -174,7 +174,7 @@ def _action_facts(action: Action) -> Iterator[tuple[str, str]]:
         yield "runs", estimate.engine
     for lost in estimate.unreadable[:_MOST_NAMED]:
         where = f"{lost.topic}, partition {lost.partition}, offsets {lost.start} to {lost.stop - 1}"
-        yield "becomes unreadable", f"{where}, {bytes_text(lost.bytes)}"
+        yield "becomes unreadable", f"{where}, {format_bytes(lost.bytes)}"
     if isinstance(action, Transition):
         yield "leads", f"from {action.from_state} to {action.to_state}"
     yield "wave", str(action.wave)

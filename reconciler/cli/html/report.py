@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 
 from reconciler.cli.text.lines import Tone
-from reconciler.runtime.text import count_text, visible
+from reconciler.runtime.text import escape_invisible, format_count
 
 if TYPE_CHECKING:
     from reconciler.process import Forge
@@ -184,7 +184,7 @@ def page_bytes(report: Report, forge: Forge | None = None) -> bytes:
 def text(words: str) -> str:
     """Escape text for markup, and so that a pipeline's log does not read it as a command."""
     # after `escape`: entities such as `&#x27;` have a #
-    return escape(visible(words)).replace("##", "&#35;&#35;")
+    return escape(escape_invisible(words)).replace("##", "&#35;&#35;")
 
 
 def _head_html(report: Report, forge: Forge | None) -> Iterator[str]:
@@ -212,13 +212,13 @@ def _static_html(report: Report) -> Iterator[str]:
     if not report.sections:
         yield f"<p>{text(report.nothing)}</p>"
     for part in report.sections:
-        yield f"<section><h2>{text(part.title)} ({count_text(part.count)})</h2>"
+        yield f"<section><h2>{text(part.title)} ({format_count(part.count)})</h2>"
         if part.hint:
             yield f"<p>{text(part.hint)}</p>"
         if part.tone in _HEAVY or not any(group.title for group in part.groups):
             yield from _static_table(part)
         else:
-            counts = (f"{group.title}: {count_text(len(group.entries))}" for group in part.groups[:MOST_STATIC])
+            counts = (f"{group.title}: {format_count(len(group.entries))}" for group in part.groups[:MOST_STATIC])
             yield f"<ul>{''.join(f'<li>{text(count)}</li>' for count in counts)}</ul>"
         yield "</section>"
     if report.sections:
@@ -235,7 +235,7 @@ def _static_table(part: Section) -> Iterator[str]:
         yield f"<tr>{''.join(f'<td><bdi>{text(cell)}</bdi></td>' for cell in cells)}</tr>"
     yield "</tbody></table>"
     if len(rows) > MOST_STATIC:
-        yield f"<p>And {count_text(len(rows) - MOST_STATIC)} more.</p>"
+        yield f"<p>And {format_count(len(rows) - MOST_STATIC)} more.</p>"
 
 
 def _picture_html(report: Report) -> Iterator[str]:
@@ -258,12 +258,15 @@ def _rows_json(report: Report, forge: Forge | None) -> str:
         "commits": forge.commits if forge else None,
         "sections": [
             {
-                "title": visible(part.title),
+                "title": escape_invisible(part.title),
                 "tone": part.tone.value,
-                "hint": visible(part.hint),
+                "hint": escape_invisible(part.hint),
                 "open": part.is_open,
                 "groups": [
-                    {"title": visible(group.title), "rows": [dict(_entry_fields(entry)) for entry in group.entries]}
+                    {
+                        "title": escape_invisible(group.title),
+                        "rows": [dict(_entry_fields(entry)) for entry in group.entries],
+                    }
                     for group in part.groups
                 ],
             }
@@ -290,7 +293,7 @@ def _entry_fields(entry: Entry) -> Iterator[tuple[str, Any]]:
 
 def _make_visible(value: object) -> object:
     if isinstance(value, str):
-        return visible(value)
+        return escape_invisible(value)
     return [_make_visible(item) for item in value] if isinstance(value, Iterable) else value
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from reconciler.runtime.text import counted, visible
+from reconciler.runtime.text import counted, escape_invisible
 from reconciler.version import __home__
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _result(row: Remark, index: int, prefix: str) -> Result:
         locations=(
             Location(
                 physical_location=_place(row.source, prefix),
-                logical_locations=(LogicalLocation(fully_qualified_name=visible(row.about)),),
+                logical_locations=(LogicalLocation(fully_qualified_name=escape_invisible(row.about)),),
             ),
         ),
         partial_fingerprints=Fingerprints(
@@ -210,7 +210,7 @@ def _place(source: str | None, prefix: str) -> PhysicalLocation:
 
 def _plain(text: str) -> str:
     r"""Remove links and placeholders: brackets are written `\[`, `{0}` is `{{0}}`."""
-    safe = re.sub(r"([\\\[\]])", r"\\\1", visible(text))
+    safe = re.sub(r"([\\\[\]])", r"\\\1", escape_invisible(text))
     return re.sub(r"\{(\d+)\}", r"{{\1}}", safe) or "-"
 
 

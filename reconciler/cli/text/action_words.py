@@ -46,7 +46,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.tiering_policy import TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import about, bytes_text, count_text, counted, rough_count
+from reconciler.runtime.text import counted, format_bytes, format_count, format_estimate, format_rough_count
 
 
 def _describe_recovery(action: Action) -> str:
@@ -57,7 +57,7 @@ def _describe_recovery(action: Action) -> str:
     parts = [
         counted(partitions, "partition") if isinstance(partitions, int) else "",
         counted(estimate.records, "record"),
-        bytes_text(estimate.bytes),
+        format_bytes(estimate.bytes),
     ]
     named = isinstance(action.after, Topic) and action.after.spec.recover_from is not None
     where = "" if named else f" from {parameters.get('recoverFrom')}"
@@ -79,7 +79,7 @@ def _describe_unknown_size(action: Action) -> str:
 def _describe_replica_moves(action: Action) -> str:
     estimate = action.estimate
     partitions = counted(estimate.partitions, "partition")
-    copied = f", about {bytes_text(estimate.replicated)} between brokers" if estimate.replicated else ""
+    copied = f", about {format_bytes(estimate.replicated)} between brokers" if estimate.replicated else ""
     return f"replicas of {partitions} move{copied}"
 
 
@@ -99,7 +99,7 @@ def _describe_unreadable(estimate: Estimate) -> str:
         return ""
     offsets = counted(sum(loss.stop - loss.start for loss in lost), "offset")
     places = counted(len(lost), "partition")
-    return f"{offsets} of {places} become unreadable, about {bytes_text(sum(loss.bytes for loss in lost))}"
+    return f"{offsets} of {places} become unreadable, about {format_bytes(sum(loss.bytes for loss in lost))}"
 
 
 def _expiring_bytes(action: Action) -> int:
@@ -113,7 +113,9 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
             return "" if isinstance(action, Delete | Forget) else "no longer declared"
         case Reason.RETENTION_LOWERED | Reason.DELETE_ADDED:
             return (
-                "" if Reason.UNMEASURED in action.reasons else f"about {bytes_text(_expiring_bytes(action))} expire now"
+                ""
+                if Reason.UNMEASURED in action.reasons
+                else f"about {format_bytes(_expiring_bytes(action))} expire now"
             )
         case Reason.COMPACT_ADDED:
             return "records go that later ones of their keys supersede"
@@ -130,7 +132,7 @@ def reason_text(reason: Reason, action: Action) -> str:  # noqa: C901, PLR0912 -
         case Reason.SOURCE_KEPT:
             return "its source still has every record"
         case Reason.UPLOADS:
-            return f"about {bytes_text(action.estimate.uploads)} to upload"
+            return f"about {format_bytes(action.estimate.uploads)} to upload"
         case Reason.DRIFTED:
             return "sets drift back"
         case Reason.ADOPTED_DIFFERS:
@@ -209,8 +211,8 @@ def lag_text(estimate: Estimate) -> str:
         return "lag unknown" + (f": {cost.unknown}" if cost is not None else "")
     if not cost.behind:
         return "no records behind now"
-    size = [bytes_text(estimate.bytes)] if estimate.bytes else []
-    return ", ".join([_list_stretches(cost.behind), *size, about(estimate.seconds)])
+    size = [format_bytes(estimate.bytes)] if estimate.bytes else []
+    return ", ".join([_list_stretches(cost.behind), *size, format_estimate(estimate.seconds)])
 
 
 def _describe_first_copy(estimate: Estimate) -> str:
@@ -296,7 +298,7 @@ def _group_notes(cost: RoleCost) -> Iterator[tuple[str, Tone]]:
 
 def _list_stretches(stretches: Sequence[Stretch], *, has_starts: bool = False) -> str:
     parts = [
-        f"{count_text(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
+        f"{format_count(part.length)} of partition {part.partition}{f' from {part.start} on' if has_starts else ''}"
         for part in stretches
     ]
     return f"{counted(count_offsets(stretches), 'offset')} ({_join_first(parts)})"
@@ -350,13 +352,15 @@ def mount_notes(action: Transition | RunJob) -> Iterator[str]:
         return
     if is_copied:
         yield (
-            "archived, compared, then deleted" if is_unmeasured(action) else f"{bytes_text(estimate.bytes)} to archive"
+            "archived, compared, then deleted"
+            if is_unmeasured(action)
+            else f"{format_bytes(estimate.bytes)} to archive"
         )
         yield from _engine_words(estimate)
     elif not is_unmeasured(action):
-        yield f"{bytes_text(estimate.uploads)} to flush"
+        yield f"{format_bytes(estimate.uploads)} to flush"
         if estimate.no_writes_seconds:
-            yield f"{about(estimate.no_writes_seconds)} without writes"
+            yield f"{format_estimate(estimate.no_writes_seconds)} without writes"
     yield _name_readers(estimate)
 
 
@@ -401,8 +405,8 @@ def _location_of(action: Transition, mounting: Mounting) -> str:
 
 
 def _describe_size(estimate: Estimate) -> str:
-    records = f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"
-    return f"{counted(estimate.partitions, 'partition')}, {records}, {bytes_text(estimate.bytes)}"
+    records = f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"
+    return f"{counted(estimate.partitions, 'partition')}, {records}, {format_bytes(estimate.bytes)}"
 
 
 def _is_unmount(action: Transition | RunJob) -> bool:
@@ -574,10 +578,10 @@ def note(action: Action) -> str:
 
 def amount(estimate: Estimate) -> str:
     """Return a job's amount: `4.1 M records, 1.2 GiB, about 2 min`."""
-    parts = [f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
+    parts = [f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"]
     if estimate.bytes:
-        parts.append(bytes_text(estimate.bytes))
-    return ", ".join([*parts, about(estimate.seconds), *([estimate.engine] if estimate.engine else [])])
+        parts.append(format_bytes(estimate.bytes))
+    return ", ".join([*parts, format_estimate(estimate.seconds), *([estimate.engine] if estimate.engine else [])])
 
 
 def _summarize_topic(topic: Topic) -> str:
@@ -648,8 +652,9 @@ def _describe_tiering_switch(action: Transition) -> str:
 
 def _size_text(estimate: Estimate) -> str:
     if not estimate.records:
-        return bytes_text(estimate.bytes) if estimate.bytes else ""
-    return f"{rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}, {bytes_text(estimate.bytes)}"
+        return format_bytes(estimate.bytes) if estimate.bytes else ""
+    records = f"{format_rough_count(estimate.records)} record{'' if estimate.records == 1 else 's'}"
+    return f"{records}, {format_bytes(estimate.bytes)}"
 
 
 def _count_readers(estimate: Estimate) -> str:

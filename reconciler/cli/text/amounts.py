@@ -12,7 +12,7 @@ from reconciler.resources.acls import ACLS
 from reconciler.resources.base import format_size
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
 from reconciler.resources.configs import show_value
-from reconciler.runtime.text import bytes_text, plain
+from reconciler.runtime.text import format_bytes, plain
 
 if TYPE_CHECKING:
     from deepdiff.model import DiffLevel
@@ -244,7 +244,7 @@ def configs_text(configs: Mapping[str, str], prefix: str = _CONFIGS) -> str:
 def usage_text(usage: Iterable[QuotaUsage]) -> str:
     """Return the use of quotas: `topics 3 of 100, bytes 2 GiB of 1TiB`."""
     return ", ".join(
-        f"{row.quota} {'?' if row.used is None else bytes_text(row.used) if row.quota == 'bytes' else row.used}"
+        f"{row.quota} {'?' if row.used is None else format_bytes(row.used) if row.quota == 'bytes' else row.used}"
         f" of {value_text(f'quotas.{row.quota}', row.limit)}"
         for row in usage
     )

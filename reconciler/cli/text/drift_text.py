@@ -25,7 +25,7 @@ from reconciler.cli.text.markdown import (
 from reconciler.cli.text.remarks import Remark, Remarks, junit, of_error, sort_remarks
 from reconciler.forges.protocol import Marker
 from reconciler.operations.drift import CLASSES, FOREIGN, DriftClass, DriftItem, DriftResult
-from reconciler.runtime.text import count_text, counted, visible
+from reconciler.runtime.text import counted, escape_invisible, format_count
 
 if TYPE_CHECKING:
     from reconciler.operations.drift_issue import Remedy
@@ -56,7 +56,7 @@ def drift_lines(drifted: DriftResult) -> list[Line]:
         if rows:
             sign, tone = SIGNS[kind]
             named, unnamed = _split_listed(rows, drifted)
-            lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{count_text(len(rows))}", Tone.STRONG)))
+            lines.append(line(Span(f"{kind.upper():<{_WIDTH}}{format_count(len(rows))}", Tone.STRONG)))
             lines += aligned(
                 [[Span(f"{sign} {finding.address}", tone), Span(finding_text(finding))] for finding in named],
                 limits=(72,),
@@ -139,7 +139,7 @@ def _head_lines(drifted: DriftResult) -> list[str]:
     plan = drifted.planned.plan
     name = f"{plan.workspace} ({plan.environment})" if plan.environment else plan.workspace
     counts = Counter(finding.kind for finding in drifted.findings)
-    texts = ", ".join(f"{count_text(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
+    texts = ", ".join(f"{format_count(counts[kind])} {kind}" for kind in CLASSES if counts[kind])
     errors = [counted(len(drifted.errors), "error")] if drifted.errors else []
     return [
         Marker("drift", plan.workspace, plan.environment, items=len(drifted.failing) + len(drifted.errors)).line,
@@ -190,7 +190,7 @@ def issue_markdown(drifted: DriftResult, remedy: Remedy) -> str:
         parts += ["", "This patch takes it into the files:"]
         lines = accepted.patch.removesuffix("\n").split("\n")
         is_short = len(accepted.patch.encode()) <= _PATCH_ROOM
-        if is_short and all(visible(text) == text for text in lines):
+        if is_short and all(escape_invisible(text) == text for text in lines):
             parts += ["", *folded("The patch, for git apply", block("diff", lines))]
         else:
             command = code(add_typed_options("reconciler drift --accept '*' > accept.patch"))
@@ -209,8 +209,8 @@ def drift_message(drifted: DriftResult, link: str) -> str:
     lines = [f"Drift of {name}: {counted(len(fails), 'finding')}"]
     lines += [f"• {finding.address}: {finding_text(finding)}" for finding in fails[:_MOST_NAMED]]
     if len(fails) > _MOST_NAMED:
-        lines.append(f"… and {count_text(len(fails) - _MOST_NAMED)} more")
-    text = "\n".join(visible(part) for part in [*lines, *([link] if link else [])])
+        lines.append(f"… and {format_count(len(fails) - _MOST_NAMED)} more")
+    text = "\n".join(escape_invisible(part) for part in [*lines, *([link] if link else [])])
     return "".join(_ESCAPED.get(part, part) for part in text)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.text.lines import Line, Span, Tone, line
 from reconciler.cli.text.topics_text import time_text
-from reconciler.operations.export_archives import NEVER_KEPT, ends_text
-from reconciler.runtime.text import bytes_text, counted, took
+from reconciler.operations.export_archives import NEVER_KEPT, describe_ends
+from reconciler.runtime.text import counted, format_bytes, format_elapsed
 
 if TYPE_CHECKING:
     from reconciler.importers.base import NotImported
@@ -96,7 +96,7 @@ def _count_groups(groups: Sequence[GroupReturn]) -> str:
 
 
 def _time_and_age(at_ms: int, now_ms: int) -> str:
-    return f"{time_text(at_ms)}, {took(max(0, now_ms - at_ms) / 1000)} ago"
+    return f"{time_text(at_ms)}, {format_elapsed(max(0, now_ms - at_ms) / 1000)} ago"
 
 
 def _inexpressible_lines(exported: ExportResult) -> Iterator[Line]:
@@ -126,8 +126,8 @@ def _resource_lines(exported: ExportResult, address: Address) -> Iterator[Line]:
     archive = exported.archives.recoveries.get(address)
     if archive is not None:
         counts = f"{counted(archive.partitions, 'partition')}, {counted(archive.records, 'record')}"
-        yield line(f"    from {archive.location}: {counts}, {bytes_text(archive.bytes)}")
-        yield line(f"    next offset: {ends_text(archive)}; what came from there on is lost")
+        yield line(f"    from {archive.location}: {counts}, {format_bytes(archive.bytes)}")
+        yield line(f"    next offset: {describe_ends(archive)}; what came from there on is lost")
         if archive.uploaded_ms is not None:
             yield line(f"    last upload {_time_and_age(archive.uploaded_ms, exported.now_ms)}")
     if address in exported.archives.empty:

@@ -11,13 +11,13 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, aligned, line, ta
 from reconciler.cli.text.markdown import label
 from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.cli.text.topics_text import UNSET, acls_lines, defaults_lines
-from reconciler.operations.steps.effective import TieringRow, rules_of
+from reconciler.operations.steps.effective import TieringRow, list_own_rules
 from reconciler.planning.actions import Action, Forget, Reason, Transition
 from reconciler.planning.fields import CONFIGS
 from reconciler.resources.acls import ACLS
 from reconciler.resources.configs import DEFAULT, show_value
 from reconciler.resources.mount import Mounting
-from reconciler.runtime.text import short_run, visible
+from reconciler.runtime.text import escape_invisible, shorten_run_id
 
 if TYPE_CHECKING:
     from reconciler.operations.show import Arrow, ExplainedResource, Node, Picture, ResourceView
@@ -132,7 +132,7 @@ def fields_of(resource: Resource | None) -> dict[str, Any]:
     """Return a resource's fields by path: `partitions`, `configs.retention.ms`."""
     if resource is None:
         return {}
-    rules = {path: list(operations) for path, operations in rules_of(resource).items()}
+    rules = {path: list(operations) for path, operations in list_own_rules(resource).items()}
     return {path: value for path, value in _flatten("", resource.to_json()) if path != "acls"} | rules
 
 
@@ -204,7 +204,7 @@ def _observed_text(shown: ResourceView) -> str:
 
 
 def _recorded_text(recorded: Recorded) -> str:
-    run = f" by run {short_run(recorded.run)}" if recorded.run else ""
+    run = f" by run {shorten_run_id(recorded.run)}" if recorded.run else ""
     resource = recorded.resource
     is_moved = isinstance(resource, Mounting) and recorded.ownership == "created"
     how = resource.spec.state if isinstance(resource, Mounting) and is_moved else recorded.ownership
@@ -328,5 +328,5 @@ def _node_ids(picture: Picture) -> dict[str, str]:
 
 
 def _quote(text: str) -> str:
-    safe = visible(text).replace("\\", "\\\\").replace('"', '\\"')
+    safe = escape_invisible(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{safe}"'

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
-from reconciler.runtime.text import ended_sentence, visible
+from reconciler.runtime.text import end_sentence, escape_invisible
 
 if TYPE_CHECKING:
     from reconciler.cli.text.remarks import Remarks
@@ -40,7 +40,7 @@ class Fold:
                 return f"::group::{_escape_data(self.title)}\n"
             case "gitlab":
                 start = f"section_start:{self.began:.0f}:{self._name}[collapsed=true]"
-                return f"\x1b[0K{start}{_ERASE}{visible(self.title)}\n"
+                return f"\x1b[0K{start}{_ERASE}{escape_invisible(self.title)}\n"
             case "other":
                 return ""
             case _:
@@ -74,14 +74,14 @@ def at_lines(remarks: Remarks, prefix: str) -> Iterator[str]:
         placed_rows = [(at, remark) for remark in placed if (at := _PLACE.fullmatch(remark.source or "")) is not None]
         for at, remark in placed_rows[:_MOST]:
             title = f",title={_escape_property(remark.about)}" if remark.about != at["file"] else ""
-            text = f"{ended_sentence(remark.message)} {remark.hint}".rstrip()
+            text = f"{end_sentence(remark.message)} {remark.hint}".rstrip()
             file = _escape_property(prefix + at["file"])
             yield f"::{level} file={file},line={at['line']}{title}::{_escape_data(text)}\n"
 
 
 def _escape_data(text: str) -> str:
     """Escape a command's end; invisible characters are written out first."""
-    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escape_invisible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:

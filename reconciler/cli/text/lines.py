@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from reconciler.runtime.text import visible
+from reconciler.runtime.text import escape_invisible
 
 
 class Tone(StrEnum):
@@ -32,7 +32,7 @@ class Span:
     tone: Tone = Tone.PLAIN
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", visible(self.text))
+        object.__setattr__(self, "text", escape_invisible(self.text))
 
 
 Line: TypeAlias = tuple[Span, ...]

@@ -19,9 +19,9 @@ from reconciler.forges.protocol import Marker
 from reconciler.planning.actions import Create, Risk, is_dangerous
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
-from reconciler.planning.plan_rows import name_of, totals
+from reconciler.planning.plan_rows import format_totals, kind_name_of
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted, visible
+from reconciler.runtime.text import counted, escape_invisible, format_count
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def code(text: str) -> str:
     """Return a code span, in which forges read no HTML, mention, link or emoji."""
-    safe = visible(text)
+    safe = escape_invisible(text)
     if safe and "`" not in safe:
         return f"`{safe}`"
     fence = "`" * (_longest_run(safe) + 1)
@@ -51,7 +51,7 @@ def sentence(text: str) -> str:
     """Return a sentence as Markdown; names, values and all else that forges could interpret are code spans."""
     parts: list[str] = []
     quoted: list[str] = []
-    for word in [*visible(text).split(" "), ""]:
+    for word in [*escape_invisible(text).split(" "), ""]:
         if word and not _PLAIN_WORD.fullmatch(word):
             quoted.append(word)
             continue
@@ -71,7 +71,7 @@ def row(cells: Iterable[str]) -> str:
 
 def block(language: str, lines: Sequence[str]) -> list[str]:
     """Return a fenced block that its lines cannot close."""
-    safe = [visible(line) for line in lines]
+    safe = [escape_invisible(line) for line in lines]
     fence = "`" * max(3, 1 + max((_longest_run(line) for line in safe), default=0))
     return [f"{fence}{language}", *safe, fence]
 
@@ -154,7 +154,7 @@ def label(text: str) -> str:
     """Escape every character that Mermaid or HTML could interpret."""
     return "".join(
         character if character.isalnum() or character in " /:.-_+~±≠»▶=…" else f"#{ord(character)};"
-        for character in visible(text)
+        for character in escape_invisible(text)
     )
 
 
@@ -212,7 +212,7 @@ def _ordinary_entries(parts: Sections) -> Sequence[Row]:
 def _count_fitting(rows: Sequence[Row], room: int) -> tuple[int, int]:
     used = 0
     for count, entry in enumerate(rows[:MOST_ROWS]):
-        length = sum(len(visible(text).encode()) + len("\n") for text in _diff_lines(entry))
+        length = sum(len(escape_invisible(text).encode()) + len("\n") for text in _diff_lines(entry))
         if used + length > room:
             return count, used
         used += length
@@ -247,7 +247,7 @@ def _count_lines(ordinary: Sequence[Row], drift: Sequence[Row], waiting: Sequenc
         (entry.sign, kind_of(entry.action.address), entry.action.cluster or "") for entry in ordinary if entry.action
     )
     lines = [
-        row((sign, kind, cell(cluster), count_text(count))) for (sign, kind, cluster), count in sorted(groups.items())
+        row((sign, kind, cell(cluster), format_count(count))) for (sign, kind, cluster), count in sorted(groups.items())
     ]
     table = ["| | kind | cluster | count |", "| --- | --- | --- | ---: |", *lines, ""] if lines else []
     others = [counted(len(drift), "drifted field")] if drift else []
@@ -299,7 +299,7 @@ def _address_lines(plan_sections: Sections, room: int) -> list[str]:
     ]
     by_head: dict[str, list[str]] = {}
     for entry in sorted(plan_sections.danger, key=_gravest_first):
-        verb = name_of(entry.action) if entry.action else ""
+        verb = kind_name_of(entry.action) if entry.action else ""
         by_head.setdefault(f"{code(entry.sign)} {verb}{' **blocked**' if _is_blocked(entry) else ''}", []).append(
             entry.name
         )
@@ -314,7 +314,7 @@ def _gravest_first(entry: Row) -> tuple[bool, int]:
 
 
 def _heading_lines(count: int, title: str) -> list[str]:
-    return [f"#### {title} ({count_text(count)})", ""]
+    return [f"#### {title} ({format_count(count)})", ""]
 
 
 def _head_lines(plan: Plan, forge: Forge | None) -> list[str]:
@@ -326,7 +326,7 @@ def _head_lines(plan: Plan, forge: Forge | None) -> list[str]:
         f"### Plan for {code(name)}",
         "",
         *([text_of(back_lines(plan))] if plan.back_to is not None else []),
-        f"**{totals(plan)}**{_where_text(forge)}",
+        f"**{format_totals(plan)}**{_where_text(forge)}",
         "",
         *_approval_lines(plan),
     ]
@@ -359,14 +359,14 @@ def _error_lines(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
     lines = [f"- {code(entry.name)}<br>{sentence(entry.whole)}" for entry in rows]
-    return [f"#### Errors ({count_text(len(rows))})", "", *lines, ""]
+    return [f"#### Errors ({format_count(len(rows))})", "", *lines, ""]
 
 
 def _danger_lines(rows: Sequence[Row], forge: Forge | None = None, *, with_words: bool) -> list[str]:
     if not rows:
         return []
     lines = [_danger_item(entry, forge) if with_words else _brief_line(entry) for entry in rows]
-    return [f"#### ⚠ Danger ({count_text(len(rows))})", "", *lines, ""]
+    return [f"#### ⚠ Danger ({format_count(len(rows))})", "", *lines, ""]
 
 
 def _danger_item(entry: Row, forge: Forge | None) -> str:

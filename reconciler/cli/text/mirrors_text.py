@@ -18,7 +18,7 @@ from reconciler.operations.mirrors.mirror_views import (
     PartitionLag,
 )
 from reconciler.planning.diff.mirror_orders import describe_legal_verbs
-from reconciler.runtime.text import count_text, counted
+from reconciler.runtime.text import counted, format_count
 
 if TYPE_CHECKING:
     from reconciler.operations.mirrors.link_views import LinkList, LinkRow
@@ -57,7 +57,7 @@ def mirrors_text(mirrors: MirrorList) -> list[Line]:
         return [] if mirrors.lost else [line(f"There are no mirrors on {_cluster_names(mirrors.clusters)}.")]
     rows = [_mirror_cells(row) for row in mirrors.rows]
     states = Counter(row.seen.status for row in mirrors.rows)
-    texts = ", ".join(f"{count_text(states[state])} {state}" for state in MirrorStatus if states[state])
+    texts = ", ".join(f"{format_count(states[state])} {state}" for state in MirrorStatus if states[state])
     unmeasured = any(row.seen.partitions and not row.partitions for row in mirrors.rows)
     return [
         *plain_table(_LISTED, rows, numbers=(6, 7), widest=_WIDEST),
@@ -84,7 +84,7 @@ def _mirror_cells(row: MirrorRow) -> tuple[str, ...]:
         seen.source,
         _status_text(row),
         time_text(seen.since_ms) or _NONE,
-        count_text(seen.partitions),
+        format_count(seen.partitions),
         _lag_text(row, row.max_lag),
     )
 
@@ -95,7 +95,7 @@ def _status_text(row: MirrorRow) -> str:
 
 def _lag_text(row: MirrorRow, lag: int | None) -> str:
     if lag is not None:
-        return count_text(lag)
+        return format_count(lag)
     return _NONE if row.seen.status is MirrorStatus.STOPPED else _UNKNOWN
 
 
@@ -192,7 +192,9 @@ def links_text(links: LinkList) -> list[Line]:
 
 
 def _mirror_states(row: LinkRow) -> str:
-    states = ", ".join(f"{count_text(row.mirrors[state])} {state}" for state in MirrorStatus if row.mirrors.get(state))
+    states = ", ".join(
+        f"{format_count(row.mirrors[state])} {state}" for state in MirrorStatus if row.mirrors.get(state)
+    )
     return states or _NONE
 
 

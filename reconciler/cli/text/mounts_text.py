@@ -10,7 +10,7 @@ from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, plain_table
 from reconciler.cli.text.topics_text import time_text
 from reconciler.lifecycles import MigrationState
 from reconciler.resources.address import split_name
-from reconciler.runtime.text import bytes_text, count_text, counted
+from reconciler.runtime.text import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     from reconciler.operations.clusters.mounts import ClusterMigration, MountList, MountRow, Release
@@ -37,7 +37,7 @@ def _mount_lines(mounts: MountList, width: int | None) -> list[Line]:
     if width is not None and any(width_of(text_of([table_line])) > width + 1 for table_line in table):
         table = [table_line for row in mounts.rows for table_line in _narrow_lines(row)]
     states = Counter[str](row.state for row in mounts.rows)
-    texts = ", ".join(f"{count_text(states[state])} {state}" for state in _ORDER if states[state])
+    texts = ", ".join(f"{format_count(states[state])} {state}" for state in _ORDER if states[state])
     return [
         *table,
         EMPTY,
@@ -67,7 +67,7 @@ def _cells(row: MountRow) -> tuple[str, ...]:
         _owner_text(row),
         _count_or_dash(row.partitions),
         _count_or_dash(row.records),
-        "-" if row.bytes is None else bytes_text(row.bytes),
+        "-" if row.bytes is None else format_bytes(row.bytes),
         time_text(row.since_ms) or "-",
     )
 
@@ -77,7 +77,7 @@ def _narrow_lines(row: MountRow) -> Iterator[Line]:
     yield line(Span(row.name, Tone.STRONG), f"  {_state_text(row)}{owner}")
     amounts = [] if row.partitions is None else [counted(row.partitions, "partition")]
     if row.records is not None and row.bytes is not None:
-        amounts += [counted(row.records, "record"), bytes_text(row.bytes)]
+        amounts += [counted(row.records, "record"), format_bytes(row.bytes)]
     if row.since_ms is not None:
         amounts.append(f"since {time_text(row.since_ms)}")
     yield line("  ", row.location)
@@ -113,7 +113,7 @@ def migration_text(underway: ClusterMigration) -> list[Line]:
     """Return a migration."""
     migration = underway.migration
     since = time_text(migration.completed_ms or migration.created_ms)
-    left = "" if migration.bytes_left is None else f", {bytes_text(migration.bytes_left)} left to upload"
+    left = "" if migration.bytes_left is None else f", {format_bytes(migration.bytes_left)} left to upload"
     rows = [
         (
             "",
@@ -184,7 +184,7 @@ def deleted_text(underway: ClusterMigration) -> list[Line]:
 
 
 def _count_or_dash(count: int | None) -> str:
-    return "-" if count is None else count_text(count)
+    return "-" if count is None else format_count(count)
 
 
 def release_text(release: Release) -> list[Line]:
@@ -213,5 +213,5 @@ def released_text(release: Release) -> list[Line]:
 
 def _contents_text(release: Release) -> str:
     topic = release.topic
-    amounts = counted(topic.partitions, "partition"), counted(topic.records, "record"), bytes_text(topic.bytes)
+    amounts = counted(topic.partitions, "partition"), counted(topic.records, "record"), format_bytes(topic.bytes)
     return ", ".join(amounts)

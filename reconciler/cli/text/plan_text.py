@@ -11,9 +11,9 @@ from reconciler.cli.text.sections import Row, Sections, sections
 from reconciler.planning.actions import Action, Delete, Reason
 from reconciler.planning.allowances import group_allowances
 from reconciler.planning.plan import SHORT_COMMIT
-from reconciler.planning.plan_rows import totals
+from reconciler.planning.plan_rows import format_totals
 from reconciler.resources.address import kind_of
-from reconciler.runtime.text import count_text, counted, took
+from reconciler.runtime.text import counted, format_count, format_elapsed
 
 if TYPE_CHECKING:
     from reconciler.planning.plan import Plan
@@ -64,7 +64,7 @@ def plan_text(plan: Plan, reading: Reading | None = None, *, width: int | None =
     lines = [*broken(head, width), EMPTY] if head else []
     for name, rows, tone in _sections_in_order(plan_sections):
         if rows:
-            lines.append(line(Span(f"{name:<8}{count_text(len(rows))}", tone)))
+            lines.append(line(Span(f"{name:<8}{format_count(len(rows))}", tone)))
             lines.extend(_section_lines(rows, width))
     if plan.unmanaged:
         lines.append(line(Span(f"{counted(len(plan.unmanaged), 'resource')} not in the files, left alone", Tone.QUIET)))
@@ -84,7 +84,7 @@ def back_lines(plan: Plan) -> list[Line]:
 def last_lines(plan: Plan, width: int | None = None) -> list[Line]:
     """Return counts, the digest, and the flags that lift each block; flags in several lines can be pasted."""
     # The rows say what is blocked, and the error that follows counts it.
-    counts = totals(plan, with_blocked=False)
+    counts = format_totals(plan, with_blocked=False)
     lines = [line(Span("Plan: ", Tone.STRONG), counts, f" · digest {plan.digest[:_SHORT_DIGEST]}")]
     if allows := _list_allowances(plan):
         # blocked by older files, not by an action
@@ -113,7 +113,7 @@ def _alternative_lines(plan: Plan) -> list[Line]:
 def _join_first(words: list[str]) -> str:
     """Join the first words; a pattern in ADDR allows many at once."""
     more = len(words) - _NAMED
-    return " ".join(words[:_NAMED]) + (f" … and {count_text(more)} more" if more > 0 else "")
+    return " ".join(words[:_NAMED]) + (f" … and {format_count(more)} more" if more > 0 else "")
 
 
 def _list_allowances(plan: Plan) -> list[str]:
@@ -136,7 +136,7 @@ def _header(plan: Plan, reading: Reading | None) -> Line:
     parts += [f"desired {plan.git_commit[:SHORT_COMMIT]}"] if plan.git_commit and plan.back_to is None else []
     if reading is not None:
         where = f"{counted(reading.topics, 'topic')} on {counted(reading.clusters, 'cluster')}"
-        parts.append(f"read {where} in {took(reading.seconds)}")
+        parts.append(f"read {where} in {format_elapsed(reading.seconds)}")
         parts += [f"not read: {', '.join(reading.unread)}"] if reading.unread else []
     return line(Span(f"Workspace {name}", Tone.STRONG), Span("".join(f" · {part}" for part in parts), Tone.QUIET))
 

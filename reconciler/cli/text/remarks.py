@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from reconciler.cli.text.action_words import headline, headlines, note, title
 from reconciler.cli.text.sections import drift_text, waiting_text
 from reconciler.planning.actions import Action, Create, Reason, RunJob, is_dangerous
-from reconciler.planning.plan_rows import name_of
-from reconciler.runtime.text import visible, without_commands
+from reconciler.planning.plan_rows import kind_name_of
+from reconciler.runtime.text import escape_commands, escape_invisible
 
 if TYPE_CHECKING:
     from reconciler.manifests.positions import Problem
@@ -147,7 +147,7 @@ def _rule_of(action: Action) -> tuple[str, Level]:
         return f"blocked-{_rule_word(action.blocked.guard)}", "error"
     if is_dangerous(action):
         return f"danger-{_rule_word(_gravest_reason(action))}", "warning"
-    return f"change-{_rule_word(action.reasons[0].value if action.reasons else name_of(action))}", "note"
+    return f"change-{_rule_word(action.reasons[0].value if action.reasons else kind_name_of(action))}", "note"
 
 
 _ORDINARY: Final = frozenset({Reason.DECLARED, Reason.CHANGED, Reason.DRIFTED, Reason.RECORD_ONLY, Reason.UNMEASURED})
@@ -185,7 +185,7 @@ def _rule_word(name: str) -> str:
 def junit(remarks: Remarks) -> bytes:
     """Return one test case a remark; errors that are not ignored are failures. Equal remarks give equal bytes.
 
-    XML 1.0 cannot express most control characters: `visible` writes them as text.
+    XML 1.0 cannot express most control characters: `escape_invisible` writes them as text.
     """
     name = f"reconciler {remarks.command}"
     suite_name = f"{remarks.workspace} ({remarks.environment})" if remarks.environment else remarks.workspace
@@ -197,7 +197,7 @@ def junit(remarks: Remarks) -> bytes:
         "skipped": str(sum(remark.is_skipped for remark in cases)),
     }
     root = Element("testsuites", {"name": name, **counts})
-    suite = SubElement(root, "testsuite", {"name": visible(f"{name}: {suite_name}"), **counts})
+    suite = SubElement(root, "testsuite", {"name": escape_invisible(f"{name}: {suite_name}"), **counts})
     for remark in cases:
         _add_case(suite, remark)
     if not cases:
@@ -205,18 +205,22 @@ def junit(remarks: Remarks) -> bytes:
         SubElement(suite, "testcase", {"classname": remarks.command, "name": "nothing to tell"})
     indent(root)
     text: str = tostring(root, encoding="utf-8", xml_declaration=True).decode()
-    return without_commands(text).encode() + b"\n"
+    return escape_commands(text).encode() + b"\n"
 
 
 def _add_case(suite: Element, remark: Remark) -> None:
     file, _, line = (remark.source or "").rpartition(":")
-    place = {"file": visible(file), "line": visible(line)} if file else {}
-    case = SubElement(suite, "testcase", {"classname": visible(remark.rule), "name": visible(remark.name), **place})
+    place = {"file": escape_invisible(file), "line": escape_invisible(line)} if file else {}
+    case = SubElement(
+        suite, "testcase", {"classname": escape_invisible(remark.rule), "name": escape_invisible(remark.name), **place}
+    )
     text = "\n".join(_case_lines(remark))
     if remark.is_skipped:
-        SubElement(case, "skipped", {"message": visible(remark.message)})
+        SubElement(case, "skipped", {"message": escape_invisible(remark.message)})
     elif _is_failure(remark):
-        failure = SubElement(case, "failure", {"message": visible(remark.message), "type": visible(remark.rule)})
+        failure = SubElement(
+            case, "failure", {"message": escape_invisible(remark.message), "type": escape_invisible(remark.rule)}
+        )
         failure.text = text
     else:
         SubElement(case, "system-out").text = text
@@ -228,4 +232,4 @@ def _is_failure(remark: Remark) -> bool:
 
 def _case_lines(remark: Remark) -> Sequence[str]:
     parts = (remark.message, f"hint: {remark.hint}" if remark.hint else "", remark.source or "")
-    return [visible(part) for part in parts if part]
+    return [escape_invisible(part) for part in parts if part]

@@ -25,7 +25,16 @@ from reconciler.cli.text.action_words import mounted_lines
 from reconciler.cli.text.lines import EMPTY, Line, Span, Tone, line, table
 from reconciler.planning.actions import RunJob
 from reconciler.planning.plan_rows import format_done_counts
-from reconciler.runtime.text import about, bytes_text, count_text, counted, first_few, rough_count, short_run, took
+from reconciler.runtime.text import (
+    counted,
+    format_bytes,
+    format_count,
+    format_elapsed,
+    format_estimate,
+    format_rough_count,
+    list_first,
+    shorten_run_id,
+)
 
 if TYPE_CHECKING:
     from reconciler.applying.engine import RunResult
@@ -84,7 +93,7 @@ def recovered_lines(event: RunRecovered) -> list[Line]:
     fates: dict[str, list[str]] = {}
     for name, verdict in event.settled.items():
         fates.setdefault(verdict, []).append(name)
-    return [head, *(line(f"  {first_few(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
+    return [head, *(line(f"  {list_first(names)}: {_SETTLED[verdict]}") for verdict, names in fates.items())]
 
 
 def _describe_parting(event: RunRecovered) -> str:
@@ -112,7 +121,7 @@ def missing_line(event: ResultMissing) -> Line:
     """Return that a run has completed without its summary."""
     return line(
         Span("! ", Tone.CHANGE),
-        f"What was done is recorded as state #{event.serial}. Only the summary of run {short_run(event.run)} is "
+        f"What was done is recorded as state #{event.serial}. Only the summary of run {shorten_run_id(event.run)} is "
         f"missing: {event.error}. Nothing has to be run again for it.",
     )
 
@@ -123,11 +132,13 @@ _NOTABLE_S: Final = 0.1
 
 def done_line(event: ActionDone) -> Line:
     """Return a job's result."""
-    moved = f"{counted(event.records, 'record')}, {bytes_text(event.bytes)}"
+    moved = f"{counted(event.records, 'record')}, {format_bytes(event.bytes)}"
     ran = f", {ran_text(event.ran)}" if event.ran.engine else ""
-    start = f", {took(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
-    rate = f" ({rough_count(_rate(event.records, event.seconds, event.ran))} records/s)" if event.records else ""
-    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {took(event.seconds)}{start}{rate}{ran}")
+    start = (
+        f", {format_elapsed(event.ran.starting_s)} of it to start Spark" if event.ran.starting_s >= _NOTABLE_S else ""
+    )
+    rate = f" ({format_rough_count(_rate(event.records, event.seconds, event.ran))} records/s)" if event.records else ""
+    return line(Span("✓ ", Tone.ADD), f"{event.id}: {moved} in {format_elapsed(event.seconds)}{start}{rate}{ran}")
 
 
 def _rate(amount: int, seconds: float, ran: Execution) -> int:
@@ -144,23 +155,23 @@ def progress_text(event: Progress) -> str:
     """Return a job's progress, rate and remaining time; before records move, what it does."""
     if event.phase:
         return f"{event.id}: {event.phase}"
-    total = f" of {rough_count(event.records_total)}" if event.records_total else ""
+    total = f" of {format_rough_count(event.records_total)}" if event.records_total else ""
     where = f", {event.ran.engine}" if event.ran.engine else ""
-    left = "" if not event.seconds_left else f", {about(event.seconds_left)} left"
+    left = "" if not event.seconds_left else f", {format_estimate(event.seconds_left)} left"
     parts = f", {partitions_text(event)} partitions" if event.partitions else ""
-    pace = f"{rough_count(_rate(event.records, event.seconds, event.ran))} records/s"
+    pace = f"{format_rough_count(_rate(event.records, event.seconds, event.ran))} records/s"
     size = f", {bytes_rate(event)}" if event.bytes else ""
-    return f"{event.id}: {rough_count(event.records)}{total} records{parts}, {pace}{size}{left}{where}"
+    return f"{event.id}: {format_rough_count(event.records)}{total} records{parts}, {pace}{size}{left}{where}"
 
 
 def partitions_text(event: Progress) -> str:
     """Return `3 of 12`."""
-    return f"{count_text(event.partitions_done)} of {count_text(event.partitions)}"
+    return f"{format_count(event.partitions_done)} of {format_count(event.partitions)}"
 
 
 def bytes_rate(event: Progress) -> str:
     """Return `35.2 MiB/s`."""
-    return f"{bytes_text(_rate(event.bytes, event.seconds, event.ran))}/s"
+    return f"{format_bytes(_rate(event.bytes, event.seconds, event.ran))}/s"
 
 
 FEW: Final = 5
@@ -199,7 +210,7 @@ def applied_text(applied: ApplyOutcome, summary: Summary | None, *, with_failure
     result = applied.result
     if result is None:
         waiting = len(applied.planned.plan.waiting)
-        nothing = f"Nothing was done: {count_text(waiting)} waiting." if waiting else "Nothing to do."
+        nothing = f"Nothing was done: {format_count(waiting)} waiting." if waiting else "Nothing to do."
         return [*lines, line(nothing), *_approval_lines(summary)]
     lines.append(line(Span("Done: ", Tone.STRONG), " · ".join(_count_texts(applied, result, summary))))
     done = set(result.done)
@@ -225,7 +236,7 @@ def _approval_lines(summary: Summary | None) -> Iterator[Line]:
 
 def _not_needed_lines(skipped: Sequence[str]) -> Iterator[Line]:
     if skipped:
-        yield line(Span("- ", Tone.QUIET), f"{first_few(skipped)}: no longer needed")
+        yield line(Span("- ", Tone.QUIET), f"{list_first(skipped)}: no longer needed")
 
 
 def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | None) -> Iterator[str]:
@@ -236,14 +247,14 @@ def _count_texts(applied: ApplyOutcome, result: RunResult, summary: Summary | No
         "in doubt": len(result.in_doubt) + len(result.unanswered),
         "skipped": len(result.skipped),
     }
-    yield from (f"{count_text(count)} {name}" for name, count in named.items() if count)
+    yield from (f"{format_count(count)} {name}" for name, count in named.items() if count)
     yield from _unstarted_texts(applied.planned, result)
     if result.ran.engine:
         yield ran_text(result.ran)
     if summary is not None:
         if summary.serial is not None:
             yield f"state #{summary.serial}"
-        yield f"in {took(summary.seconds)}"
+        yield f"in {format_elapsed(summary.seconds)}"
 
 
 def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
@@ -251,7 +262,7 @@ def _unstarted_texts(planned: PlanResult, result: RunResult) -> Iterator[str]:
     if not left:
         return
     if result.is_stopped:
-        yield f"{count_text(len(left))} not started"
+        yield f"{format_count(len(left))} not started"
         return
     jobs = sum(isinstance(action, RunJob) for action in planned.plan.actions if action.id in left)
     after = f" and {counted(len(left) - jobs, 'action')} after it" if len(left) > jobs else ""
@@ -263,8 +274,8 @@ def _failure_lines(groups: Sequence[Alike]) -> Iterator[Line]:
         if len(group.ids) == 1:
             yield line(Span("✗ ", Tone.DANGER), f"{group.ids[0]}: {group.error}. {group.hint}")
         else:
-            yield line(Span("✗ ", Tone.DANGER), f"{count_text(len(group.ids))} × {group.error}. {group.hint}")
-            yield line(Span(f"    {first_few(group.ids)}", Tone.QUIET))
+            yield line(Span("✗ ", Tone.DANGER), f"{format_count(len(group.ids))} × {group.error}. {group.hint}")
+            yield line(Span(f"    {list_first(group.ids)}", Tone.QUIET))
     yield from _omitted_lines(groups[_MOST:], "failed")
 
 
@@ -274,14 +285,14 @@ def _skipped_lines(result: RunResult) -> Iterator[Line]:
         if len(ids) == 1:
             yield line(Span("- ", Tone.QUIET), f"{ids[0]}: skipped, it needs {cause}")
         else:
-            yield line(Span("- ", Tone.QUIET), f"{count_text(len(ids))} skipped, they need {cause}")
-            yield line(Span(f"    {first_few(ids)}", Tone.QUIET))
+            yield line(Span("- ", Tone.QUIET), f"{format_count(len(ids))} skipped, they need {cause}")
+            yield line(Span(f"    {list_first(ids)}", Tone.QUIET))
     yield from _omitted_lines(causes[_MOST:], "skipped")
 
 
 def _doubt_lines(result: RunResult) -> Iterator[Line]:
     if ids := [*(action.id for action in result.in_doubt), *result.unanswered]:
-        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {first_few(ids)}")
+        yield line(Span("? ", Tone.CHANGE), f"in doubt until the next apply has looked: {list_first(ids)}")
 
 
 def _omitted_lines(reasons: Sequence[object], what: str) -> Iterator[Line]:
@@ -305,7 +316,7 @@ def upkeep_text(upkeep: Upkeep, *, with_failures: bool = True) -> list[Line]:
 
 
 def _upkeep_left(upkeep: Upkeep) -> str:
-    states = ", ".join(f"{count_text(count)} {state}" for state, count in upkeep.left.items())
+    states = ", ".join(f"{format_count(count)} {state}" for state, count in upkeep.left.items())
     return f"Not copied: {counted(sum(upkeep.left.values()), 'mirror')} ({states})." if states else ""
 
 
@@ -313,7 +324,7 @@ def _left_to_others(upkeep: Upkeep) -> list[Line]:
     if not upkeep.others:
         return []
     links = [f"{address} to {owner.workspace!r} ({what})" for address, (owner, what) in upkeep.others.items()]
-    return [line(Span(f"Left to the workspaces that own them: {first_few(links)}", Tone.QUIET))]
+    return [line(Span(f"Left to the workspaces that own them: {list_first(links)}", Tone.QUIET))]
 
 
 def pass_line(upkeep: Upkeep, number: int) -> Line:
@@ -322,13 +333,13 @@ def pass_line(upkeep: Upkeep, number: int) -> Line:
     did += [f"{outcome.job} {_amount_text(outcome)}" for outcome in upkeep.jobs if outcome.upkept.done]
     failed = [outcome.name for outcome in upkeep.outcomes if outcome.errors]
     ran = f", {ran_text(upkeep.ran)}" if upkeep.ran.engine else ""
-    text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {took(upkeep.seconds)}{ran}"
+    text = f"pass {number}: {', '.join(did) or 'nothing to do'} in {format_elapsed(upkeep.seconds)}{ran}"
     return line(text, *([Span(f"; failed: {', '.join(failed)}", Tone.DANGER)] if failed else []))
 
 
 def _mirror_table(upkeep: Upkeep) -> list[Line]:
     cells = [
-        (outcome.address, count_text(outcome.records), bytes_text(outcome.bytes), took(outcome.seconds))
+        (outcome.address, format_count(outcome.records), format_bytes(outcome.bytes), format_elapsed(outcome.seconds))
         for outcome in upkeep.synced
         if outcome.error is None
     ]
@@ -341,9 +352,9 @@ def _job_table(upkeep: Upkeep) -> list[Line]:
             outcome.job,
             outcome.cluster,
             counted(outcome.upkept.done, outcome.upkept.unit),
-            count_text(outcome.upkept.records) if outcome.upkept.records or not outcome.upkept.bytes else "-",
-            bytes_text(outcome.upkept.bytes) if outcome.upkept.bytes else "-",
-            took(outcome.seconds),
+            format_count(outcome.upkept.records) if outcome.upkept.records or not outcome.upkept.bytes else "-",
+            format_bytes(outcome.upkept.bytes) if outcome.upkept.bytes else "-",
+            format_elapsed(outcome.seconds),
         )
         for outcome in upkeep.jobs
         if outcome.upkept.done
@@ -360,8 +371,8 @@ def _upkeep_failures(upkeep: Upkeep) -> Iterator[Line]:
 def _amount_text(outcome: JobOutcome) -> str:
     upkept = outcome.upkept
     # some jobs move no bytes: a segment of one part is only marked
-    size = f" ({bytes_text(upkept.bytes)})" if upkept.bytes else ""
-    notes = f": {first_few(upkept.notes)}" if upkept.notes else ""
+    size = f" ({format_bytes(upkept.bytes)})" if upkept.bytes else ""
+    notes = f": {list_first(upkept.notes)}" if upkept.notes else ""
     return f"{counted(upkept.done, upkept.unit)}{size}{notes}"
 
 
@@ -388,7 +399,7 @@ def _foreign_lines(foreign: Sequence[ForeignRecords]) -> Iterator[Line]:
     for records in foreign[:_FEW]:
         yield line(Span("foreign  ", Tone.DANGER), str(records))
     if (more := len(foreign) - _FEW) > 0:
-        yield line(f"and {count_text(more)} more (--format json has all)")
+        yield line(f"and {format_count(more)} more (--format json has all)")
 
 
 def link_verified_text(verified: LinkComparison) -> list[Line]:
@@ -404,7 +415,7 @@ def link_verified_text(verified: LinkComparison) -> list[Line]:
             verdict = Span(f"differs in {counted(len(differing), 'partition')}", Tone.DANGER)
         elif mirror.foreign:
             verdict = Span("has records from other producers", Tone.DANGER)
-        rows.append((mirror.left, mirror.right, count_text(records), verdict))
+        rows.append((mirror.left, mirror.right, format_count(records), verdict))
         total += records
     reasons: dict[str, list[str]] = {}
     for failed in verified.failed:
@@ -413,7 +424,7 @@ def link_verified_text(verified: LinkComparison) -> list[Line]:
         line(Span("link   ", Tone.QUIET), verified.link),
         EMPTY,
         *(table(("mirror", "source", "records", ""), rows, numbers=(2,)) if rows else ()),
-        *(line(Span("✗ ", Tone.DANGER), f"{first_few(names)}: {why}") for why, names in reasons.items()),
+        *(line(Span("✗ ", Tone.DANGER), f"{list_first(names)}: {why}") for why, names in reasons.items()),
         *(
             line(
                 Span("left out  ", Tone.QUIET),
@@ -451,14 +462,14 @@ def _both_sides(partition: PartitionComparison) -> tuple[Side | None, Side | Non
 
 def _side_cells(partition: PartitionComparison) -> tuple[str, str, str, str]:
     offsets = [f"{side.start:,}-{side.end:,}" if side else "none" for side in _both_sides(partition)]
-    records = [count_text(side.records) if side else "none" for side in _both_sides(partition)]
+    records = [format_count(side.records) if side else "none" for side in _both_sides(partition)]
     return offsets[0], offsets[1], records[0], records[1]
 
 
 def _verdict_cell(partition: PartitionComparison) -> Span:
     if partition.is_equal:
         return Span(
-            f"equal, {count_text(partition.superseded)} superseded" if partition.superseded else "equal", Tone.ADD
+            f"equal, {format_count(partition.superseded)} superseded" if partition.superseded else "equal", Tone.ADD
         )
-    where = "" if partition.first_difference is None else f" from offset {count_text(partition.first_difference)}"
+    where = "" if partition.first_difference is None else f" from offset {format_count(partition.first_difference)}"
     return Span(f"differs in {', '.join(partition.differences)}{where}", Tone.DANGER)

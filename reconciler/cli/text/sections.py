@@ -23,7 +23,7 @@ from reconciler.planning.actions import (
 from reconciler.planning.plan import DriftFinding, Plan, PlanFinding, UnfinishedTransition
 from reconciler.resources.address import Address
 from reconciler.resources.mount import MIGRATING
-from reconciler.runtime.text import count_text, first_few
+from reconciler.runtime.text import format_count, list_first
 
 _AFTER_AT_MOST: Final = 2
 _DETAILS_AT_MOST: Final = 40
@@ -125,7 +125,7 @@ def _action_row(action: Action, shown: dict[tuple[str, ...], str]) -> Row:
         if first != title(action):
             what, more = f"{what}, the same as {first}", []
         elif len(more) > _DETAILS_AT_MOST:
-            more[_DETAILS_AT_MOST:] = [f"and {count_text(len(more) - _DETAILS_AT_MOST)} more, see --format json"]
+            more[_DETAILS_AT_MOST:] = [f"and {format_count(len(more) - _DETAILS_AT_MOST)} more, see --format json"]
     return Row(
         sign,
         tone,
@@ -152,7 +152,7 @@ def _wait_text(action: Action) -> str:
     if not isinstance(action, RunJob | Transition) or not action.depends_on:
         return ""
     names = list(dict.fromkeys(name.partition(":")[2] or name for name in action.depends_on))
-    return f"after: {first_few(names, _AFTER_AT_MOST, grouping='')}"
+    return f"after: {list_first(names, _AFTER_AT_MOST, grouping='')}"
 
 
 def _error_row(finding: PlanFinding) -> Row:

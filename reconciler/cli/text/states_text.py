@@ -19,7 +19,7 @@ from reconciler.planning.same_or_less import (
     describe_loss,
     describe_missing_action,
 )
-from reconciler.runtime.text import bytes_text, count_text, counted, short_run
+from reconciler.runtime.text import counted, format_bytes, format_count, shorten_run_id
 
 if TYPE_CHECKING:
     from reconciler.operations.state_edit import StateRepair
@@ -43,9 +43,9 @@ def difference_lines(held: ApprovalCheck) -> list[Line]:
     comparison = held.difference
     danger = [difference for difference in comparison.more if difference.is_dangerous]
     ordinary = [difference for difference in comparison.more if not difference.is_dangerous]
-    lines = [line(Span(f"DANGER  {count_text(len(danger))}", Tone.DANGER))] if danger else []
+    lines = [line(Span(f"DANGER  {format_count(len(danger))}", Tone.DANGER))] if danger else []
     lines += [part for difference in danger for part in _difference_lines(difference)]
-    lines += [line(Span(f"CHANGES {count_text(len(ordinary))}", Tone.STRONG))] if ordinary else []
+    lines += [line(Span(f"CHANGES {format_count(len(ordinary))}", Tone.STRONG))] if ordinary else []
     lines += [part for difference in ordinary[:_ORDINARY_AT_MOST] for part in _difference_lines(difference)]
     lines += _omitted_lines(len(ordinary))
     lines += _not_needed_lines(comparison)
@@ -138,7 +138,7 @@ def _side_text(path: str, move: Move | None) -> str:
 
 def _omitted_lines(count: int) -> list[Line]:
     missing = count - _ORDINARY_AT_MOST
-    return [line(Span(f"  … and {count_text(missing)} more", Tone.QUIET))] if missing > 0 else []
+    return [line(Span(f"  … and {format_count(missing)} more", Tone.QUIET))] if missing > 0 else []
 
 
 def _not_needed_lines(comparison: SameOrLess) -> list[Line]:
@@ -146,7 +146,7 @@ def _not_needed_lines(comparison: SameOrLess) -> list[Line]:
     names = [action_id for action_id in comparison.not_needed if action_id not in replaced]
     if not names:
         return []
-    head = line(Span(f"NO LONGER NEEDED {count_text(len(names))}", Tone.STRONG))
+    head = line(Span(f"NO LONGER NEEDED {format_count(len(names))}", Tone.STRONG))
     shown = [line("  ", Span(action_id, Tone.QUIET)) for action_id in names[:_ORDINARY_AT_MOST]]
     return [head, *shown, *_omitted_lines(len(names))]
 
@@ -158,7 +158,7 @@ def listing_text(listing: StateListing) -> list[Line]:
     if not listing.resources:
         return [head]
     cells = [
-        (address, recorded.ownership, "protected" if recorded.protect else "", short_run(recorded.run))
+        (address, recorded.ownership, "protected" if recorded.protect else "", shorten_run_id(recorded.run))
         for address, recorded in listing.resources.items()
     ]
     return [head, EMPTY, *plain_table(("address", "ownership", "", "run"), cells)]
@@ -197,8 +197,8 @@ def history_text(history: History) -> list[Line]:
             row.who or "",
             (row.git_commit or "")[:7],
             *([approved_text(row)] if is_approved else []),
-            bytes_text(row.bytes),
-            short_run(row.run),
+            format_bytes(row.bytes),
+            shorten_run_id(row.run),
         )
         for row in history.rows
     ]
@@ -223,7 +223,7 @@ _SIGNS: Final = {"created": ("+", Tone.ADD), "deleted": ("-", Tone.REMOVE), "cha
 def diff_text(diff: StateDiff) -> list[Line]:
     """Return the difference of two states: a line an address, a line a value."""
     counts = Counter[str](difference.change for difference in diff.differences)
-    texts = ", ".join(f"{count_text(counts[change])} {change}" for change in _SIGNS if counts[change])
+    texts = ", ".join(f"{format_count(counts[change])} {change}" for change in _SIGNS if counts[change])
     head = line(
         Span(f"State #{diff.before.serial} → #{diff.after.serial}", Tone.STRONG), f" · {texts or 'no difference'}"
     )
@@ -275,14 +275,16 @@ def forgotten_text(forgotten: Sequence[Address]) -> list[Line]:
 
 def unlocked_text(unlocked: UnlockResult) -> list[Line]:
     """Return whether the lease was taken, and the actions in doubt."""
-    taken = f"Taken from run {short_run(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
+    taken = f"Taken from run {shorten_run_id(unlocked.run)}; the lease is free, its epoch is {unlocked.epoch}"
     first = "The lease is free: there is nothing to unlock" if unlocked.was_free else taken
     return [line(first), *(_doubt_lines(unlocked.doubt) if unlocked.doubt is not None else ())]
 
 
 def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
     if doubt.unreadable is not None:
-        yield line(Span("In doubt: ", Tone.CHANGE), f"what run {short_run(doubt.run)} did. {doubt.unreadable.message}")
+        yield line(
+            Span("In doubt: ", Tone.CHANGE), f"what run {shorten_run_id(doubt.run)} did. {doubt.unreadable.message}"
+        )
         yield line("  ", Span("hint: ", Tone.QUIET), "reconciler state repair")
         return
     unbegun = f"{counted(len(doubt.left), 'action')} not begun" if doubt.left else ""
@@ -291,7 +293,8 @@ def _doubt_lines(doubt: UnsettledWork) -> Iterator[Line]:
         return
     left = f", {unbegun}" if unbegun else ""
     yield line(
-        Span(f"In doubt: {count_text(len(doubt.in_doubt))}", Tone.CHANGE), f" of run {short_run(doubt.run)}{left}"
+        Span(f"In doubt: {format_count(len(doubt.in_doubt))}", Tone.CHANGE),
+        f" of run {shorten_run_id(doubt.run)}{left}",
     )
     yield from (line(f"  {name}") for name in doubt.in_doubt[:_NAMED])
     if len(doubt.in_doubt) > _NAMED:
@@ -324,21 +327,21 @@ def repaired_text(repaired: StateRepair) -> list[Line]:
 def _repair_steps(repair: Repair) -> Iterator[str]:
     lockfile, base = repair.lockfile, repair.base
     owned = counted(len(base.record), "resource")
-    by = f" of run {short_run(base.run)}" if base.run else ""
+    by = f" of run {shorten_run_id(base.run)}" if base.run else ""
     again = f", written again as #{lockfile.serial}" if repair.body is not None and repair.rebuilt_from is None else ""
     yield f"continue from state #{base.serial}{by}, {owned}{again}"
     if repair.rebuilt_from is not None:
-        yield f"add what the journal of run {short_run(repair.rebuilt_from)} says, as state #{lockfile.serial}"
+        yield f"add what the journal of run {shorten_run_id(repair.rebuilt_from)} says, as state #{lockfile.serial}"
     if repair.lineage_was is not None:
         yield f"take lineage {lockfile.lineage}, which every snapshot says, instead of {repair.lineage_was}"
     if lockfile.open_run is not None:
-        yield f"leave run {short_run(lockfile.open_run.run)} open: the next apply settles what it left in doubt"
+        yield f"leave run {shorten_run_id(lockfile.open_run.run)} open: the next apply settles what it left in doubt"
     yield f"write the lockfile again, under epoch {lockfile.lease.epoch}"
 
 
 def _forgotten_run_lines(forgotten: ForgottenRun) -> Iterator[Line]:
     texts = ", ".join(part for part in (forgotten.command, forgotten.who, forgotten.started) if part)
-    run = f"run {short_run(forgotten.run)} ({texts})" if texts else f"run {short_run(forgotten.run)}"
+    run = f"run {shorten_run_id(forgotten.run)} ({texts})" if texts else f"run {shorten_run_id(forgotten.run)}"
     yield line(Span("! ", Tone.DANGER), f"forget what {run} did; it stays on the clusters:")
     names = forgotten.actions
     yield from (line(f"    {name}") for name in names[:_NAMED])

@@ -14,7 +14,7 @@ from reconciler.resources.address import cluster_of
 from reconciler.resources.base import format_duration
 from reconciler.resources.configs import BROKERS, DEFAULT, show_value
 from reconciler.resources.measures import PartitionStorage, TieringShown, TierUsage, TopicStorage
-from reconciler.runtime.text import bytes_text, count_text, counted, took
+from reconciler.runtime.text import counted, format_bytes, format_count, format_elapsed
 
 if TYPE_CHECKING:
     from reconciler.embedded.check.damage import CheckFinding, CheckResult
@@ -55,7 +55,7 @@ def group_text(described: DescribedGroup) -> list[Line]:
     headings = ("topic", "partition", "committed", "lag", "start", "stable", "end", "last commit", "")
     return [
         line(Span(group.name, Tone.STRONG), f" on {described.cluster}"),
-        line(f"  {reading_text(group)}, lag {count_text(group.lag)}"),
+        line(f"  {reading_text(group)}, lag {format_count(group.lag)}"),
         *([EMPTY, *table(headings, rows, numbers=(1, 2, 3, 4, 5, 6))] if rows else []),
     ]
 
@@ -68,7 +68,7 @@ def readers_text(groups: Sequence[ConsumerGroup] | None) -> list[Line]:
         ]
     if not groups:
         return []
-    rows = [(group.name, reading_text(group), count_text(group.lag), _lags_text(group)) for group in groups]
+    rows = [(group.name, reading_text(group), format_count(group.lag), _lags_text(group)) for group in groups]
     return table(("group", "", "lag", "by partition"), rows, numbers=(2,))
 
 
@@ -140,7 +140,7 @@ _FEW = 10
 
 
 def _end_cells(row: GroupOffset) -> tuple[str, str, str]:
-    return count_text(row.start), count_text(row.stable), count_text(row.end)
+    return format_count(row.start), format_count(row.stable), format_count(row.end)
 
 
 def _outside_log_text(row: GroupOffset) -> str:
@@ -152,15 +152,15 @@ def _outside_log_text(row: GroupOffset) -> str:
 
 def _move_cells(move: OffsetMove) -> tuple[str, str]:
     if move.before is None:
-        return count_text(move.after), ""
+        return format_count(move.after), ""
     by = move.after - move.before
-    return count_text(
+    return format_count(
         move.after
     ), f"{counted(-by, 'offset')} again" if by < 0 else f"{counted(by, 'offset')} passed over"
 
 
 def _count_or_dash(count: int | None) -> str:
-    return "-" if count is None else count_text(count)
+    return "-" if count is None else format_count(count)
 
 
 _HEADINGS = ("partition", "tier", "start", "end", "segments", "size", "not uploaded", "last upload")
@@ -192,10 +192,10 @@ def storages_text(storages: Storages) -> list[Line]:
         (
             topic.address,
             "never tiered" if topic.tiering is None else _short_tiering(topic.tiering),
-            bytes_text(topic.local.bytes),
-            bytes_text(topic.remote.bytes) if _is_shown(topic) else "",
-            bytes_text(topic.log_bytes),
-            "" if topic.pending_bytes is None else bytes_text(topic.pending_bytes),
+            format_bytes(topic.local.bytes),
+            format_bytes(topic.remote.bytes) if _is_shown(topic) else "",
+            format_bytes(topic.log_bytes),
+            "" if topic.pending_bytes is None else format_bytes(topic.pending_bytes),
             time_text(topic.uploaded_ms),
         )
         for topic in storages.topics
@@ -236,13 +236,13 @@ def tiering_lines(topic: TopicStorage | None) -> Iterator[Line]:
 
 def _tier_rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
     local, remote = partition.local, partition.remote
-    pending = "" if partition.pending_bytes is None else bytes_text(partition.pending_bytes)
+    pending = "" if partition.pending_bytes is None else format_bytes(partition.pending_bytes)
     yield (
         str(partition.partition),
         "local",
         *_range_cells(partition.local_start, partition.end),
-        count_text(local.segments),
-        bytes_text(local.bytes),
+        format_count(local.segments),
+        format_bytes(local.bytes),
         pending,
         "",
     )
@@ -251,18 +251,18 @@ def _tier_rows(partition: PartitionStorage) -> Iterator[tuple[str | Span, ...]]:
             "",
             "remote",
             *_range_cells(remote.start, remote.end),
-            count_text(remote.held.segments),
-            bytes_text(remote.held.bytes),
+            format_count(remote.held.segments),
+            format_bytes(remote.held.bytes),
             "",
             time_text(remote.uploaded_ms),
         )
         if remote.garbage.segments:
-            counts = count_text(remote.garbage.segments), bytes_text(remote.garbage.bytes)
+            counts = format_count(remote.garbage.segments), format_bytes(remote.garbage.bytes)
             yield tuple(Span(cell, Tone.QUIET) for cell in ("", "to be deleted", "", "", *counts, "", ""))
 
 
 def _range_cells(start: int, end: int) -> tuple[str, str]:
-    return count_text(start), count_text(end)
+    return format_count(start), format_count(end)
 
 
 def _short_tiering(tiering: TieringShown) -> str:
@@ -277,14 +277,14 @@ def _is_shown(topic: TopicStorage) -> bool:
 def sums_text(topics: Sequence[TopicStorage]) -> str:
     """Return the sums. Shared remote bytes and records in both tiers count once."""
     local = TierUsage.sum(topic.local for topic in topics)
-    texts = [f"{bytes_text(local.bytes)} local"]
+    texts = [f"{format_bytes(local.bytes)} local"]
     if any(map(_is_shown, topics)):
         remote = TierUsage.sum(topic.remote for topic in topics)
-        texts.append(f"{bytes_text(remote.bytes)} remote")
-        texts.append(f"{bytes_text(sum(topic.log_bytes for topic in topics))} in all, records in both counted once")
+        texts.append(f"{format_bytes(remote.bytes)} remote")
+        texts.append(f"{format_bytes(sum(topic.log_bytes for topic in topics))} in all, records in both counted once")
     pending = [topic.pending_bytes for topic in topics if topic.pending_bytes is not None]
     if pending:
-        texts.append(f"{bytes_text(sum(pending))} not uploaded")
+        texts.append(f"{format_bytes(sum(pending))} not uploaded")
     return " · ".join(texts)
 
 
@@ -311,20 +311,20 @@ def profile_text(profiled: ProfiledTopic) -> list[Line]:
 def _content_lines(profile: Profile) -> Iterator[Line]:
     counts, sizes = profile.counts, profile.counts.sizes
     where = counted(len(profile.partitions), "partition")
-    yield _fact_line("records", f"{count_text(counts.records)} in {where}, {bytes_text(counts.bytes)} uncompressed")
+    yield _fact_line("records", f"{format_count(counts.records)} in {where}, {format_bytes(counts.bytes)} uncompressed")
     if sizes is None:
         return
     if counts.first_ms is not None:
         yield _fact_line("time", f"{time_text(counts.first_ms)} to {time_text(counts.last_ms)}")
     shown = zip(("min", "median", "p99", "max"), (sizes.min, sizes.median, sizes.p99, sizes.max), strict=True)
-    yield _fact_line("sizes", ", ".join(f"{name} {bytes_text(size)}" for name, size in shown))
+    yield _fact_line("sizes", ", ".join(f"{name} {format_bytes(size)}" for name, size in shown))
     scattered = (
-        f", {count_text(profile.scattered_keys)} of them in several partitions" if profile.scattered_keys else ""
+        f", {format_count(profile.scattered_keys)} of them in several partitions" if profile.scattered_keys else ""
     )
-    yield _fact_line("keys", count_text(profile.keys) + scattered)
+    yield _fact_line("keys", format_count(profile.keys) + scattered)
     tombstones = f", {counted(counts.tombstones, 'tombstone')} among them" if counts.tombstones else ""
-    values = f"{count_text(counts.null_values)} without a value{tombstones}"
-    yield _fact_line("nulls", f"{count_text(counts.null_keys)} without a key, {values}")
+    values = f"{format_count(counts.null_values)} without a value{tombstones}"
+    yield _fact_line("nulls", f"{format_count(counts.null_keys)} without a key, {values}")
     if profile.skew is not None:
         yield _fact_line("skew", f"the largest partition has {profile.skew:.1f} times the average")
 
@@ -339,11 +339,11 @@ def _partition_bars(partitions: Sequence[PartitionProfile]) -> list[Line]:
         (
             str(partition.partition),
             *_offset_cells(partition.counts),
-            count_text(partition.counts.records),
-            bytes_text(partition.counts.bytes),
+            format_count(partition.counts.records),
+            format_bytes(partition.counts.bytes),
             "█" * -(-_BAR * partition.counts.bytes // most) if most else "",
-            count_text(partition.keys.keys),
-            count_text(partition.keys.superseded_records),
+            format_count(partition.keys.keys),
+            format_count(partition.keys.superseded_records),
             _gap_text(partition.gap),
         )
         for partition in partitions
@@ -353,12 +353,12 @@ def _partition_bars(partitions: Sequence[PartitionProfile]) -> list[Line]:
 
 
 def _offset_cells(counts: Counts) -> tuple[str, str]:
-    first, last = ("" if at is None else count_text(at) for at in (counts.first_offset, counts.last_offset))
+    first, last = ("" if at is None else format_count(at) for at in (counts.first_offset, counts.last_offset))
     return first, last
 
 
 def _gap_text(gap: Gap | None) -> str:
-    return "" if gap is None else f"{took(gap.length_ms / 1000)} from {time_text(gap.start_ms)}"
+    return "" if gap is None else f"{format_elapsed(gap.length_ms / 1000)} from {time_text(gap.start_ms)}"
 
 
 def _top_keys(profile: Profile) -> list[Line]:
@@ -367,10 +367,10 @@ def _top_keys(profile: Profile) -> list[Line]:
     rows = [
         (
             _key_text(key),
-            count_text(key.records),
+            format_count(key.records),
             f"{100 * key.records / profile.counts.records:.1f} %",
-            bytes_text(key.bytes),
-            count_text(key.partitions),
+            format_bytes(key.bytes),
+            format_count(key.partitions),
         )
         for key in profile.top_keys
     ]
@@ -380,7 +380,7 @@ def _top_keys(profile: Profile) -> list[Line]:
 def _key_text(profile: KeyProfile) -> str:
     text = profile.prefix.decode(errors="backslashreplace")
     is_whole = len(text) <= _KEY_CELLS and profile.key_bytes <= len(profile.prefix)
-    shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({bytes_text(profile.key_bytes)})"
+    shown = text if is_whole else f"{text[:_KEY_CELLS]}… ({format_bytes(profile.key_bytes)})"
     return shown or "(empty)"
 
 
@@ -389,17 +389,17 @@ def _timeline_lines(timeline: Timeline) -> list[Line]:
     levels = len(_LEVELS)
     chart = "".join(_LEVELS[-(-levels * count // most) - 1] if count else " " for count in timeline.records)
     start = time_text(timeline.start_ms)
-    scale = f"one column is {took(timeline.width_ms / 1000)}, the highest has {counted(most, 'record')}"
+    scale = f"one column is {format_elapsed(timeline.width_ms / 1000)}, the highest has {counted(most, 'record')}"
     return [EMPTY, line(Span(f"records from {start}", Tone.QUIET)), line(f"  {chart}"), line(f"  {scale}")]
 
 
 def _compaction_lines(profiled: ProfiledTopic) -> Iterator[Line]:
     profile, counts = profiled.profile, profiled.profile.counts
-    size = f"{counted(profile.superseded_records, 'record')}, {bytes_text(profile.superseded_bytes)}"
+    size = f"{counted(profile.superseded_records, 'record')}, {format_bytes(profile.superseded_bytes)}"
     yield EMPTY
     yield line(Span("Compaction", Tone.STRONG), f" would free at most {size}: newer records have the same keys")
     if profiled.retention_ms is not None:
-        size = f"{counted(counts.old_records, 'record')}, {bytes_text(counts.old_bytes)}"
+        size = f"{counted(counts.old_records, 'record')}, {format_bytes(counts.old_bytes)}"
         what = f"A retention of {format_duration(profiled.retention_ms)}"
         yield line(Span(what, Tone.STRONG), f" would free at most {size}: whole segments are removed")
 
@@ -421,7 +421,7 @@ def topic_text(topic: TopicDescription, *, is_whole: bool = False) -> list[Line]
 
     `is_whole`: with configs at their defaults.
     """
-    size = "" if topic.bytes is None else f", {bytes_text(topic.bytes)}"
+    size = "" if topic.bytes is None else f", {format_bytes(topic.bytes)}"
     records = "" if topic.records is None else f", {counted(topic.records, 'record')}"
     has_brokers = any(row.leader is not None for row in topic.partitions)
     headings = ("partition", "start", "stable", "end", "leader", "replicas", "in sync")[: 7 if has_brokers else 4]
@@ -471,7 +471,7 @@ def _partition_cells(row: PartitionRow) -> tuple[str | Span, ...]:
     tone = Tone.PLAIN if set(replicas) == set(in_sync) else Tone.CHANGE
     leader = Span("none", Tone.DANGER) if row.leader == -1 else Span(str(row.leader))
     brokers = (leader, ", ".join(map(str, replicas)), Span(", ".join(map(str, in_sync)), tone))
-    return (str(row.partition), *map(count_text, (row.start, row.stable, row.end)), *brokers)
+    return (str(row.partition), *map(format_count, (row.start, row.stable, row.end)), *brokers)
 
 
 def defaults_lines(hidden: int) -> list[Line]:
@@ -488,7 +488,7 @@ def namespaces_text(rows: Sequence[NamespaceRow]) -> list[Line]:
     """Return a table of namespaces."""
     if not rows:
         return [line("There are no namespaces.")]
-    cells = [(row.address, count_text(row.topics), configs_text(row.configs), usage_text(row.quotas)) for row in rows]
+    cells = [(row.address, format_count(row.topics), configs_text(row.configs), usage_text(row.quotas)) for row in rows]
     width = 4 if any(row.quotas for row in rows) else 3
     return plain_table(("address", "topics", "configs", "quotas")[:width], [row[:width] for row in cells], numbers=(1,))
 
@@ -513,7 +513,7 @@ def topics_text(rows: Sequence[TopicShown], pattern: str | None = None, *, sizes
     if sizes:
         headings += ["records", "size"]
         for cell, row in zip(cells, rows, strict=True):
-            cell += [_count_or_unknown(row.records), "?" if row.bytes is None else bytes_text(row.bytes)]
+            cell += [_count_or_unknown(row.records), "?" if row.bytes is None else format_bytes(row.bytes)]
     numbers = range(1, len(headings))
     if any(row.following is not None for row in rows):
         headings.append("mirrors")
@@ -528,7 +528,7 @@ def _mirror_cell(row: TopicShown) -> str:
 
 
 def _count_or_unknown(count: int | None) -> str:
-    return "?" if count is None else count_text(count)
+    return "?" if count is None else format_count(count)
 
 
 _SHOWN: Final = 50
@@ -564,7 +564,7 @@ def _checked_counts(checked: CheckResult) -> str:
         *_remote_counts(checked),
         counted(checked.groups, "group"),
         counted(checked.transactions, "transaction"),
-        f"{counted(checked.objects, 'object')} of {bytes_text(checked.stored_bytes)}",
+        f"{counted(checked.objects, 'object')} of {format_bytes(checked.stored_bytes)}",
     ]
     return ", ".join(parts)
 
@@ -578,11 +578,11 @@ def _remote_counts(checked: CheckResult) -> Iterator[str]:
 def _of_kind(findings: Sequence[CheckFinding]) -> Iterator[Line]:
     rule, severity = findings[0].rule, findings[0].severity
     tone = _TONES[severity]
-    yield line(Span(f"{severity.upper()} {findings[0].kind}", tone), f"  {count_text(len(findings))}")
+    yield line(Span(f"{severity.upper()} {findings[0].kind}", tone), f"  {format_count(len(findings))}")
     for finding in findings[:_SHOWN]:
         yield line("  ", Span(f"{_MARKS[severity]} ", tone), _place_text(finding), finding.what)
     if len(findings) > _SHOWN:
-        yield line(f"    and {count_text(len(findings) - _SHOWN)} more; --format json has all")
+        yield line(f"    and {format_count(len(findings) - _SHOWN)} more; --format json has all")
     yield line("    ", Span("why: ", Tone.QUIET), rule.matters)
     yield line("    ", Span("do: ", Tone.QUIET), rule.advice)
 

@@ -28,7 +28,7 @@ from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, PAGES, TRANSACTIONS
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.base import ObjectStore, check_shape
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
-from reconciler.runtime.effects import note
+from reconciler.runtime.effects import log_debug
 
 # A new cluster does not have these objects.
 
@@ -174,7 +174,7 @@ class CatalogRegister:
         # An unanswered attempt may have arrived late.
         named = set(keys_named_by(self._store, held)) if written and held is not None else set()
         self._store.delete([key for key in written if key not in named])
-        note(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
+        log_debug(_LOGGER, "committed", serial=after.serial, changes=changes, attempts=attempts)
         is_known = held is None or (attempts == 1 and held.value["id"] == after.id)
         return self._remember(after) if is_known else self._read_catalog(held)
 

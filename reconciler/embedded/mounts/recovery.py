@@ -31,7 +31,7 @@ from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.register import fresh_mark
 from reconciler.resources.address import split_name
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 from reconciler.runtime.threads import CallPool, Memo, run_in_parallel
 
 if TYPE_CHECKING:
@@ -347,10 +347,10 @@ class Recoveries:
         staying_out = sorted(offsets.keys() - set(named))
         if staying_out:
             warning = "topic %s: groups %s have no namespace here: their offsets do not come along"
-            LOGGER.warning(warning, full_name, first_few(staying_out))
+            LOGGER.warning(warning, full_name, list_first(staying_out))
         if clamped:
             warning = "topic %s: %s beyond what was uploaded set back to its end: %s"
-            LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), first_few(sorted(clamped)))
+            LOGGER.warning(warning, full_name, counted(len(clamped), "committed offset"), list_first(sorted(clamped)))
 
     def _describe(self, remote: RemoteTier, topic: TopicEntry) -> None:
         """It can be recovered in turn."""

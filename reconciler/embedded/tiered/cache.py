@@ -36,7 +36,7 @@ from reconciler.embedded.tiered.cache_files import (
     write_cached_file,
 )
 from reconciler.resources.cluster_properties import read_property
-from reconciler.runtime.effects import note
+from reconciler.runtime.effects import log_debug
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -284,7 +284,9 @@ class CacheSpace:
 
     def _end(self, trim: Trim, name: str, used: CacheUsage) -> None:
         count_of_cache(name)
-        note(_LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes)
+        log_debug(
+            _LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes
+        )
 
     def _remember_rest(self, listed: list[ListedFile], trim: Trim) -> None:
         """Within a memory limit, for the next trim."""
@@ -484,7 +486,7 @@ class ChunkCache:
                 lambda: write_cached_file(place.drafts, path, pieces()) if room.take(stored_bytes(size)) else None,
             )
         except OSError as error:
-            note(_LOGGER, "not cached", path=path, why=str(error))
+            log_debug(_LOGGER, "not cached", path=path, why=str(error))
             count_of_cache(_ANOMALIES)
             return None
 
@@ -515,7 +517,7 @@ def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
     if content is not None:
         return HeldBytes(content, file)
     file.close()
-    note(_LOGGER, "damaged", path=path)
+    log_debug(_LOGGER, "damaged", path=path)
     count_of_cache(_ANOMALIES)
     evict(path)
     return None

@@ -11,9 +11,9 @@ from reconciler.archives.keys import CLUSTER
 from reconciler.errors import ReconcilerError, RetryableError, UserError
 from reconciler.objectstore.open import open_store
 from reconciler.objectstore.register import MEND
-from reconciler.operations.steps.observe import refuse_another_cluster
+from reconciler.operations.steps.observe import reject_other_cluster
 from reconciler.operations.steps.recorded import read_state
-from reconciler.operations.steps.workspace import settings_of
+from reconciler.operations.steps.workspace import build_store_settings
 from reconciler.providers.secrets import object_storage
 from reconciler.resources.address import Address, cluster_address
 from reconciler.runtime.text import counted
@@ -70,7 +70,7 @@ def _check_and_repair(site: Site, name: str, *, repair: bool, deep: bool) -> Che
     checked = check_cluster(store, deep=deep, storage=storage)
     mended: tuple[RepairResult, ...] = ()
     if repair:
-        refuse_another = partial(refuse_another_cluster, site, name, snapshot)
+        refuse_another = partial(reject_other_cluster, site, name, snapshot)
         look = partial(check_cluster, store, deep=deep, storage=storage)
         mended, checked = _restore_cut_off((store, storage), checked, look, refuse_another)
         more = _repair(site, (store, storage), checked)
@@ -126,7 +126,7 @@ def _open_root(site: Site, name: str) -> ObjectStore:
         message = f"cluster {name} is not an embedded one"
         raise UserError(message, hint=f"Use its own tools to check a {declared.spec.provider} cluster.")
     site.check_trusted(declared)
-    return open_store(settings_of(root, site.edge.folder))
+    return open_store(build_store_settings(root, site.edge.folder))
 
 
 def _read_state_if_possible(site: Site, *, is_needed: bool) -> Snapshot | None:

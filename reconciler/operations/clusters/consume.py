@@ -17,7 +17,7 @@ import pyarrow as pa
 from reconciler.errors import UsageError, UserError
 from reconciler.operations.clusters.groups import parse_cluster_name
 from reconciler.operations.clusters.mounts import explain_unmounted
-from reconciler.operations.steps.workspace import Site, provider_of, topic_address
+from reconciler.operations.steps.workspace import Site, get_provider_of, parse_topic_address
 from reconciler.providers.protocol import Groups, Provider, Scope, groups_of
 from reconciler.records.files import (
     INPUT_FORMATS,
@@ -420,9 +420,9 @@ def consume(
 
 def _open_source(reach: SiteOptions, site: Site, address: str, options: ConsumeOptions) -> tuple[Source, str]:
     if options.regex is None:
-        topic = topic_address(address)
+        topic = parse_topic_address(address)
         reach.check_answers(site, cluster_of(topic) or "")
-        return NamedTopic(provider_of(site, topic), topic, _read_mode(site, options)), topic
+        return NamedTopic(get_provider_of(site, topic), topic, _read_mode(site, options)), topic
     name = parse_cluster_name(address)
     if "/" in name:
         raise UserError(f"{address!r} is not the name of a cluster", hint="Write: topic consume west --regex 'shop:.*'")
@@ -519,11 +519,11 @@ def produce(
 ) -> ProduceResult:
     """Append every record of the input; `report` receives the records and bytes so far."""
     site = reach.site()
-    topic = topic_address(address)
+    topic = parse_topic_address(address)
     reach.check_writable(site, cluster_of(topic) or "")
     records = size = 0
     with explain_unmounted(site, topic):
-        producer = provider_of(site, topic).producer(topic)
+        producer = get_provider_of(site, topic).producer(topic)
     with _open_input(reach.invocation, options, stdin) as records_input:
         for batch in read_input(records_input):
             producer.append(batch)

@@ -98,7 +98,7 @@ def reset_group(
 
     `confirm` is called only if an offset changes.
     """
-    reset, name, topic = reset_to(to), parse_cluster_name(change.cluster), _parse_topic(change)
+    reset, name, topic = parse_reset(to), parse_cluster_name(change.cluster), _parse_topic(change)
     groups = _open_groups(reach, name, is_writing=True)
     change = replace(change, group=groups.platform_name(change.group))
     moves = tuple(groups.moves(change.group, reset, topic=topic, partition=change.partition))
@@ -132,7 +132,7 @@ def delete_group(reach: SiteOptions, change: GroupChange, *, confirm: Callable[[
     return deletion
 
 
-def reset_to(text: str) -> Reset:
+def parse_reset(text: str) -> Reset:
     """Parse the value of `--to`: `earliest`, `latest`, an offset, a signed shift, or a time."""
     if text == "earliest":
         return ToEarliest()

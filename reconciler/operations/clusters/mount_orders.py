@@ -10,14 +10,14 @@ from reconciler.errors import OwnershipLostError, ReconcilerError, UsageError, U
 from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import (
     ClusterMigration,
-    cluster_ids,
-    name_clusters,
+    get_storage_url,
     query_clusters,
-    storage_of,
+    read_cluster_names,
+    replace_cluster_ids,
 )
-from reconciler.operations.steps.observe import absent_cluster
+from reconciler.operations.steps.observe import absent_cluster_error
 from reconciler.operations.steps.orders import OrderResult, OrderRun
-from reconciler.operations.steps.workspace import Site, clusters_meant
+from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.planning.orders import MountOrder
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.providers.protocol import Scope, archives_of, migrations_of
@@ -78,7 +78,7 @@ class MountRequest:
         if self.to is None:
             return
         if len(self.texts) > 1 or _ANY in self.texts[0]:
-            raise _reject_rename_of_several()
+            raise _rename_of_several_error()
         try:
             check_full_name(self.to)
         except ValueError as error:
@@ -138,7 +138,7 @@ class _Choice:
         chosen = self._drop_partial_migrations(self._choose())
         if self.request.to is not None:
             if len(chosen) + len(self.refused) > 1:
-                raise _reject_rename_of_several()
+                raise _rename_of_several_error()
             chosen = {
                 name: replace(candidate, address=name)
                 for address, candidate in chosen.items()
@@ -157,7 +157,7 @@ class _Choice:
         hint = error.hint
         if begun is not None and "cancel" in begun.legal:
             hint = f"Cancel this mount: reconciler mount cancel {begun.migration.id} --cluster {begun.cluster}"
-        return OwnershipLostError(name_clusters(self.site, error.message), hint=hint)
+        return OwnershipLostError(replace_cluster_ids(self.site, error.message), hint=hint)
 
     def _choose(self) -> dict[Address, _Candidate]:
         chosen: dict[Address, dict[str, _Candidate]] = {}
@@ -196,17 +196,17 @@ class _Choice:
 
     def _check_clusters(self) -> Iterator[str]:
         named = {cluster_of(Address(text)) for text in self.request.texts}
-        for name in clusters_meant(self.site, self.request.texts):
+        for name in list_possible_clusters(self.site, self.request.texts):
             if name not in named and self.site.clusters[name].spec.object_storage is None:
                 continue
             self.emergency.check_answers(self.site, name)
             provider = self.site.providers[name]
             if provider.identify() is None:
-                raise absent_cluster(self.site.clusters[name])
+                raise absent_cluster_error(self.site.clusters[name])
             if not provider.capabilities.mountings:
                 message, hint = describe_unsupported(provider.capabilities, "mount or unmount topics")
                 raise UserError(f"{cluster_address(name)}: {message}", hint=hint)
-            storage_of(self.site, name)
+            get_storage_url(self.site, name)
             yield name
 
     def _list_candidates(self, cluster: str) -> list[_Candidate]:
@@ -300,7 +300,7 @@ class _Choice:
         is_here = identity is not None and identity.cluster_id == register.owner
         names = [cluster] if is_here else sorted(self.site.clusters)  # other clusters may be down, and slow to time out
         begun = self._find_mount(register.location, names) if register.state == "claimed" else None
-        owner = cluster_ids(self.site, names).get(register.owner or "") if begun is None else begun.cluster
+        owner = read_cluster_names(self.site, names).get(register.owner or "") if begun is None else begun.cluster
         if begun is not None:
             one = f"{begun.migration.id} --cluster {begun.cluster}"
             is_by_hand = all(topic.mounting is None for topic in begun.migration.topics)
@@ -331,5 +331,5 @@ class _Choice:
         return None
 
 
-def _reject_rename_of_several() -> UsageError:
+def _rename_of_several_error() -> UsageError:
     return UsageError("--to takes one topic", hint="Mount them one after the other, or each under its own name.")

@@ -19,10 +19,10 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState
-from reconciler.operations.steps.observe import AT_ONCE, check_exists, id_in_storage, unreachable
+from reconciler.operations.steps.observe import AT_ONCE, check_exists, read_id_in_storage, unreachable_clusters_error
 from reconciler.operations.steps.recorded import read_state
 from reconciler.operations.steps.runner import SiteOptions, Stop, require_confirmation
-from reconciler.operations.steps.workspace import Site, provider_of, settings_of
+from reconciler.operations.steps.workspace import Site, build_store_settings, get_provider_of
 from reconciler.planning.situation import mounted_by
 from reconciler.providers.protocol import Scope, archives_of, migrations_of
 from reconciler.resources.address import (
@@ -36,7 +36,7 @@ from reconciler.resources.address import (
 )
 from reconciler.resources.mount import Migration, MountableTopic, Mounting
 from reconciler.runtime.text import counted, did_you_mean, nearest
-from reconciler.runtime.threads import settled
+from reconciler.runtime.threads import wait_for_all
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Desired, Record
@@ -55,29 +55,29 @@ def select_clusters(site: Site, names: Sequence[str]) -> tuple[str, ...]:
     return unique_names
 
 
-def storage_of(site: Site, cluster: str) -> str:
+def get_storage_url(site: Site, cluster: str) -> str:
     """Return the URL of a cluster's object storage."""
     declared = site.clusters[cluster].spec.object_storage
     if declared is None:
         hint = "Declare its objectStorage: topics are mounted from it."
         raise UserError(f"{cluster_address(cluster)} has no object storage", hint=hint)
-    return settings_of(declared, site.edge.folder).url
+    return build_store_settings(declared, site.edge.folder).url
 
 
 def query_clusters(names: Sequence[str], call: Callable[[str], A]) -> tuple[dict[str, A], dict[str, ReconcilerError]]:
     """Call for all names in parallel; return answers and errors by name."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="mounts") as threads:
-        return settled({name: threads.submit(call, name) for name in names}, ReconcilerError)
+        return wait_for_all({name: threads.submit(call, name) for name in names}, ReconcilerError)
 
 
-def error_for_lost(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
+def unread_clusters_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError | None:
     """Return the final error if clusters could not be read."""
     if not lost:
         return None
     for name in sorted(lost):
         if not isinstance(lost[name], RetryableError):
             return lost[name]
-    return unreachable(lost, can_exclude=False)
+    return unreachable_clusters_error(lost, can_exclude=False)
 
 
 MigrationVerb: TypeAlias = Literal["cancel", "delete"]
@@ -125,10 +125,10 @@ class MountStatus:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error if a cluster could not be read."""
-        return error_for_lost(self.lost)
+        return unread_clusters_error(self.lost)
 
 
-def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
+def read_mount_status(reach: SiteOptions, migration: int | None = None, cluster: str | None = None) -> MountStatus:
     """Return the clusters' recorded migrations, or the one with this id."""
     site = reach.site(is_reader=True)
     migrations, lost = _read_migrations(reach, site, cluster)
@@ -137,7 +137,7 @@ def mount_status(reach: SiteOptions, migration: int | None = None, cluster: str 
     return MountStatus((_find_migration(migrations, lost, migration, select_clusters(site, _as_names(cluster))),), lost)
 
 
-def ask_migration(
+def request_migration(
     reach: SiteOptions,
     migration: int,
     verb: MigrationVerb,
@@ -153,7 +153,7 @@ def ask_migration(
     """
     site = reach.site()
     migrations, lost = _read_migrations(reach, site, cluster)
-    verdict = error_for_lost(lost)
+    verdict = unread_clusters_error(lost)
     if verdict is not None:
         verdict.hint = f"{verdict.hint.removesuffix('.')}. Where it is another cluster's, name it: --cluster NAME"
         raise verdict
@@ -188,7 +188,7 @@ def _read_migrations(
 
 
 def _name_waits(site: Site, underway: ClusterMigration) -> ClusterMigration:
-    waits = tuple(name_clusters(site, wait) for wait in underway.migration.waits)
+    waits = tuple(replace_cluster_ids(site, wait) for wait in underway.migration.waits)
     return replace(underway, migration=replace(underway.migration, waits=waits))
 
 
@@ -205,7 +205,7 @@ def _find_migration(
         names = ", ".join(underway.cluster for underway in matching)
         message = f"migration {migration} exists on several clusters ({names}): each cluster counts its own ids"
         raise UserError(message, hint=f"Name the cluster: --cluster {matching[0].cluster}")
-    verdict = error_for_lost(lost)
+    verdict = unread_clusters_error(lost)
     if verdict is not None:
         raise verdict
     where = (
@@ -286,7 +286,7 @@ class MountList:
             what = counted(len(self.damaged), "register")
             message = f"{what} of ownership cannot be read: who has those topics is not known"
             return UserError(message, hint=self.damaged[0].error.hint)
-        return error_for_lost(self.lost)
+        return unread_clusters_error(self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ def list_mounts(reach: SiteOptions, clusters: Sequence[str], states: Sequence[st
     names = select_clusters(site, clusters)
     sharing: dict[str, list[str]] = {}
     for name in names:
-        sharing.setdefault(storage_of(site, name), []).append(name)
+        sharing.setdefault(get_storage_url(site, name), []).append(name)
     recorded = reach.recorded(site)
 
     def look(name: str) -> _ClusterAnswer:
@@ -351,23 +351,23 @@ def _has_migration_in(row: MountRow, states: Sequence[str]) -> bool:
     return any(migration.state in states for migration in row.migrations)
 
 
-def cluster_ids(site: Site, names: Iterable[str]) -> dict[str, str]:
+def read_cluster_names(site: Site, names: Iterable[str]) -> dict[str, str]:
     """Return the names of reachable clusters by their ids, own and in object storage."""
 
     def look(name: str) -> set[str]:
         provider = site.providers[name]
         identity = provider.identify()
-        return set() if identity is None else {identity.cluster_id, id_in_storage(provider, identity.cluster_id)}
+        return set() if identity is None else {identity.cluster_id, read_id_in_storage(provider, identity.cluster_id)}
 
     ids_by_name, _ = query_clusters(list(names), look)
     return {cluster_id: name for name, ids in ids_by_name.items() for cluster_id in ids}
 
 
-def name_clusters(site: Site, text: str) -> str:
+def replace_cluster_ids(site: Site, text: str) -> str:
     """Replace ids of reachable clusters in a text by names."""
     if not _CLUSTER_ID.search(text):
         return text
-    names = cluster_ids(site, site.clusters)
+    names = read_cluster_names(site, site.clusters)
     return _CLUSTER_ID.sub(lambda match: f"cluster {names.get(match[1], match[1])}", text)
 
 
@@ -483,17 +483,17 @@ def release_topic(
     site = reach.site()
     sharing: dict[str, list[str]] = {}
     for name in select_clusters(site, () if request.cluster is None else (request.cluster,)):
-        sharing.setdefault(storage_of(site, name), []).append(name)
+        sharing.setdefault(get_storage_url(site, name), []).append(name)
     if not sharing:
         hint = "Declare objectStorage on a Cluster: topics are mounted through that cluster."
         raise UserError("no cluster of this workspace has object storage", hint=hint)
-    name_of_owner = cluster_ids(site, site.clusters).get(request.owner)
+    name_of_owner = read_cluster_names(site, site.clusters).get(request.owner)
     if name_of_owner is not None:
-        request = replace(request, owner=id_in_storage(site.providers[name_of_owner], request.owner))
+        request = replace(request, owner=read_id_in_storage(site.providers[name_of_owner], request.owner))
     sharers, topic = _find_releasable(site, sharing, request)
     release = Release(topic, request.owner, name_of_owner, tuple(sharers))
-    if not any(_allows(text, topic.location) for text in request.allow):
-        raise _block_release(release)
+    if not any(_is_release_allowed(text, topic.location) for text in request.allow):
+        raise _release_blocked_error(release)
     require_confirmation(confirm(release))
     if stop.is_requested:
         raise InterruptedRunError("Interrupted", hint="Nothing was started")
@@ -525,15 +525,15 @@ def _choose_error(lost: Mapping[str, ReconcilerError]) -> ReconcilerError:
     if all(isinstance(error, UserError) for error in errors):
         messages = "; ".join(dict.fromkeys(error.message for error in errors))
         return UserError(messages, hint="See what there is, and whose: reconciler mount list")
-    return error_for_lost(lost) or errors[0]
+    return unread_clusters_error(lost) or errors[0]
 
 
-def _allows(text: str, location: str) -> bool:
+def _is_release_allowed(text: str, location: str) -> bool:
     verb, _, pattern = text.partition(":")
     return verb == _VERB and matches(pattern, Address(location))
 
 
-def _block_release(release: Release) -> BlockedError:
+def _release_blocked_error(release: Release) -> BlockedError:
     topic, owner = release.topic, release.owner
     has = "is being mounted" if topic.state == "claimed" else "is mounted"
     stored = f"{topic.records:,} records, {topic.bytes:,} bytes"
@@ -565,7 +565,7 @@ class UnmountedTopic:
         return f"unmounted{f' to {self.location}' if self.location else ''} by {self.mounting}"
 
 
-def unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
+def find_unmounted_topics(desired: Desired, record: Record) -> dict[Address, UnmountedTopic]:
     """Return topics that Mountings unmount, by files and state."""
     declared = [declared_resource.resource for declared_resource in desired.values()]
     wanted = [
@@ -594,13 +594,13 @@ def explain_unmounted(site: Site, topic: Address) -> Iterator[None]:
 
 def _exists(site: Site, topic: Address) -> bool:
     mirror = address_of("mirror", cluster_of(topic) or "", full_name_of(topic))
-    provider = provider_of(site, topic)
+    provider = get_provider_of(site, topic)
     return provider.identify() is None or bool(provider.observe(Scope((topic, mirror))))
 
 
 def _explain_absence(site: Site, topic: Address) -> UserError | None:
     desired, record = site.desired, _read_record(site)
-    known = unmounted_topics(desired, record).get(topic)
+    known = find_unmounted_topics(desired, record).get(topic)
     if known is None and topic not in desired and topic not in record:
         return None  # unknown to files and state: do not search object storage for a typo
     register = _find_in_storage(site, topic, known)
@@ -620,7 +620,7 @@ def _explain_absence(site: Site, topic: Address) -> UserError | None:
     other_clusters = [
         name for name, cluster in site.clusters.items() if cluster.spec.object_storage and cluster.spec.root is None
     ]
-    owner = clusters.get(register.owner) or cluster_ids(site, other_clusters).get(register.owner or "")
+    owner = clusters.get(register.owner) or read_cluster_names(site, other_clusters).get(register.owner or "")
     word = "mounted" if register.state == "mounted" else "being mounted"
     message = (
         f"{topic} was unmounted to {location}{by}, and is {word} on cluster {owner or register.owner} "
@@ -639,7 +639,7 @@ def _read_record(site: Site) -> Record:
 
 
 def _find_in_storage(site: Site, topic: Address, known: UnmountedTopic | None) -> MountableTopic | None:
-    provider = provider_of(site, topic)
+    provider = get_provider_of(site, topic)
     try:
         listed, identity = archives_of(provider).mountable(), provider.identify()
     except ReconcilerError:

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from reconciler.errors import InvalidNamespaceError, UsageError, UserError
-from reconciler.operations.clusters.topics import wanted_configs
+from reconciler.operations.clusters.topics import parse_wanted_configs
 from reconciler.operations.steps.observe import measure, read_overviews
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.workspace import check_allowance
@@ -27,7 +27,7 @@ from reconciler.resources.acls import NamespaceAcl
 from reconciler.resources.address import Address, address_of, check_namespace, cluster_of, full_name_of, split_name
 from reconciler.resources.base import UNLIMITED
 from reconciler.resources.namespace import Namespace
-from reconciler.runtime.text import counted, first_few, refusal
+from reconciler.runtime.text import counted, list_first, refusal
 
 if TYPE_CHECKING:
     from reconciler.operations.steps.runner import Emergency, SiteOptions
@@ -56,7 +56,7 @@ def change_namespace(
     provider = site.providers[order.cluster]
     match order:
         case CreateNamespaceOrder() | AlterNamespaceOrder():
-            order = replace(order, configs=wanted_configs(provider.capabilities, order.configs))
+            order = replace(order, configs=parse_wanted_configs(provider.capabilities, order.configs))
         case DeleteNamespaceOrder() | MoveTopicsOrder():
             pass
         case _:
@@ -87,7 +87,7 @@ def _check_name(name: str) -> None:
         raise UserError("the default namespace '' always exists", hint="Name one, such as shop:eu.")
 
 
-def read_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
+def parse_rule(option: str, text: str, defaults: Mapping[str, object] | None = None) -> NamespaceAcl:
     """Parse the YAML of an access rule's option."""
     try:
         typed = yaml.safe_load(text)
@@ -108,7 +108,7 @@ def _warn_of_groups(plan: Plan, provider: Provider) -> Plan:
     groups = [name for name in provider.groups.names() if name.startswith(f"{full_name_of(gone)}:")]
     if not groups:
         return plan
-    message = f"{counted(len(groups), 'group')} named in it: {first_few(groups, _SHOWN_GROUPS, grouping='')}"
+    message = f"{counted(len(groups), 'group')} named in it: {list_first(groups, _SHOWN_GROUPS, grouping='')}"
     hint = f"Groups stay until they are deleted: reconciler group delete {cluster_of(gone)} {groups[0]}"
     return replace(plan, warnings=(*plan.warnings, PlanFinding(gone, None, message, hint)))
 
@@ -122,7 +122,7 @@ class QuotaUsage(NamedTuple):
     """With namespaces below. Null: some topic was not measured."""
 
 
-def quota_usage(
+def compute_quota_usage(
     provider: Provider, namespace: Address, limits: Mapping[str, int | None], partitions: Mapping[str, int | None]
 ) -> tuple[QuotaUsage, ...]:
     """Return the limits of a namespace with their usage; `partitions` by full name, of all topics."""
@@ -137,7 +137,7 @@ def quota_usage(
     return tuple(QuotaUsage(word, limit, used[word]) for word, limit in limited.items())
 
 
-def limits_of(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
+def read_limits(item: DeclaredResource | Observed | None) -> Mapping[str, int | None]:
     """Return the quotas of a namespace; empty for other resources."""
     quotas = item.resource.spec.quotas if item is not None and isinstance(item.resource, Namespace) else None
     return quotas.to_json() if quotas is not None else {}
@@ -166,8 +166,8 @@ def list_namespaces(reach: SiteOptions, cluster: str | None, under: str | None =
         for namespace, configs in overview.namespaces.items():
             if not under or namespace.startswith(f"{under}:"):
                 address = address_of("namespace", name, namespace)
-                limits = overview.quotas.get(namespace) or limits_of(site.desired.get(address))
-                used = quota_usage(site.providers[name], address, limits, partitions)
+                limits = overview.quotas.get(namespace) or read_limits(site.desired.get(address))
+                used = compute_quota_usage(site.providers[name], address, limits, partitions)
                 rows.append(NamespaceRow(address, topics[namespace], configs, used))
         if under and under not in overview.namespaces:
             site.providers[name].check_shown(address_of("namespace", name, under))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.jobs.source import OPTIONS, OPTIONS_TEXT, WRITE_OPTIONS, Session, register
 from reconciler.operations.steps.invocation import Invocation, Select
-from reconciler.operations.steps.workspace import open_work, provider_of
+from reconciler.operations.steps.workspace import get_provider_of, open_work
 from reconciler.resources.address import address_of
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -76,7 +76,7 @@ class _Opener:
             workspace=self.workspace,
         )
         work = open_work(invocation, self.select)
-        return provider_of(work, address), address
+        return get_provider_of(work, address), address
 
 
 def _now_ms() -> int:

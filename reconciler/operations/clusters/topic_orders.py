@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UsageError
-from reconciler.operations.clusters.topics import wanted_configs
+from reconciler.operations.clusters.topics import parse_wanted_configs
 from reconciler.operations.steps.orders import OrderResult, OrderRun
-from reconciler.operations.steps.workspace import check_allowance, provider_of, topic_address
+from reconciler.operations.steps.workspace import check_allowance, get_provider_of, parse_topic_address
 from reconciler.planning.orders import AlterTopicOrder, CreateTopicOrder, DeleteTopicOrder
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ def change_topic(
 
     The state does not record it: the next plan lists a new topic as unmanaged, and configs as drift.
     """
-    topic = topic_address(order.topic)
+    topic = parse_topic_address(order.topic)
     site = emergency.site()
-    capabilities = provider_of(site, topic).capabilities
+    capabilities = get_provider_of(site, topic).capabilities
     is_new = isinstance(order, CreateTopicOrder)
     return OrderRun(
         emergency=emergency,
         site=site,
         noun="topics",
-        orders={topic: replace(order, topic=topic, configs=wanted_configs(capabilities, order.configs, topic))},
+        orders={topic: replace(order, topic=topic, configs=parse_wanted_configs(capabilities, order.configs, topic))},
         confirm=confirm,
         is_dry_run=is_dry_run,
         names_parts=not is_new,
@@ -60,7 +60,7 @@ def delete_topics(
         emergency=emergency,
         site=emergency.site(),
         noun="topics",
-        orders={topic: DeleteTopicOrder(topic) for topic in map(topic_address, addresses)},
+        orders={topic: DeleteTopicOrder(topic) for topic in map(parse_topic_address, addresses)},
         allow=tuple(map(check_allowance, allow)),
         confirm=confirm,
         is_dry_run=is_dry_run,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.errors import MissingSparkError, NotFoundError, UserError
 from reconciler.lifecycles import is_under_way
 from reconciler.operations.clusters.mounts import explain_unmounted
-from reconciler.operations.steps.effective import AclRow, ConfigRow, configs_on, effective_acls
+from reconciler.operations.steps.effective import AclRow, ConfigRow, list_effective_acls, read_effective_configs
 from reconciler.operations.steps.observe import measure, read_overviews
 from reconciler.operations.steps.runner import SiteOptions, Stop, interruptible
-from reconciler.operations.steps.workspace import Site, provider_of, topic_address
+from reconciler.operations.steps.workspace import Site, get_provider_of, parse_topic_address
 from reconciler.providers.protocol import Provider, Scope, groups_of, migrations_of
 from reconciler.resources.address import (
     Address,
@@ -97,8 +97,8 @@ def list_topics(reach: SiteOptions, pattern: str | None, *, sizes: bool = False)
 def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
     """Return partitions, offsets, size, configs and ACLs of one topic."""
     site = reach.site()
-    topic = topic_address(address)
-    provider = provider_of(site, topic)
+    topic = parse_topic_address(address)
+    provider = get_provider_of(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
     with explain_unmounted(site, topic):
         found_address, observed = find_topic(provider, topic)
@@ -113,8 +113,8 @@ def describe_topic(reach: SiteOptions, address: str) -> TopicDescription:
         ),
         records=standing.records,
         bytes=standing.bytes,
-        configs=configs_on(provider, found_address, observed),
-        acls=effective_acls(found_address, observed),
+        configs=read_effective_configs(provider, found_address, observed),
+        acls=list_effective_acls(found_address, observed),
         storage=standing.storage if standing.storage is not None and standing.storage.tiering is not None else None,
         migration=_find_migration(provider, full_name_of(topic))
         if observed[found_address].state == MIGRATING
@@ -178,7 +178,9 @@ def _add_size(topic: TopicShown, size: Measure | None) -> TopicShown:
     return topic if size is None else topic._replace(records=size.records, bytes=size.bytes)
 
 
-def wanted_configs(capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC") -> dict[str, Any]:
+def parse_wanted_configs(
+    capabilities: Capabilities, typed: Mapping[str, str | None], topic: str = "TOPIC"
+) -> dict[str, Any]:
     """Return configs with canonical values; `None` resets a config."""
     wanted = dict(sorted(typed.items()))
     for key, value in typed.items():
@@ -208,12 +210,12 @@ class Storages:
     """Topics beyond 10,000 partitions of a cluster."""
 
 
-def topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
+def read_topic_storage(reach: SiteOptions, address: str) -> TopicStorage:
     """Return the storage of one topic."""
     return next(iter(_read_named_storages(reach, reach.site(), [address])))
 
 
-def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
+def read_topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
     """Return the storage of matching topics, by default of all."""
     site = reach.site()
     storages = {
@@ -233,8 +235,8 @@ def topic_storages(reach: SiteOptions, patterns: Sequence[str]) -> Storages:
 def _read_named_storages(reach: SiteOptions, site: Site, addresses: Iterable[str]) -> list[TopicStorage]:
     storages: list[TopicStorage] = []
     answering: set[str] = set()
-    for address in dict.fromkeys(map(topic_address, addresses)):
-        provider, cluster = provider_of(site, address), cluster_of(address) or ""
+    for address in dict.fromkeys(map(parse_topic_address, addresses)):
+        provider, cluster = get_provider_of(site, address), cluster_of(address) or ""
         if cluster not in answering:
             reach.check_answers(site, cluster)
             answering.add(cluster)
@@ -292,8 +294,8 @@ def profile_topic(reach: SiteOptions, address: str, retention_ms: int | None, *,
     from reconciler.operations.steps.jobs import SparkJobs  # noqa: PLC0415 - no other command here runs jobs
 
     site = reach.site()
-    topic = topic_address(address)
-    provider = provider_of(site, topic)
+    topic = parse_topic_address(address)
+    provider = get_provider_of(site, topic)
     reach.check_answers(site, cluster_of(topic) or "")
     with explain_unmounted(site, topic):
         found_address, _ = find_topic(provider, topic)

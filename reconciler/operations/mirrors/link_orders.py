@@ -12,7 +12,7 @@ from reconciler.errors import ReconcilerError, UsageError, UserError
 from reconciler.manifests.models import complaints_of
 from reconciler.manifests.positions import values_of
 from reconciler.manifests.yaml_documents import parse
-from reconciler.operations.mirrors.link_views import check_links_typed, chosen_links
+from reconciler.operations.mirrors.link_views import check_link_arguments, select_links
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.planning.orders import CreateLinkOrder, LinkOrder
 from reconciler.resources.address import Address, cluster_of, full_name_of
@@ -36,7 +36,7 @@ def create_links(
     emergency: Emergency, texts: Sequence[str], fields: Mapping[str, object], *, is_dry_run: bool = False
 ) -> OrderResult:
     """Create links, with the second half of bidirectional ones; `fields` as in a manifest's spec."""
-    check_links_typed(texts)
+    check_link_arguments(texts)
     for text in texts:
         if _ANY in text:
             raise UsageError(f"{text!r} is a pattern, not the address of a link", hint="Write it as link/east/twin.")
@@ -67,9 +67,9 @@ def order_links(
     is_dry_run: bool = False,
 ) -> OrderResult:
     """Carry out an order for each link. `order` receives the address and whether it was typed in full."""
-    check_links_typed(texts)
+    check_link_arguments(texts)
     site = emergency.site()
-    chosen = chosen_links(site, texts, partial(emergency.recorded, site))
+    chosen = select_links(site, texts, partial(emergency.recorded, site))
     return OrderRun(
         emergency=emergency,
         site=site,
@@ -80,7 +80,7 @@ def order_links(
     ).carry_out()
 
 
-def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
+def parse_link_fields(fields: Mapping[str, str]) -> dict[str, object]:
     """Parse the YAML values of link fields."""
     values: dict[str, object] = {}
     for key, text in fields.items():
@@ -95,11 +95,11 @@ def typed_fields(fields: Mapping[str, str]) -> dict[str, object]:
     return values
 
 
-def typed_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
+def parse_link_changes(fields: Mapping[str, str], resets: Sequence[str]) -> dict[str, object]:
     """Return parsed new values of link fields; `None` resets a field."""
     for key in resets:
         _check_known(key)
-    content = {"source": "any", **typed_fields(fields)}
+    content = {"source": "any", **parse_link_fields(fields)}
     try:
         plain = MirrorLinkSpec.model_validate(values_of(content)).to_json()
     except ValidationError as error:

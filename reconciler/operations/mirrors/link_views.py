@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from reconciler.errors import NotFoundError, ReconcilerError, UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.clusters.mounts import error_for_lost, query_clusters
-from reconciler.operations.mirrors.mirror_selection import link_named, warn_of_absent
-from reconciler.operations.steps.observe import absent_cluster, check_exists
+from reconciler.operations.clusters.mounts import query_clusters, unread_clusters_error
+from reconciler.operations.mirrors.mirror_selection import parse_link_address, warn_of_absent
+from reconciler.operations.steps.observe import absent_cluster_error, check_exists
 from reconciler.operations.steps.runner import SiteOptions
-from reconciler.operations.steps.workspace import Site, clusters_meant
+from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.resources.address import Address, address_of, cluster_of, matches
 from reconciler.runtime.text import did_you_mean, nearest_spelling
 from reconciler.runtime.threads import map_in_parallel
@@ -64,7 +64,7 @@ class LinkList:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error if a cluster could not be read."""
-        return error_for_lost(self.lost)
+        return unread_clusters_error(self.lost)
 
 
 def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
@@ -84,7 +84,7 @@ def list_links(reach: SiteOptions, clusters: Sequence[str]) -> LinkList:
 
 def describe_links(reach: SiteOptions, texts: Sequence[str]) -> tuple[LinkRow, ...]:
     """Return the links that addresses and patterns name."""
-    check_links_typed(texts)
+    check_link_arguments(texts)
     site = reach.site(is_reader=True)
     recorded = reach.recorded(site)
     links = _LinkIndex.read(site, texts, lambda name: check_exists(site, name, recorded))
@@ -107,15 +107,15 @@ def _read_rows(site: Site, cluster: str) -> tuple[LinkRow, ...]:
     )
 
 
-def check_links_typed(texts: Sequence[str]) -> None:
+def check_link_arguments(texts: Sequence[str]) -> None:
     """Check the arguments' syntax before anything is opened."""
     if not texts:
         raise UsageError("no links were named", hint="For example link/east/twin, or 'link/east/*'.")
     for text in texts:
-        link_named(text)
+        parse_link_address(text)
 
 
-def chosen_links(
+def select_links(
     site: Site, texts: Sequence[str], recorded: Callable[[], Mapping[Address, str | None]]
 ) -> dict[Address, bool]:
     """Return the named links, with whether an address names each.
@@ -136,7 +136,7 @@ class _LinkIndex:
 
     @classmethod
     def read(cls, site: Site, texts: Sequence[str], is_there: Callable[[str], bool]) -> _LinkIndex:
-        names = clusters_meant(site, texts)
+        names = list_possible_clusters(site, texts)
         read = map_in_parallel(lambda name: _read_rows(site, name) if is_there(name) else None, names, name="links")
         rows_by_cluster = dict(zip(names, read, strict=True))
         rows = {
@@ -156,7 +156,7 @@ class _LinkIndex:
             return self.rows[address]
         cluster = cluster_of(address) or ""
         if cluster in self.absent:
-            raise absent_cluster(self.site.clusters[cluster])
+            raise absent_cluster_error(self.site.clusters[cluster])
         known = ", ".join(sorted(self.rows)) or "none"
         hint = did_you_mean(nearest_spelling(address, self.rows), otherwise=f"Links there: {known}.")
         raise NotFoundError(f"{address}: there is no such link", hint=hint)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.errors import UsageError
-from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_typed, choose_mirrors
-from reconciler.operations.mirrors.mirror_views import mirrors_named
+from reconciler.operations.mirrors.mirror_selection import MirrorChoice, check_mirror_arguments, choose_mirrors
+from reconciler.operations.mirrors.mirror_views import parse_mirror_addresses
 from reconciler.operations.steps.orders import OrderResult, OrderRun
 from reconciler.operations.steps.recorded import require_state
 from reconciler.operations.steps.workspace import check_allowance
@@ -43,7 +43,7 @@ def order_roles(
     options: RoleOptions = _NONE,
 ) -> OrderResult:
     """Apply a verb to mirrors; a failure does not stop the others."""
-    check_typed(choice)
+    check_mirror_arguments(choice)
     site = emergency.site()
     if not emergency.no_state:
         require_state(site)
@@ -83,7 +83,7 @@ def create_mirrors(
     emergency: Emergency, addresses: Sequence[str], new: NewMirrors, *, is_dry_run: bool = False
 ) -> OrderResult:
     """Create mirrors over a link. An apply does not delete undeclared mirrors."""
-    names = [named.address for named in mirrors_named(addresses)]
+    names = [named.address for named in parse_mirror_addresses(addresses)]
     if new.source is not None and len(names) > 1:
         raise UsageError("--source-topic takes one mirror", hint="Create them one after the other.")
     return OrderRun(
@@ -118,7 +118,10 @@ def delete_mirrors(
         emergency=emergency,
         site=emergency.site(),
         noun="mirrors",
-        orders={mirror: DeleteMirrorOrder(mirror) for mirror in (named.address for named in mirrors_named(addresses))},
+        orders={
+            mirror: DeleteMirrorOrder(mirror)
+            for mirror in (named.address for named in parse_mirror_addresses(addresses))
+        },
         allow=tuple(map(check_allowance, allow)),
         confirm=confirm,
         is_dry_run=is_dry_run,

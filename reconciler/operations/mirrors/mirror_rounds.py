@@ -15,7 +15,14 @@ from reconciler.errors import IncompleteError, LostRaceError, PartialError, Reco
 from reconciler.lifecycles import MirrorStatus
 from reconciler.operations.steps.link_pass import FAILED_HINT
 from reconciler.operations.steps.link_sides import teach_names
-from reconciler.operations.steps.mirror_copy import Copier, MirrorToCopy, is_denied, note_links, note_mirror, trouble_of
+from reconciler.operations.steps.mirror_copy import (
+    Copier,
+    MirrorToCopy,
+    classify_trouble,
+    is_denied,
+    record_link_statuses,
+    record_mirror_trouble,
+)
 from reconciler.providers.protocol import UpkeepResult, links_by_jobs, links_of
 from reconciler.providers.protocol_links import TopicMark
 from reconciler.resources.address import Address, address_of
@@ -136,7 +143,7 @@ def _fingerprint(mirror: ObservedMirror, source: SourceTopic) -> str:
 _Node = TypeVar("_Node")
 
 
-def by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
+def group_by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMirror, ...]]:
     """Yield groups of mirrors: first those whose source is no mirror of `mirrors`, then their mirrors, and so on."""
     places = {(mirror.cluster, mirror.name): mirror for mirror in mirrors}
     follows = {place: [(mirror.source_cluster, mirror.source)] for place, mirror in places.items()}
@@ -149,7 +156,7 @@ def by_distance(mirrors: Sequence[ObservedMirror]) -> Iterator[tuple[ObservedMir
         yield tuple(mirrors_at_distance)
 
 
-def sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
+def sort_sources_first(inventories: Mapping[str, Inventory]) -> list[str]:
     """Return cluster names, sources before destinations."""
     follows = {name: list(_source_clusters(inventory)) for name, inventory in sorted(inventories.items())}
     depths = _find_depths(follows)
@@ -357,7 +364,7 @@ class Rounds:
         lost: dict[str, ReconcilerError] = {}
         marks: dict[str, Mapping[str, TopicMark]] = {}
         results: dict[tuple[str, str], tuple[MirrorView, MirrorOutcome]] = {}
-        for mirrors in by_distance(mirrors_to_copy):
+        for mirrors in group_by_distance(mirrors_to_copy):
             self._list_marks({name for view in mirrors for name in (view.cluster, view.source_cluster)}, marks, lost)
             views = [self._view_mirror(mirror, marks, lost) for mirror in mirrors]
             due_views = [view for view in views if view.is_due]
@@ -384,7 +391,7 @@ class Rounds:
                         for link, seen in look.links.items()
                         if seen.declared.spec.source in self.copier.providers and (name, link) not in others.owned
                     }
-                    note_links(links_by_jobs(self._provider(name)), known, lost, self.now_ms())
+                    record_link_statuses(links_by_jobs(self._provider(name)), known, lost, self.now_ms())
                     self._marks_by_cluster[name].end(self._provider(name))
         left = Counter(status for look in looks.values() for status in look.left)
         if len(seen) > len(ordered):
@@ -494,11 +501,11 @@ class Rounds:
         if is_lost or isinstance(error, IncompleteError):
             return
         link = look.links.get(view.mirror.link)
-        trouble = None if error is None else trouble_of(error, self.now_ms(), is_gone=view.is_gone)
+        trouble = None if error is None else classify_trouble(error, self.now_ms(), is_gone=view.is_gone)
         if error is None or trouble is not None:
             retry_ms = _RETRY_MS if link is None else link.declared.spec.retry_timeout
             links = links_by_jobs(self._provider(view.mirror.cluster))
-            note_mirror(links, view.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
+            record_mirror_trouble(links, view.mirror, trouble, retry_ms=retry_ms, now_ms=self.now_ms())
 
     def _provider(self, name: str) -> Provider:
         return self.copier.providers[name]

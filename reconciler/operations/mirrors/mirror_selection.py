@@ -8,9 +8,9 @@ from typing import Final
 
 from reconciler.errors import UsageError, UserError
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.mirrors.mirror_views import MirrorName, mirror_named
-from reconciler.operations.steps.observe import absent_cluster
-from reconciler.operations.steps.workspace import Site, clusters_meant
+from reconciler.operations.mirrors.mirror_views import MirrorName, parse_mirror_address
+from reconciler.operations.steps.observe import absent_cluster_error
+from reconciler.operations.steps.workspace import Site, list_possible_clusters
 from reconciler.resources.address import (
     Address,
     address_of,
@@ -53,16 +53,16 @@ class SelectedMirrors:
     """For a restore: by topic, the links over which it may be restored."""
 
 
-def check_typed(choice: MirrorChoice) -> None:
+def check_mirror_arguments(choice: MirrorChoice) -> None:
     """Check the arguments' syntax before anything is opened."""
     if not choice.addresses and not choice.links:
         hint = "For example mirror/east/shop:eu:orders, 'mirror/east/shop:*', or --link link/east/twin."
         raise UsageError("no mirrors were named", hint=hint)
     for text in choice.addresses:
         if _ANY not in text:
-            mirror_named(text)
+            parse_mirror_address(text)
     for text in choice.links:
-        link_named(text, "--link ")
+        parse_link_address(text, "--link ")
 
 
 def choose_mirrors(
@@ -73,9 +73,9 @@ def choose_mirrors(
     `recorded` clusters that patterns skip cause a warning. A restore selects the original sources of stopped mirrors,
     over the named links.
     """
-    named = [mirror_named(text) for text in choice.addresses if _ANY not in text]
+    named = [parse_mirror_address(text) for text in choice.addresses if _ANY not in text]
     patterns = [text for text in choice.addresses if _ANY in text]
-    links = [link_named(text) for text in choice.links]
+    links = [parse_link_address(text) for text in choice.links]
     if not patterns and not links:
         return SelectedMirrors(tuple(dict.fromkeys(named)))
     is_restore_by_link = verb == RESTORE and bool(links)
@@ -86,7 +86,7 @@ def choose_mirrors(
     names = [
         mirror
         for text in choice.addresses
-        for mirror in (mirrors.match_pattern(text, verb) if _ANY in text else (mirror_named(text),))
+        for mirror in (mirrors.match_pattern(text, verb) if _ANY in text else (parse_mirror_address(text),))
     ]
     names += [_target_of(mirror, verb) for link in links for mirror in mirrors.match_link(link, verb)]
     return SelectedMirrors(tuple(dict.fromkeys(names)), frozenset(names) - frozenset(named))
@@ -97,7 +97,7 @@ def _choose_restores(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterabl
     for link in links:
         for mirror in mirrors.match_link(link, RESTORE):
             restore_links.setdefault(_target_of(mirror, RESTORE), set()).add(mirror.link)
-    typed = [mirror_named(text) for text in choice.addresses if _ANY not in text]
+    typed = [parse_mirror_address(text) for text in choice.addresses if _ANY not in text]
     for named in typed:
         if named not in restore_links:
             message = f"{named.address}: {', '.join(choice.links)} has no stopped mirror of it: nothing was done"
@@ -105,7 +105,7 @@ def _choose_restores(mirrors: _MirrorIndex, choice: MirrorChoice, links: Iterabl
     names = [
         mirror
         for text in choice.addresses
-        for mirror in (mirrors.match_pattern(text, RESTORE) if _ANY in text else (mirror_named(text),))
+        for mirror in (mirrors.match_pattern(text, RESTORE) if _ANY in text else (parse_mirror_address(text),))
         if mirror in restore_links
     ]
     names = list(dict.fromkeys(names if choice.addresses else restore_links))
@@ -125,14 +125,14 @@ def warn_of_absent(
     """Warn of recorded clusters that patterns skip: a root may be unmounted."""
     names = sorted(absent)
     for name in {cluster_of(Address(text)) for text in texts} & {*names}:
-        raise absent_cluster(site.clusters[name or ""])
+        raise absent_cluster_error(site.clusters[name or ""])
     known = recorded() if names else {}
     for name in names:
         if cluster_address(name) in known:
             site.invocation.warn(f"cluster {name} is recorded, but its location is empty: its mirrors are left out")
 
 
-def link_named(text: str, option: str = "") -> Address:
+def parse_link_address(text: str, option: str = "") -> Address:
     """Parse the address or pattern of links; `option` prefixes an error."""
     address = Address(text)
     parts = text.split("/", _PARTS - 1)
@@ -145,7 +145,7 @@ def link_named(text: str, option: str = "") -> Address:
 def _clusters_to_query(site: Site, patterns: Iterable[str], links: Iterable[Address], verb: str) -> tuple[str, ...]:
     """Return the clusters to query; a stopped mirror's source may be mirrored to any cluster."""
     closed = [text for text in patterns if verb != RESTORE and text.count("/") >= _PARTS - 1]
-    return clusters_meant(site, (*links, *(text if text in closed else _ANY for text in patterns)))
+    return list_possible_clusters(site, (*links, *(text if text in closed else _ANY for text in patterns)))
 
 
 @dataclass(frozen=True, slots=True)

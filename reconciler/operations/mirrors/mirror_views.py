@@ -14,8 +14,8 @@ from reconciler.errors import (
     UsageError,
 )
 from reconciler.lifecycles import MirrorStatus
-from reconciler.operations.clusters.mounts import error_for_lost, query_clusters
-from reconciler.operations.steps.observe import absent_cluster, check_exists
+from reconciler.operations.clusters.mounts import query_clusters, unread_clusters_error
+from reconciler.operations.steps.observe import absent_cluster_error, check_exists
 from reconciler.planning.diff.mirror_orders import find_legal_verbs
 from reconciler.providers.protocol import links_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
@@ -43,7 +43,7 @@ class MirrorName(NamedTuple):
         return address_of("mirror", self.cluster, self.name)
 
 
-def mirror_named(text: str) -> MirrorName:
+def parse_mirror_address(text: str) -> MirrorName:
     """Parse the address of a mirror, or of a promoted one."""
     address = Address(text)
     parts = text.split("/", _ADDRESS_PARTS - 1)
@@ -52,9 +52,9 @@ def mirror_named(text: str) -> MirrorName:
     return MirrorName(cluster_of(address) or "", full_name_of(address))
 
 
-def mirrors_named(texts: Iterable[str]) -> list[MirrorName]:
+def parse_mirror_addresses(texts: Iterable[str]) -> list[MirrorName]:
     """Parse addresses of mirrors; keep the order, drop duplicates."""
-    return list(dict.fromkeys(map(mirror_named, texts)))
+    return list(dict.fromkeys(map(parse_mirror_address, texts)))
 
 
 def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
@@ -69,7 +69,7 @@ def find_mirror(links: Links, named: MirrorName) -> ObservedMirror:
         raise NotFoundError(f"{named.address}: {error.message}", hint=hint) from error
 
 
-def another_cluster(site: Site, cluster: str, name: str) -> str | None:
+def find_other_source_cluster(site: Site, cluster: str, name: str) -> str | None:
     """Return the cluster id at the link's source if it is another than at the link's creation."""
     link = next((link for link in links_of(site.providers[cluster]).links() if link.name == name), None)
     if link is None or link.source_cluster_id is None:
@@ -126,7 +126,7 @@ class MirrorList:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error if a cluster could not be read."""
-        return error_for_lost(self.lost)
+        return unread_clusters_error(self.lost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class MirrorErrors:
     @property
     def verdict(self) -> ReconcilerError | None:
         """Error if a cluster could not be read."""
-        return error_for_lost(self.lost)
+        return unread_clusters_error(self.lost)
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Lags:
     def of(self, seen: ObservedMirror) -> tuple[PartitionLag, ...]:
         """Return the positions and lag of a mirror's partitions."""
         own = links_of(self.site.providers[seen.cluster]).positions(seen.name)
-        return lags_between(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
+        return compute_lags(own, {} if seen.status is MirrorStatus.STOPPED else self.source_of(seen))
 
     def source_of(self, seen: ObservedMirror) -> Mapping[int, Position]:
         """Return the positions of the source's partitions; empty if they cannot be read."""
@@ -190,7 +190,7 @@ class Lags:
     def _is_elsewhere(self, seen: ObservedMirror) -> bool:
         key = seen.cluster, seen.link
         if key not in self._elsewhere:
-            self._elsewhere[key] = another_cluster(self.site, *key) is not None
+            self._elsewhere[key] = find_other_source_cluster(self.site, *key) is not None
         return self._elsewhere[key]
 
 
@@ -207,7 +207,7 @@ def describe_mirrors(reach: SiteOptions, addresses: Sequence[str]) -> tuple[Mirr
     """Return mirrors with their partitions."""
     site = reach.site(is_reader=True)
     lags = Lags(site)
-    seen_mirrors = [_require_mirror(reach, site, named) for named in mirrors_named(addresses)]
+    seen_mirrors = [_require_mirror(reach, site, named) for named in parse_mirror_addresses(addresses)]
     roles = {seen.cluster: site.providers[seen.cluster].capabilities.mirrors.roles for seen in seen_mirrors}
     links = {(name, link.name): link.declared.spec for name in roles for link in links_of(site.providers[name]).links()}
     return tuple(
@@ -224,7 +224,7 @@ def mirror_errors(reach: SiteOptions, addresses: Sequence[str]) -> MirrorErrors:
     """Return the troubles of the named mirrors and links, by default of all."""
     site = reach.site(is_reader=True)
     links = [Address(address) for address in addresses if kind_of(Address(address)) == "link"]
-    mirrors = mirrors_named(text for text in addresses if kind_of(Address(text)) != "link")
+    mirrors = parse_mirror_addresses(text for text in addresses if kind_of(Address(text)) != "link")
     named = {(mirror.cluster, _require_mirror(reach, site, mirror).link) for mirror in mirrors}
     named |= {(cluster_of(address) or "", full_name_of(address)) for address in links}
     names = _select_clusters(site, sorted({cluster for cluster, _ in named}) if addresses else ())
@@ -315,10 +315,10 @@ def _read_mirrors(
 def _require_mirror(reach: SiteOptions, site: Site, named: MirrorName) -> ObservedMirror:
     site.providers[named.cluster]
     is_present, lost = query_clusters([named.cluster], lambda name: check_exists(site, name, reach.recorded(site)))
-    if (verdict := error_for_lost(lost)) is not None:
+    if (verdict := unread_clusters_error(lost)) is not None:
         raise verdict
     if not is_present[named.cluster]:
-        raise absent_cluster(site.clusters[named.cluster])
+        raise absent_cluster_error(site.clusters[named.cluster])
     return find_mirror(links_of(site.providers[named.cluster]), named)
 
 
@@ -334,7 +334,7 @@ def measure_lags(site: Site, mirrors: Sequence[ObservedMirror]) -> Iterator[Mirr
         yield MirrorRow(seen, partitions)
 
 
-def lags_between(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
+def compute_lags(own: Mapping[int, Position], source: Mapping[int, Position]) -> tuple[PartitionLag, ...]:
     """Return the lag of a mirror's partitions behind the source."""
     return tuple(_partition_lag(partition, position, source) for partition, position in sorted(own.items()))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.errors import NOTHING_DONE, BlockedError, StalePlanError, UsageError, UserError
 from reconciler.operations.steps.invocation import Select
-from reconciler.operations.steps.observe import burst
+from reconciler.operations.steps.observe import pause_garbage_collection
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.checks.guards import count_required_approvals
 from reconciler.planning.plan_rows import digest
@@ -34,8 +34,15 @@ from reconciler.planning.same_or_less import (
 )
 from reconciler.planning.saved_plan import AGAIN, read_action
 from reconciler.planning.settle import settle
-from reconciler.runtime.text import counted, first_few, short_run
-from reconciler.state.journal import RunFile, StateAdvance, advance_since, completed_actions, read_runs, require_run
+from reconciler.runtime.text import counted, list_first, shorten_run_id
+from reconciler.state.journal import (
+    RunFile,
+    StateAdvance,
+    completed_actions,
+    find_state_advance,
+    read_runs,
+    require_run,
+)
 from reconciler.state.lockfile import read_lockfile
 
 if TYPE_CHECKING:
@@ -139,7 +146,7 @@ class ApprovedPlan:
         """
         refuse_other_state(self.plan, basis.snapshot.lineage)
         self.check_unused(now, basis, store)
-        held = ApprovalCheck(compare(self.plan, now), advance_since(_base_of(self.plan), basis.snapshot, store))
+        held = ApprovalCheck(compare(self.plan, now), find_state_advance(_base_of(self.plan), basis.snapshot, store))
         comparison = held.difference
         hint = _SAVE_AGAIN if self.use else _ASK_AGAIN
         if not comparison.is_allowed:
@@ -188,14 +195,14 @@ class ApprovedDigest:
             _check_unused(self.use, runs, now, basis, store)
             return ApprovalCheck(SameOrLess())
         if not runs:
-            named = first_few([action.id for action in now.actions], _SHOWN)
+            named = list_first([action.id for action in now.actions], _SHOWN)
             message = f"the plan is not the one that was approved: {self.digest[:8]} was, and this is {now.digest[:8]}"
             raise StalePlanError(f"{message}: {named}", hint=_APPROVE_AGAIN)
         held = ApprovalCheck(compare_actions([read_action(stored) for stored in runs[0].actions], now))
         if not held.difference.is_allowed:
             more = held.difference.more
             count = counted(len(more), "action is", "actions are", grouping="")
-            message = f"{count} more than run {short_run(runs[0].run)} left of the approved plan {self.digest[:8]}"
+            message = f"{count} more than run {shorten_run_id(runs[0].run)} left of the approved plan {self.digest[:8]}"
             raise ChangedPlanError(message, held, hint=_APPROVE_AGAIN)
         _check_unused(self.use, runs, now, basis, store)
         return held
@@ -221,12 +228,12 @@ def _check_unused(
         if address is not None:
             last = basis.snapshot.record.get(address)
             by = (
-                f"run {short_run(last.run)} changed {address} since"
+                f"run {shorten_run_id(last.run)} changed {address} since"
                 if last is not None
                 else f"{address} is recorded no more"
             )
             message = (
-                f"run {short_run(file.run)} already applied this plan ({', '.join(_describe_run(file))}), and {by}"
+                f"run {shorten_run_id(file.run)} already applied this plan ({', '.join(_describe_run(file))}), and {by}"
             )
             raise StalePlanError(message, hint=use.hint)
 
@@ -290,8 +297,8 @@ def check_approvers(
         required, because = at_least, ("this plan, from its comment",)
     approvers = sorted({name.strip().removeprefix("@").casefold() for name in names} - {""})
     if len(approvers) < required:
-        who = f"{first_few(approvers)} did" if approvers else "no approver is named"
-        message = f"{counted(required, 'person', 'people')} must have approved {first_few(because, _SHOWN)}, and {who}"
+        who = f"{list_first(approvers)} did" if approvers else "no approver is named"
+        message = f"{counted(required, 'person', 'people')} must have approved {list_first(because, _SHOWN)}, and {who}"
         how = "Name each who did: --approved-by NAME" if request is None else f"Have more people approve {request}"
         hint = f"guards.approvals of the workspace requires it. {how}"
         raise BlockedError(message, hint=hint, subject=NOTHING_DONE)
@@ -310,7 +317,7 @@ class RestOfRun:
     record: Record
 
 
-def unfinished_actions(settled: SettledJournal) -> list[Action]:
+def list_unfinished_actions(settled: SettledJournal) -> list[Action]:
     """Return the actions that did not happen, in plan order."""
     outcome = settled.run.fold()
     absent = {name for name, verdict in settled.verdicts.items() if verdict == "absent"}
@@ -358,20 +365,20 @@ def find_open_run(site: Site) -> RunFile | None:
     return require_run(site.state, opened.run) if opened else None
 
 
-def resume_options(site: Site) -> Mapping[str, Any]:
+def read_resume_options(site: Site) -> Mapping[str, Any]:
     """Return the planning options of the open run."""
     run = find_open_run(site)
     if run is None:
         raise UserError("there is nothing to resume: no run is open", hint="Plan and apply with: reconciler apply")
     if run.options is None:
         raise UserError(
-            f"run {short_run(run.run)} was `{run.command}`, not apply: there is no plan to finish",
+            f"run {shorten_run_id(run.run)} was `{run.command}`, not apply: there is no plan to finish",
             hint="`reconciler apply` settles what it left in doubt. Then run that command again.",
         )
     return run.options
 
 
-def find_rest(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
+def find_rest_of_plan(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
     """Return the rest of the open run's plan that is still planned.
 
     Raises:
@@ -381,7 +388,7 @@ def find_rest(settled: SettledJournal, now: Plan, observed: RestOfRun) -> Rest:
     rest = limit_plan(now, before.values())
     mine = rest.actions
     planned = {action.id for action in mine}
-    left = [action for action in unfinished_actions(settled) if action.id not in planned]
+    left = [action for action in list_unfinished_actions(settled) if action.id not in planned]
     not_needed = tuple(action.id for action in left if has_result(action, observed))
     settled_ids = frozenset(not_needed)
     lost = [action for action in left if action.id not in settled_ids]
@@ -422,7 +429,7 @@ def _changed_error(run: str, more: Sequence[Difference], not_needed: tuple[str, 
     named = "\n".join(f"{change.id}: {change.message}" for change in more[:_SHOWN])
     further = f"\nand {len(more) - _SHOWN:,} more" if more[_SHOWN:] else ""
     count = counted(len(more), "action is", "actions are", grouping="")
-    message = f"{count} not what the open run {short_run(run)} had planned:\n{named}{further}"
+    message = f"{count} not what the open run {shorten_run_id(run)} had planned:\n{named}{further}"
     return ChangedPlanError(
         message, ApprovalCheck(SameOrLess(tuple(more), not_needed)), hint=_MISSING if is_missing else _CHANGED
     )
@@ -437,7 +444,7 @@ def read_plan(path: Path, shown: str, read: Callable[[bytes], SavedPlan]) -> Sav
     """Read a plan file; errors begin with its name."""
     body = _read_plan_bytes(path)
     try:
-        with burst():
+        with pause_garbage_collection():
             return read(body)
     except UserError as error:
         error.message = f"{shown}: {error.message}"
@@ -471,7 +478,7 @@ def to_options(select: Select, *, cwd: Path, folder: Path) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-def select_of(options: Mapping[str, Any], folder: Path) -> Select:
+def read_select(options: Mapping[str, Any], folder: Path) -> Select:
     """Return the selection from its JSON."""
     return Select(
         environment=options.get("environment"),

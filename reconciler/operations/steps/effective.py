@@ -53,20 +53,20 @@ class AclRow:
     origin: Address
 
 
-def effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
+def list_effective_acls(address: Address, observed: Inventory) -> tuple[AclRow, ...]:
     """Return the rules that apply to an address, in order of evaluation."""
     rows: list[AclRow] = []
     for place in _acl_levels(address):
         observed_level = observed.get(place)
         if observed_level is None or observed_level.hidden is not None:
             continue
-        fields = rules_of(observed_level.resource)
+        fields = list_own_rules(observed_level.resource)
         rows += (AclRow(path, parse_rule(path, fields[path]), place) for path in sorted(fields))
         rows += (AclRow(rule_path(rule), rule, place) for rule in observed_level.undeclarable)
     return tuple(rows)
 
 
-def rules_of(resource: Resource) -> Mapping[str, tuple[str, ...]]:
+def list_own_rules(resource: Resource) -> Mapping[str, tuple[str, ...]]:
     """Return the operations of a resource's own rules by path."""
     return to_rule_fields(resource.spec.acls) if isinstance(resource, Topic | Namespace) else {}
 
@@ -93,7 +93,9 @@ class ConfigRow:
     """The topic, a namespace, `brokers` (their default), or `default`."""
 
 
-def effective_configs(address: Address, observed: Inventory, capabilities: Capabilities) -> tuple[ConfigRow, ...]:
+def compute_effective_configs(
+    address: Address, observed: Inventory, capabilities: Capabilities
+) -> tuple[ConfigRow, ...]:
     """Return the effective configs of a topic, mirror or namespace, by key."""
     if is_replica(observed.get(address)):
         return ()  # its source decides what it holds
@@ -110,9 +112,9 @@ def effective_configs(address: Address, observed: Inventory, capabilities: Capab
     return tuple(rows[key] for key in sorted(rows))
 
 
-def configs_on(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
+def read_effective_configs(provider: Provider, address: Address, observed: Inventory) -> tuple[ConfigRow, ...]:
     """Return effective configs, for a mirror with those copied from its source."""
-    rows = effective_configs(address, observed, provider.capabilities)
+    rows = compute_effective_configs(address, observed, provider.capabilities)
     mirror = observed.get(address)
     if mirror is None or not isinstance(mirror.resource, MirrorTopic):
         return rows
@@ -165,7 +167,7 @@ class TieringRow:
     rule: str
 
 
-def effective_tiering(
+def compute_effective_tiering(
     address: Address, inventory: Inventory, origins: Mapping[Address, Mapping[str, str]]
 ) -> tuple[TieringRow, ...]:
     """Return the effective tiering of a topic; empty if never configured.
@@ -267,7 +269,7 @@ def _bool_text(value: bool) -> str:  # noqa: FBT001 - the value is the only argu
     return "true" if value else "false"
 
 
-def apply_to_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
+def predict_inventory(inventory: Inventory, actions: Sequence[Action]) -> dict[Address, Observed]:
     """Return an inventory after a plan's creations and changes, without its deletes and moves."""
     after = dict(inventory)
     for action in actions:

@@ -59,7 +59,7 @@ def no_limit(_folder: Path) -> Path | None:
     return None
 
 
-def quiet(_line: str) -> None:
+def print_nothing(_line: str) -> None:
     """Print nothing."""
 
 
@@ -95,8 +95,8 @@ class Invocation:
     """On embedded clusters; `None`: the super user."""
     host: str = "*"
     """The principal's host; `*`: unknown."""
-    warn: Callable[[str], None] = quiet
-    tell: Callable[[str], None] = quiet
+    warn: Callable[[str], None] = print_nothing
+    tell: Callable[[str], None] = print_nothing
     """Shows the current step; thread-safe."""
 
     def today(self) -> date:
@@ -120,19 +120,19 @@ class Select:
 
 def load_files(invocation: Invocation, select: Select) -> LoadedWorkspace:
     """Find the workspace and load its manifests."""
-    folder = workspace_folder(invocation)
-    variables, within = variables_of(invocation, select), invocation.read_limit(folder)
+    folder = find_workspace_folder(invocation)
+    variables, within = read_variables(invocation, select), invocation.read_limit(folder)
     return load(folder, environment=select.environment, variables=variables, within=within, tell=invocation.tell)
 
 
 def load_workspace_file(invocation: Invocation, select: Select) -> Workspace:
     """Find the workspace and load only `reconciler.yaml`: broken manifests must not hide the state."""
-    folder = workspace_folder(invocation)
-    variables, within = variables_of(invocation, select), invocation.read_limit(folder)
+    folder = find_workspace_folder(invocation)
+    variables, within = read_variables(invocation, select), invocation.read_limit(folder)
     return load_workspace(folder, environment=select.environment, variables=variables, within=within)
 
 
-def workspace_folder(invocation: Invocation) -> Path:
+def find_workspace_folder(invocation: Invocation) -> Path:
     """Return the folder of `reconciler.yaml`: the named one, or the nearest above."""
     if invocation.workspace is None:
         return find_workspace(invocation.cwd)
@@ -146,7 +146,7 @@ def workspace_folder(invocation: Invocation) -> Path:
     return folder
 
 
-def variables_of(invocation: Invocation, select: Select) -> Variables:
+def read_variables(invocation: Invocation, select: Select) -> Variables:
     """Return the variables of the command line and environment."""
     files = tuple(invocation.cwd / path for path in select.var_files)
     return Variables.of(select.variables, files=files, environ=invocation.environ)
@@ -155,7 +155,7 @@ def variables_of(invocation: Invocation, select: Select) -> Variables:
 _SHOWN_PATTERNS: Final = 3
 
 
-def located(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
+def add_locations(findings: Sequence[PlanFinding], loaded: LoadedWorkspace) -> tuple[PlanFinding, ...]:
     """Add files and lines of fields to findings."""
     if not any(finding.marks for finding in findings):
         return tuple(findings)
@@ -177,25 +177,25 @@ def _add_location(finding: PlanFinding, loaded: LoadedWorkspace, files: Findings
     return replace(finding, source=source or None, message=message, marks=())
 
 
-def finding_line(finding: PlanFinding) -> str:
+def format_finding(finding: PlanFinding) -> str:
     """Format a finding as one line: place, subject, message and hint."""
     about = f"{finding.address}: " if finding.source and finding.address else ""
     return f"{finding.source or finding.address or 'plan'}: {about}{finding.message}. {finding.hint}"
 
 
-def errors_of(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
+def combine_errors(findings: Sequence[PlanFinding], *, can_exclude: bool = False) -> UserError:
     """Combine a plan's errors; `can_exclude`: the command has `--exclude`."""
     return UserError(_join_findings("the plan has", findings), hint=_exclude_hint(findings, can_exclude=can_exclude))
 
 
-def errors_in_files(findings: Sequence[PlanFinding]) -> UserError:
+def combine_file_errors(findings: Sequence[PlanFinding]) -> UserError:
     """Combine findings about files."""
     return UserError(_join_findings("the files have", findings), hint="Correct them and run `reconciler validate`")
 
 
 def _join_findings(has: str, findings: Sequence[PlanFinding]) -> str:
     count = f"{len(findings)} errors" if len(findings) > 1 else "1 error"
-    return "\n  ".join([f"{has} {count}:", *map(finding_line, findings)])
+    return "\n  ".join([f"{has} {count}:", *map(format_finding, findings)])
 
 
 def _exclude_hint(findings: Sequence[PlanFinding], *, can_exclude: bool) -> str:

@@ -18,7 +18,7 @@ from reconciler.errors import BrokenInvariantError, IncompleteError, MissingReco
 from reconciler.lifecycles import UNMOUNT
 from reconciler.objectstore.base import nonce
 from reconciler.operations.steps.link_pass import FinalSync
-from reconciler.operations.steps.mirror_copy import Copier, note_refused
+from reconciler.operations.steps.mirror_copy import Copier, record_refused_copy
 from reconciler.operations.steps.mount_jobs import (
     CopyTotals,
     Mount,
@@ -218,7 +218,7 @@ class SparkJobs:
         try:
             copying.copy(mirror)
         except UserError as error:
-            note_refused(links, mirror, error)
+            record_refused_copy(links, mirror, error)
             raise
         if copying.offsets and isinstance(into, TransactionalSink):
             check_renumbered(name, (above.log(source), below.log(sink)), into, engine)

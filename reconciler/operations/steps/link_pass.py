@@ -23,14 +23,14 @@ from reconciler.operations.steps.link_sides import (
     LinkView,
     Pace,
     TaskDone,
-    explain_left,
+    choose_link_status,
+    explain_left_to_owner,
+    get_provider,
     judge_trouble,
-    note_task,
-    principal_of,
+    name_link_principal,
     probe_source,
-    provider_named,
-    status_for_error,
-    task_result,
+    record_task_trouble,
+    summarize_task,
     teach_names,
 )
 from reconciler.operations.steps.transitions import UNDER_WAY, Driver
@@ -52,7 +52,7 @@ from reconciler.resources.mirrors import (
     Trouble,
     filter_rules,
 )
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:
     from reconciler.providers.protocol import Provider
@@ -123,8 +123,8 @@ def write_offsets(
         if settled is not None and not outcome.is_clamped:
             settled[0][name] = settled[1][name]
     if errors or not in_use:
-        return task_result(count, errors)
-    return replace(task_result(count, in_use), code=IN_USE)
+        return summarize_task(count, errors)
+    return replace(summarize_task(count, in_use), code=IN_USE)
 
 
 def _rename_topics(offsets: GroupOffsets, names: Mapping[str, str]) -> GroupOffsets:
@@ -190,7 +190,7 @@ def auto_create_mirrors(sides: LinkView, offered: Mapping[str, OfferedTopic]) ->
         return TaskDone()
     outcomes = links_by_jobs(sides.destination).syncs.make_mirrors(sides.link.name, wanted)
     errors = {name: error for name, error in outcomes.items() if error is not None}
-    done = task_result(len(outcomes) - len(errors), errors)
+    done = summarize_task(len(outcomes) - len(errors), errors)
     of_link = (
         {}
         if errors
@@ -224,7 +224,7 @@ def _find_blocking(sides: LinkView, sources: Collection[str]) -> dict[str, str]:
 
 def _report_blocking(sides: LinkView, of_link: Mapping[str, str], done: TaskDone) -> TaskDone:
     sources, cluster = sorted(of_link), sides.link.declared.metadata.cluster
-    topics, of = first_few([of_link[source] for source in sources]), first_few(sources)
+    topics, of = list_first([of_link[source] for source in sources]), list_first(sources)
     is_one = len(of_link) == 1
     subject = f"topic {topics} of cluster {cluster} is" if is_one else f"topics {topics} of cluster {cluster} are"
     error = UserError(
@@ -254,17 +254,17 @@ def sync_rules(sides: LinkView) -> TaskDone:
 PARTITIONS_DECREASED: Final = "SOURCE_PARTITIONS_DECREASED"
 
 
-def follow(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
+def sync_topics(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> TaskDone:
     """Sync partitions and configs of mirrors from their sources."""
     healthy = {
         mirror.name: offered[mirror.source].topic
         for mirror in sides.live
         if mirror.status is not MirrorStatus.PAUSED and _find_trouble(sides, mirror, offered.get(mirror.source)) is None
     }
-    return task_result(0, links_by_jobs(sides.destination).syncs.follow(healthy))
+    return summarize_task(0, links_by_jobs(sides.destination).syncs.follow(healthy))
 
 
-def note_sources(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
+def record_source_troubles(sides: LinkView, offered: Mapping[str, OfferedTopic]) -> dict[str, ReconcilerError]:
     """Record lost and recovered sources; return the errors of newly FAILED mirrors."""
     news: dict[str, Trouble | None] = {}
     ended: dict[str, ReconcilerError] = {}
@@ -351,7 +351,7 @@ def sync_links(
         sides = link_pass.view(link, mirrors)
         if sides is None:
             yield _unknown_source(link_pass.cluster, link, link_pass.owners.get(link.name))
-        elif left := explain_left(sides):
+        elif left := explain_left_to_owner(sides):
             yield LinkOutcome(link_pass.cluster, link.name, link.status, left=left, is_left=True)
         else:
             yield sync_link(sides, version, link_pass.pace, driver)
@@ -389,13 +389,13 @@ def sync_link(sides: LinkView, version: str, pace: Pace, driver: Driver | None =
     if sides.spec.paused:  # a broken link may have been repaired
         tried = probe_source(sides, lambda _version: False)
         if isinstance(tried, ReconcilerError):
-            return LinkOutcome(cluster, name, status_for_error(tried), errors={LINK: tried})
+            return LinkOutcome(cluster, name, choose_link_status(tried), errors={LINK: tried})
         return LinkOutcome(cluster, name, LinkStatus.PAUSED)
     tasks = _Tasks(sides, pace, version)
     source = probe_source(sides, tasks.needs_offers)
     if isinstance(source, ReconcilerError):
         tasks.postpone()
-        return LinkOutcome(cluster, name, status_for_error(source), errors={LINK: source})
+        return LinkOutcome(cluster, name, choose_link_status(source), errors={LINK: source})
     failed, done = tasks.done(source)
     drove, errors = _drive_transitions(sides, driver)
     errors |= {**failed, **{task: outcome.error for task, outcome in done.items() if outcome.error is not None}}
@@ -453,7 +453,7 @@ class _Tasks:
         offered, version = source.offered or {}, source.version
         shapes = self._must_follow(version)
         if shapes and self.sides.owner is None:
-            failed = note_sources(self.sides, offered)
+            failed = record_source_troubles(self.sides, offered)
         if self._must_make(version):
             done[AUTO_CREATE_MIRROR] = self._make_mirrors(offered, version)
             if done[AUTO_CREATE_MIRROR].count:  # rules also apply to new mirrors
@@ -461,7 +461,7 @@ class _Tasks:
                 self.sides = replace(self.sides, mirrors=tuple(mirrors))
         if shapes:
             if self.follows:
-                done[TOPIC_CONFIGS_SYNC] = self._do(TOPIC_CONFIGS_SYNC, lambda: follow(self.sides, offered))
+                done[TOPIC_CONFIGS_SYNC] = self._do(TOPIC_CONFIGS_SYNC, lambda: sync_topics(self.sides, offered))
             if self.rules and self._shares_names():
                 done[ACL_SYNC] = self._do(ACL_SYNC, lambda: sync_rules(self.sides))
             waits = any(mirror.trouble is not None for mirror in self.sides.live)
@@ -511,7 +511,7 @@ class _Tasks:
     def _is_on(self, task: str, *, is_enabled: bool) -> bool:
         """Return whether a task is used; clear the trouble of an unused one."""
         if not is_enabled:
-            note_task(self.sides, task, TaskDone())
+            record_task_trouble(self.sides, task, TaskDone())
         return is_enabled
 
     def _is_due(self, task: str, interval_ms: int) -> bool:
@@ -530,7 +530,7 @@ def _run_task(sides: LinkView, pace: Pace, task: str, do: Callable[[], TaskDone]
     except ReconcilerError as error:
         pace.make_due(sides.link.id, task)
         task_done = TaskDone(0, error)
-    note_task(sides, task, task_done)
+    record_task_trouble(sides, task, task_done)
     return task_done
 
 
@@ -569,16 +569,16 @@ class FinalSync:
 
     def __call__(self, mirror: ObservedMirror) -> None:
         """Sync configs and groups of a mirror; errors keep the transition open."""
-        links = links_by_jobs(provider_named(self.providers, mirror.cluster))
-        source = provider_named(self.providers, mirror.source_cluster)
+        links = links_by_jobs(get_provider(self.providers, mirror.cluster))
+        source = get_provider(self.providers, mirror.source_cluster)
         teach_names(self.providers, [mirror])
         above, where = links_by_jobs(source).syncs, f"{mirror.source} of cluster {mirror.source_cluster}"
-        seen = above.list_offered_topics(principal_of(mirror.link), [mirror.source]).get(mirror.source)
+        seen = above.list_offered_topics(name_link_principal(mirror.link), [mirror.source]).get(mirror.source)
         if seen is None:
             hint = "Fail over to keep what the mirror has: that needs no source."
             raise UserError(f"the source {where} no longer exists", hint=hint)
         if not seen.is_readable:
-            message = f"an access rule denies reading {where} to {principal_of(mirror.link)}"
+            message = f"an access rule denies reading {where} to {name_link_principal(mirror.link)}"
             raise NotAuthorizedError(message, hint="Remove the rule there; what is in progress then continues.")
         for error in links.syncs.follow({mirror.name: seen.topic}).values():
             raise error

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reconciler.resources.owners import ResourceOwner
 
 
-def provider_named(providers: Mapping[str, Provider], cluster: str) -> Provider:
+def get_provider(providers: Mapping[str, Provider], cluster: str) -> Provider:
     """Return the provider of a cluster."""
     if cluster not in providers:
         message = f"cluster {cluster} is not declared here"
@@ -134,7 +134,7 @@ class LinkView:
     @property
     def principal(self) -> str:
         """Principal that reads the source."""
-        return principal_of(self.link.name)
+        return name_link_principal(self.link.name)
 
     @property
     def live(self) -> tuple[ObservedMirror, ...]:
@@ -153,7 +153,7 @@ def teach_names(providers: Mapping[str, Provider], mirrors: Iterable[ObservedMir
             providers[cluster].learn_names(addresses)
 
 
-def principal_of(link: str) -> str:
+def name_link_principal(link: str) -> str:
     """Return the principal of a link on its source."""
     return f"User:link-{link}"
 
@@ -198,30 +198,30 @@ class TaskDone:
     """Stored text of the error, if longer."""
 
 
-def code_of(error: ReconcilerError) -> str:
+def get_error_code(error: ReconcilerError) -> str:
     """Return an error's code, as in `mirror errors`."""
     if isinstance(error, SourceChangedError):
         return error.code
     return next((code for kind, code in _CODES if isinstance(error, kind)), "INTERNAL_ERROR")
 
 
-def task_result(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
+def summarize_task(count: int, errors: Mapping[str, ReconcilerError]) -> TaskDone:
     """Return a result with the first error and the number of errors."""
     if not errors:
         return TaskDone(count)
     name, error = min(errors.items())
     more = f" (and {len(errors) - 1:,} more)" if len(errors) > 1 else ""
     kind = RetryableError if isinstance(error, RetryableError) else UserError
-    return TaskDone(count, kind(f"{name}: {error.message}{more}", hint=error.hint), code_of(error))
+    return TaskDone(count, kind(f"{name}: {error.message}{more}", hint=error.hint), get_error_code(error))
 
 
-def note_task(sides: LinkView, task: str, done: TaskDone) -> None:
+def record_task_trouble(sides: LinkView, task: str, done: TaskDone) -> None:
     """Record or clear a task's trouble if it changed; retryable errors are not recorded."""
     if isinstance(done.error, RetryableError) or sides.owner is not None:
         return
     known, trouble = sides.link.tasks.get(task), None
     if done.error is not None:
-        trouble = Trouble(done.code or code_of(done.error), done.note or done.error.message, sides.now_ms)
+        trouble = Trouble(done.code or get_error_code(done.error), done.note or done.error.message, sides.now_ms)
     before = None if known is None else (known.code, known.message)
     if before != (None if trouble is None else (trouble.code, trouble.message)):
         links_by_jobs(sides.destination).record_task_trouble(sides.link.name, task, trouble)
@@ -258,7 +258,7 @@ def probe_source(sides: LinkView, needs: Callable[[str], bool]) -> LinkSource | 
     return source
 
 
-def explain_left(sides: LinkView) -> str:
+def explain_left_to_owner(sides: LinkView) -> str:
     """Return why a link is left to its owner; empty if its source is the same cluster here."""
     if sides.owner is None:
         return ""
@@ -272,7 +272,7 @@ def explain_left(sides: LinkView) -> str:
     return "" if known is not None or is_copied else f"it has not met cluster {name} yet"
 
 
-def status_for_error(error: ReconcilerError) -> LinkStatus:
+def choose_link_status(error: ReconcilerError) -> LinkStatus:
     """Return a link's status for an error of its source."""
     if isinstance(error, RetryableError) and not isinstance(error, MendFirstError):
         return LinkStatus.UNAVAILABLE
@@ -306,7 +306,7 @@ def _read_offered(sides: LinkView) -> Mapping[str, OfferedTopic]:
 
 
 def _to_trouble(sides: LinkView, error: ReconcilerError) -> tuple[LinkStatus, Trouble]:
-    status = status_for_error(error)
+    status = choose_link_status(error)
     if status is LinkStatus.UNAVAILABLE:
         code = TIMEOUT
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import NotAuthorizedError, ProducerFencedError, ReconcilerError, SourceChangedError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
-from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, judge_trouble, provider_named
+from reconciler.operations.steps.link_sides import NOT_READABLE, TIMEOUT, get_provider, judge_trouble
 from reconciler.providers.protocol import links_by_jobs, links_of
 from reconciler.resources.address import address_of
 from reconciler.resources.mirrors import (
@@ -93,9 +93,7 @@ class Copier:
         if outcome.error is not None or not any(start_offsets.values()):
             return outcome
         try:
-            links_by_jobs(provider_named(self.providers, mirror.cluster)).delete_below_starts(
-                mirror.name, start_offsets
-            )
+            links_by_jobs(get_provider(self.providers, mirror.cluster)).delete_below_starts(mirror.name, start_offsets)
         except NotAuthorizedError as error:  # no trouble of the source: copying continues
             return replace(outcome, error=UserError(error.message, hint=error.hint))
         except ReconcilerError as error:
@@ -113,8 +111,8 @@ class Copier:
         from reconciler.jobs.progress import ignore_progress
 
         mirror = wanted.mirror
-        above = provider_named(self.providers, mirror.source_cluster)
-        below = provider_named(self.providers, mirror.cluster)
+        above = get_provider(self.providers, mirror.source_cluster)
+        below = get_provider(self.providers, mirror.cluster)
         source = address_of("topic", mirror.source_cluster, mirror.source)
         target = address_of("mirror", mirror.cluster, mirror.name)
         if not wanted.is_followed:
@@ -129,7 +127,7 @@ class Copier:
             below.sink(target),
             wanted.only,
             wanted.until,
-            lambda: is_still(below, mirror),
+            lambda: is_still_followed(below, mirror),
             wanted.progress or ignore_progress,
         )
 
@@ -141,7 +139,7 @@ class Copier:
             links_by_jobs(provider).begin(mirror.name, start_offsets(log, start))
 
 
-def is_still(provider: Provider, mirror: ObservedMirror) -> bool:
+def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
     """Return whether a mirror was neither paused nor stopped since the copy began."""
     now = links_of(provider).mirror(mirror.name)
     is_wanted = now.status in FETCHING or now.status is mirror.status is _M.PAUSED
@@ -167,7 +165,7 @@ def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
 # Rounds record the begin and end of troubles for `mirror errors`.
 
 
-def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
+def classify_trouble(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble | None:
     """Return a mirror's trouble for an error; `None` if it may pass. `is_gone`: the source does not exist."""
     match error:
         case SourceChangedError():
@@ -184,9 +182,9 @@ def trouble_of(error: ReconcilerError, now_ms: int, *, is_gone: bool) -> Trouble
             return None
 
 
-def note_refused(links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
+def record_refused_copy(links: LinksByJobs, mirror: ObservedMirror, error: ReconcilerError) -> None:
     """Record a refused copy. Rounds judge other errors: they know the duration."""
-    trouble = trouble_of(error, 0, is_gone=False)
+    trouble = classify_trouble(error, 0, is_gone=False)
     if trouble is not None and trouble.code == RECORDS_REFUSED and mirror.trouble is None:
         links.record_trouble(mirror.name, trouble)
 
@@ -196,7 +194,7 @@ def is_denied(mirror: ObservedMirror) -> bool:
     return mirror.trouble is not None and mirror.trouble.code == NOT_READABLE
 
 
-def note_mirror(
+def record_mirror_trouble(
     links: LinksByJobs, mirror: ObservedMirror, trouble: Trouble | None, *, retry_ms: int, now_ms: int
 ) -> None:
     """Record or clear a mirror's trouble; an unrecoverable one FAILS it at once, others after the time-out."""
@@ -209,7 +207,7 @@ def note_mirror(
         links.record_trouble(mirror.name, trouble, fails=judgement.fails)
 
 
-def note_links(
+def record_link_statuses(
     links: LinksByJobs, seen: Mapping[str, ObservedLink], lost: Mapping[str, ReconcilerError], now_ms: int
 ) -> None:
     """Record which links reach their sources; `lost` are unreachable clusters. A FAILED link stays so."""

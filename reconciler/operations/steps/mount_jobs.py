@@ -67,14 +67,14 @@ class CopyTotals:
             IncompleteError: It was stopped; published records stay.
         """
         done = self.copier.copy(
-            mirror, ends, lambda job_progress: self.progress(progress_event(self.name, job_progress))
+            mirror, ends, lambda job_progress: self.progress(build_progress_event(self.name, job_progress))
         )
         self.records += done.records
         self.bytes += done.bytes
         self.offsets += done.offsets
 
 
-def progress_event(name: str, progress: JobProgress) -> Progress:
+def build_progress_event(name: str, progress: JobProgress) -> Progress:
     """Return the progress of a job as an event."""
     return Progress(
         name,
@@ -317,7 +317,7 @@ class Unmount(_MountRun):
             ArchiveLog(archive),
             self.means.engine,
             lambda: self.means.by_jobs.refuse_all_producers(move.topic, topic.id, check),
-            lambda job_progress: self.means.progress(progress_event(self.action.id, job_progress)),
+            lambda job_progress: self.means.progress(build_progress_event(self.action.id, job_progress)),
             check,
         )
 
@@ -444,7 +444,7 @@ class Mount(_MountRun):
             means.by_jobs.filler(move, begins),
             means.log(self.mounting.cluster, move.topic),
             means.engine,
-            lambda job_progress: means.progress(progress_event(self.action.id, job_progress)),
+            lambda job_progress: means.progress(build_progress_event(self.action.id, job_progress)),
         )
         copied = restore(job)
         return copied.records, copied.bytes
@@ -585,5 +585,5 @@ class Relocation:
             self.means.by_jobs.sink(move),
             self.means.provider.log(self.job.sink),
             self.means.engine,
-            lambda job_progress: self.means.progress(progress_event(self.job.id, job_progress)),
+            lambda job_progress: self.means.progress(build_progress_event(self.job.id, job_progress)),
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError
 from reconciler.lifecycles import is_under_way
-from reconciler.operations.steps.invocation import quiet
+from reconciler.operations.steps.invocation import print_nothing
 from reconciler.planning.diff.mount_changes import is_recovery, is_replaced
 from reconciler.planning.resolve.cluster_values import is_one_storage
 from reconciler.planning.resolve.mount_sources import (
@@ -46,8 +46,8 @@ from reconciler.resources.mount import (
 )
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, first_few
-from reconciler.runtime.threads import Workers, settled
+from reconciler.runtime.text import counted, list_first
+from reconciler.runtime.threads import Workers, wait_for_all
 from reconciler.state.snapshots import Snapshot, read_incarnations
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def observe(
     *,
     can_exclude: bool = True,
     may_lack: Callable[[Inventory], Collection[str]] = lambda _found: (),
-    tell: Callable[[str], None] = quiet,
+    tell: Callable[[str], None] = print_nothing,
 ) -> ObservedClusters:
     """Read `clusters` in parallel; those in `may_lack`, called with the inventory, may fail.
 
@@ -111,7 +111,7 @@ def observe(
     with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="observe") as threads:
         futures = {name: threads.submit(_observe_cluster, providers, name, recorded) for name in clusters}
         _report_progress(futures, "observing clusters", tell)
-        answers, lost = settled(futures, RetryableError, UserError)
+        answers, lost = wait_for_all(futures, RetryableError, UserError)
     inventory = {address: item for answer in answers.values() for address, item in answer.inventory.items()}
     if lost and not lost.keys() <= set(may_lack(inventory)):
         raise _unreadable_error(lost, can_exclude=can_exclude)
@@ -132,7 +132,7 @@ def measure(
     with_groups: bool = False,
     committed: Collection[Address] = (),
     may_lack: Collection[str] = (),
-    tell: Callable[[str], None] = quiet,
+    tell: Callable[[str], None] = print_nothing,
 ) -> Measures:
     """Measure topics and their readers; unmeasurable topics are absent.
 
@@ -154,12 +154,12 @@ def measure(
 
 
 def _report_progress(futures: Mapping[str, Future[Any]], what: str, tell: Callable[[str], None]) -> None:
-    if tell is quiet:
+    if tell is print_nothing:
         return
 
     def say(_answered: object) -> None:
         waiting = [name for name, future in futures.items() if not future.done()]
-        still = f", waiting for {first_few(waiting)}" if waiting else ""
+        still = f", waiting for {list_first(waiting)}" if waiting else ""
         tell(f"{what} {len(futures) - len(waiting)} of {len(futures)}{still}")
 
     say(None)
@@ -183,7 +183,7 @@ def measure_on(
             return {}
         raise
     sizes = {
-        address: replace(size, committed=committed_of(provider, full_name_of(address)))
+        address: replace(size, committed=read_committed_offsets(provider, full_name_of(address)))
         if address in committed
         else size
         for address, size in sizes.items()
@@ -222,13 +222,13 @@ def ask_clusters(
     return answers, errors
 
 
-def why_lost(cluster: str, error: ReconcilerError) -> str:
+def explain_lost_cluster(cluster: str, error: ReconcilerError) -> str:
     """Return why a cluster was not read, as the end of a sentence."""
     subject = f"cluster {cluster} "
     return error.without(subject) if error.subject == subject else f"does not answer: {error.message}"
 
 
-def absent_cluster(cluster: Cluster) -> ReconcilerError:
+def absent_cluster_error(cluster: Cluster) -> ReconcilerError:
     """Return the error for a cluster missing at its location, probably misspelt."""
     root = cluster.spec.root
     where = "" if root is None else f": nothing is at {root.url}"
@@ -239,7 +239,7 @@ def absent_cluster(cluster: Cluster) -> ReconcilerError:
     )
 
 
-def committed_of(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
+def read_committed_offsets(provider: Provider, full_name: str) -> dict[str, dict[int, int]] | None:
     """Return each group's next offset in a topic; `None` if unknown."""
     try:
         groups = groups_of(provider).of_topic(full_name)
@@ -268,7 +268,7 @@ def _observe_cluster(providers: Mapping[str, Provider], name: str, recorded: Rec
     identity = provider.identify()
     if identity is None and cluster_address(name) in recorded:
         # recreating a missing recorded cluster could overwrite its data
-        raise missing_error()
+        raise missing_cluster_error()
     return ClusterAnswer(
         provider.capabilities, identity, provider.observe(Scope(recorded=_recorded_on(recorded, name)))
     )
@@ -278,7 +278,7 @@ def _recorded_on(recorded: Record, cluster: str) -> frozenset[Address]:
     return frozenset(address for address in recorded if cluster_of(address) == cluster)
 
 
-def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
+def missing_cluster_error(site: Site | None = None, name: str = "") -> RetryableError:
     """Return the error for a recorded cluster missing at its location."""
     hint = "Check that its root is mounted and that the location in its manifest is right."
     root = None if site is None else site.relative_root(name)
@@ -289,7 +289,7 @@ def missing_error(site: Site | None = None, name: str = "") -> RetryableError:
 
 
 def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exclude: bool) -> ReconcilerError:
-    named = unreachable(lost, can_exclude=can_exclude)
+    named = unreachable_clusters_error(lost, can_exclude=can_exclude)
     for error in lost.values():
         if isinstance(error, UserError):
             error.message, error.hint, error.args = named.message, named.hint, named.args
@@ -297,7 +297,7 @@ def _unreadable_error(lost: Mapping[str, RetryableError | UserError], *, can_exc
     return named
 
 
-def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
+def unreachable_clusters_error(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True) -> RetryableError:
     """Return one error that names unreadable clusters, and how to exclude them."""
     names = sorted(lost)
     is_one = len(names) == 1
@@ -312,7 +312,7 @@ def unreachable(lost: Mapping[str, ReconcilerError], *, can_exclude: bool = True
 
 
 @contextmanager
-def burst() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """Disable garbage collection while many long-lived objects are created.
 
     With collections, reading and planning 10,000 topics takes half as long again.
@@ -326,7 +326,7 @@ def burst() -> Iterator[None]:
             gc.enable()
 
 
-def followed_groups(
+def read_followed_groups(
     providers: Mapping[str, Provider], desired: Desired, seen: ObservedClusters
 ) -> Mapping[str, Sequence[str]]:
     """Return group names of source clusters whose links filter groups, for warnings."""
@@ -348,7 +348,7 @@ def _list_group_names(provider: Provider) -> Sequence[str] | None:
         return None
 
 
-def leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
+def find_leaving_topics(desired: Desired, record: Record, inventory: Inventory) -> Iterator[Address]:
     """Yield tiered topics that a plan unmounts or deletes: their ownership decides about their records."""
     mountings = (declared.resource for declared in desired.values())
     unmounted = {
@@ -381,7 +381,7 @@ def mark_lost(inventory: Inventory, lost: Collection[Address]) -> Inventory:
     return result
 
 
-def id_in_storage(provider: Provider, cluster_id: str) -> str:
+def read_id_in_storage(provider: Provider, cluster_id: str) -> str:
     """Return the cluster's id in object storage. Kafka cluster ids are not UUIDs and are mapped."""
     moves = migrations_of(provider).by_jobs if provider.capabilities.mountings_by_jobs else None
     return cluster_id if moves is None else moves.cluster_id
@@ -601,7 +601,7 @@ class _StorageIndex:
         return None if is_said else RemountedTopic(last.location, topic, last.owner or "", attached.name)
 
     def _find_lost_topics(self) -> Iterator[Address]:
-        for address in leaving_topics(self._desired, self._record, self._seen.inventory):
+        for address in find_leaving_topics(self._desired, self._record, self._seen.inventory):
             cluster = cluster_of(address) or ""
             if self._can_look(cluster) and self._is_lost(address, cluster):
                 yield address
@@ -637,7 +637,7 @@ class _StorageIndex:
     def _ids_in_storage(self) -> Mapping[str, str]:
         read = {name: identity.cluster_id for name, identity in self._seen.identities.items() if identity is not None}
         able = {name: own for name, own in read.items() if self._can_look(name)}
-        return {id_in_storage(self._providers[name], own): own for name, own in able.items()}
+        return {read_id_in_storage(self._providers[name], own): own for name, own in able.items()}
 
     def _load_shared_storage(self, cluster: str) -> SharedStorage | UserError:
         if cluster not in self._storages:
@@ -712,18 +712,20 @@ def _find_new_replicas(desired: Desired, seen: ObservedClusters) -> Mapping[str,
     return wanted
 
 
-def refuse_another_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
+def reject_other_cluster(site: Site, name: str, snapshot: Snapshot | None) -> None:
     """Reject a write to another or missing cluster than the recorded one."""
     identity = site.providers[name].identify()
     recorded = snapshot.record.get(cluster_address(name)) if snapshot is not None else None
     if identity is None and recorded is not None:
-        raise unreachable({name: missing_error(site, name)}, can_exclude=False)
+        raise unreachable_clusters_error({name: missing_cluster_error(site, name)}, can_exclude=False)
     if identity is not None:
         expected = site.clusters[name].spec.cluster_id, recorded.incarnation if recorded is not None else None
-        refuse_stranger(name, identity.cluster_id, expected, consequence="Nothing was written. ")
+        reject_unexpected_cluster(name, identity.cluster_id, expected, consequence="Nothing was written. ")
 
 
-def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, consequence: str = "") -> None:
+def reject_unexpected_cluster(
+    name: str, answers: str, expected: Iterable[str | None], *, consequence: str = ""
+) -> None:
     """Reject a cluster that answers with an unexpected id; `None` accepts any."""
     for wanted in expected:
         if wanted not in {None, answers}:
@@ -735,23 +737,23 @@ def refuse_stranger(name: str, answers: str, expected: Iterable[str | None], *, 
 
 def read_overviews(site: Site, clusters: Sequence[str], recorded: Mapping[Address, str | None]) -> dict[str, Overview]:
     """Read overviews in parallel; empty for clusters that do not exist yet. `recorded`: expected ids."""
-    with burst(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
+    with pause_garbage_collection(), ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="look") as threads:
         futures = {name: threads.submit(_read_overview, site, name, recorded) for name in clusters}
-        overviews, lost = settled(futures, RetryableError)
+        overviews, lost = wait_for_all(futures, RetryableError)
     if lost:
-        raise unreachable(lost, can_exclude=False)
+        raise unreachable_clusters_error(lost, can_exclude=False)
     return overviews
 
 
 def check_answers(site: Site, name: str, recorded: Mapping[Address, str | None] | None = None) -> None:
     """Require that a cluster answers and is the recorded one."""
     try:
-        check_exists(site, name, recorded_clusters(site) if recorded is None else recorded)
+        check_exists(site, name, read_recorded_clusters(site) if recorded is None else recorded)
     except RetryableError as error:
-        raise unreachable({name: error}, can_exclude=False) from error
+        raise unreachable_clusters_error({name: error}, can_exclude=False) from error
 
 
-def recorded_clusters(site: Site) -> Mapping[Address, str | None]:
+def read_recorded_clusters(site: Site) -> Mapping[Address, str | None]:
     """Return recorded cluster ids; an unreadable state is only a warning."""
     try:
         return read_incarnations(site.state, owner=site.owner, kind="cluster")
@@ -768,8 +770,10 @@ def check_exists(site: Site, name: str, recorded: Mapping[Address, str | None]) 
     """Return whether a cluster exists; reject another, or a missing recorded one."""
     identity, address = site.providers[name].identify(), cluster_address(name)
     if identity is not None:
-        refuse_stranger(name, identity.cluster_id, (site.clusters[name].spec.cluster_id, recorded.get(address)))
+        reject_unexpected_cluster(
+            name, identity.cluster_id, (site.clusters[name].spec.cluster_id, recorded.get(address))
+        )
         return True
     if address in recorded:
-        raise missing_error(site, name)
+        raise missing_cluster_error(site, name)
     return False

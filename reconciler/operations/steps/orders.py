@@ -18,12 +18,12 @@ from reconciler.errors import (
 )
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
 from reconciler.operations.steps.observe import (
-    absent_cluster,
+    absent_cluster_error,
     ask_clusters,
+    explain_lost_cluster,
     measure,
     measure_on,
-    refuse_another_cluster,
-    why_lost,
+    reject_other_cluster,
 )
 from reconciler.operations.steps.runner import Emergency, require_confirmation, verdict_on_each
 from reconciler.operations.steps.transitions import add_diverged, check_restorable, explain_halted
@@ -52,7 +52,7 @@ from reconciler.planning.orders import (
 )
 from reconciler.planning.plan import Plan, PlanFinding, PlanInput, PlanSource, Selection
 from reconciler.planning.resolve.mirror_sources import NOT_DECLARED, link_of
-from reconciler.planning.selection import half_at, has_two_halves
+from reconciler.planning.selection import address_of_other_half, has_two_halves
 from reconciler.planning.situation import mirror_at, source_of
 from reconciler.providers.protocol import Provider, Scope, archives_of, links_of
 from reconciler.resources.address import (
@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 def plan_record_orders(invocation: Invocation, orders: Sequence[Order], record: Record) -> Plan:
     """Plan orders that only change the record."""
     return require_executable(
-        planner.judge(planner.decide({}, record, {}, request=_plan_input(invocation, orders, {})), {})
+        planner.assess(planner.decide({}, record, {}, request=_plan_input(invocation, orders, {})), {})
     )
 
 
@@ -112,7 +112,7 @@ def plan_orders(
         stored=StoredTopics(detached=read.detached),
         me=None if snapshot is None else site.me(snapshot.lineage),
         has_state=snapshot is not None,
-        lost={name: why_lost(name, error) for name, error in read.unread.items()},
+        lost={name: explain_lost_cluster(name, error) for name, error in read.unread.items()},
     )
     shown = {address: seen for address, seen in observed.items() if seen.hidden is None}
     desired: dict[Address, DeclaredResource] = {
@@ -121,11 +121,11 @@ def plan_orders(
     if isinstance(site, Work):  # files declare protection even if the state is not read
         desired |= {address: site.loaded.desired[address] for address in observed if address in site.loaded.desired}
     draft = planner.decide(desired, {} if snapshot is None else snapshot.record, shown, request=request)
-    cuts = planner.to_measure(draft) if is_measured else {}
+    cuts = planner.list_topics_to_measure(draft) if is_measured else {}
     if any(isinstance(order, RoleOrder) for order in orders):
-        return planner.judge(*_measure_roles(site, draft, cuts, read.optional))
+        return planner.assess(*_measure_roles(site, draft, cuts, read.optional))
     measures = measure(site.providers, cuts, with_groups=True, may_lack=clusters) if cuts else {}
-    return planner.judge(draft, measures)
+    return planner.assess(draft, measures)
 
 
 def _is_for_links(orders: Sequence[Order]) -> bool:
@@ -147,7 +147,10 @@ def _measure_roles(site: Site, draft: Draft, cuts: Cuts, optional: Collection[st
     measures = {address: measure for answer in answers.values() for address, measure in answer.items()}
     _refuse_unreadable(draft, unreadable)
     if late:
-        lost = {**situation.request.lost, **{cluster: why_lost(cluster, error) for cluster, error in late.items()}}
+        lost = {
+            **situation.request.lost,
+            **{cluster: explain_lost_cluster(cluster, error) for cluster, error in late.items()},
+        }
         request = replace(situation.request, lost=lost)
         draft = replace(draft, situation=replace(situation, request=request, trusted=situation.trusted - late.keys()))
     return draft, add_diverged(site.providers, draft.actions, measures) if cut else measures
@@ -304,7 +307,7 @@ class OrderRun:
         def decide(snapshot: Snapshot | None) -> list[Action]:
             for cluster in sorted(clusters):
                 try:
-                    refuse_another_cluster(self.site, cluster, snapshot)
+                    reject_other_cluster(self.site, cluster, snapshot)
                 except ReconcilerError as error:
                     failed.update(dict.fromkeys(self._ordered_on(cluster), error))
             again = self._plan(snapshot, failed, unread, is_again=True)
@@ -433,7 +436,7 @@ def _dependency_error(address: Address, needed: str, cause: ReconcilerError) -> 
 
 def _changed_by(named: Address, order: Order) -> tuple[Address, ...]:
     if isinstance(order, CreateLinkOrder) and has_two_halves(order.resource):
-        return (named, half_at(order.resource))
+        return (named, address_of_other_half(order.resource))
     return (named,)
 
 
@@ -649,7 +652,7 @@ def _observe(
             raise UserError(NOT_DECLARED, hint="Declare it as a Cluster.", subject=f"cluster {cluster} ")
         observed = site.providers[cluster].observe(Scope(tuple(scopes[cluster])))
         if cluster_address(cluster) in scopes[cluster] and cluster_address(cluster) not in observed:
-            raise absent_cluster(site.clusters[cluster])
+            raise absent_cluster_error(site.clusters[cluster])
         return observed
 
     answers, errors = ask_clusters(read, scopes, optional)

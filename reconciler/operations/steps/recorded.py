@@ -15,11 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from reconciler.errors import ReconcilerError, UserError
 from reconciler.objectstore.directory import write_atomically
 from reconciler.objectstore.open import open_store
-from reconciler.operations.steps.observe import ObservedClusters, burst
+from reconciler.operations.steps.observe import ObservedClusters, pause_garbage_collection
 from reconciler.planning.plan import PlanFinding
-from reconciler.planning.settle import scope_of, settle
+from reconciler.planning.settle import list_settled_addresses, settle
 from reconciler.resources.address import cluster_address
-from reconciler.runtime.text import counted, json_error, refusal, short_run
+from reconciler.runtime.text import counted, explain_invalid_json, refusal, shorten_run_id
 from reconciler.state.journal import ActionEnded, AnyEntry, Entry, UnfinishedRun, find_outdated, read_open_run
 from reconciler.state.lease import describe_activity
 from reconciler.state.lockfile import LeaseEntry, Lockfile, read_lockfile
@@ -32,28 +32,30 @@ if TYPE_CHECKING:
     from reconciler.resources.inventory import Inventory, Record
 
 
-def open_run_notice(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
+def describe_open_run(store: ObjectStore, lockfile: Lockfile, unfinished: UnfinishedRun | None) -> str | None:
     """Return a line about a running or interrupted run, or `None`."""
     if lockfile.lease.status == "held":
         return _describe_running(store, lockfile, lockfile.lease)
     return _describe_open(unfinished) if unfinished is not None else None
 
 
-def unreadable_notice(lockfile: Lockfile, why: UserError) -> str:
+def describe_unreadable_run(lockfile: Lockfile, why: UserError) -> str:
     """Return a line about an interrupted run with unreadable files."""
     opened = lockfile.open_run.run if lockfile.open_run is not None else ""
-    return f"run {short_run(opened)} was left open, and its changes are unknown: {why}"
+    return f"run {shorten_run_id(opened)} was left open, and its changes are unknown: {why}"
 
 
 def _describe_running(store: ObjectStore, lockfile: Lockfile, lease: LeaseEntry) -> str:
     holder = f"{lease.who} holds the lease since {lease.since}: {describe_activity(store, lockfile)}"
-    return f"{holder}; run {short_run(lease.run)}. What it does next may change what you see"
+    return f"{holder}; run {shorten_run_id(lease.run)}. What it does next may change what you see"
 
 
 def _describe_open(unfinished: UnfinishedRun) -> str:
     file = unfinished.file
     parting = _describe_parting(unfinished)
-    return f"run {short_run(file.run)} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
+    return (
+        f"run {shorten_run_id(file.run)} of {file.who}, begun {file.started}, {parting}. {_describe_next(unfinished)}"
+    )
 
 
 def _describe_parting(unfinished: UnfinishedRun) -> str:
@@ -112,7 +114,7 @@ def find_copies(site: Site, lockfile: Lockfile | None, inventory: Inventory) -> 
 
 def read_state(site: Site) -> Snapshot | None:
     """Return the current state; `None` before the first apply. Writes nothing."""
-    with burst():
+    with pause_garbage_collection():
         return read_snapshot(site.state, owner=site.owner)
 
 
@@ -156,7 +158,7 @@ class RecordedState:
         ended = []
         for action in self.in_doubt:
             platform = seen.capabilities.get(action.cluster or "")
-            if platform is not None and not seen.hidden.keys() & set(scope_of(action)):
+            if platform is not None and not seen.hidden.keys() & set(list_settled_addresses(action)):
                 result = settle(action, seen.inventory, platform.configs)
                 if result.verdict == "done":
                     ended.append(
@@ -167,7 +169,7 @@ class RecordedState:
 
 def read_recorded(site: Site) -> RecordedState:
     """Read the state and warn of an open run. Two reads, plus the run's files."""
-    with burst():
+    with pause_garbage_collection():
         snapshot = read_snapshot(site.state, owner=site.owner)
         lockfile = snapshot.lockfile if snapshot is not None else None
         if lockfile is None:
@@ -175,9 +177,9 @@ def read_recorded(site: Site) -> RecordedState:
         try:
             unfinished = read_open_run(site.state, lockfile)
         except UserError as error:
-            site.invocation.warn(unreadable_notice(lockfile, error))
+            site.invocation.warn(describe_unreadable_run(lockfile, error))
             return RecordedState(snapshot, unreadable=error)
-        notice = open_run_notice(site.state, lockfile, unfinished)
+        notice = describe_open_run(site.state, lockfile, unfinished)
     if notice is not None:
         site.invocation.warn(notice)
     return RecordedState(snapshot, unfinished, unfinished.fold().in_doubt if unfinished else ())
@@ -257,7 +259,7 @@ def _parse_entries(body: bytes, run: str) -> Sequence[Entry]:
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ValueError(json_error(error, body)) from error
+        raise ValueError(explain_invalid_json(error, body)) from error
     if not isinstance(content, dict) or (content.get("format"), content.get("run")) != (SPOOL, run):
         message = "it belongs to another run, or has an unknown format"
         raise ValueError(message)

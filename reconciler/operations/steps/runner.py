@@ -26,9 +26,9 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.operations.steps.jobs import SparkJobs
-from reconciler.operations.steps.observe import check_answers, recorded_clusters, refuse_another_cluster
+from reconciler.operations.steps.observe import check_answers, read_recorded_clusters, reject_other_cluster
 from reconciler.operations.steps.recorded import LocalSpool, read_state, require_state
-from reconciler.operations.steps.workspace import Site, open_at, open_site, open_work
+from reconciler.operations.steps.workspace import Site, open_clusters_at, open_site, open_work
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
 from reconciler.planning.plan_rows import digest
 from reconciler.planning.record import list_owner_keys
@@ -327,7 +327,7 @@ class SiteOptions:
     def site(self, *, is_reader: bool = False) -> Site:
         """Open workspace, state or clusters, without contacting a cluster."""
         if self.at:
-            return open_at(self.invocation, self.at)
+            return open_clusters_at(self.invocation, self.at)
         if self.state_url is not None:
             return open_site(self.invocation, self.state_url, is_reader=is_reader)
         try:
@@ -341,7 +341,7 @@ class SiteOptions:
 
     def recorded(self, site: Site) -> Mapping[Address, str | None]:
         """Return the recorded cluster ids."""
-        return {} if self.no_state else recorded_clusters(site)
+        return {} if self.no_state else read_recorded_clusters(site)
 
     def check_answers(self, site: Site, cluster: str) -> None:
         """Require that a cluster answers and is the recorded one."""
@@ -349,7 +349,7 @@ class SiteOptions:
 
     def check_writable(self, site: Site, cluster: str) -> None:
         """Require that a cluster may be written to."""
-        refuse_another_cluster(site, cluster, None if self.no_state else self._state(site))
+        reject_other_cluster(site, cluster, None if self.no_state else self._state(site))
 
     @staticmethod
     def _state(site: Site) -> Snapshot | None:

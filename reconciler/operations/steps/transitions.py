@@ -17,7 +17,7 @@ from reconciler.errors import (
     UserError,
 )
 from reconciler.lifecycles import MIRROR, TWO_SIDED, MirrorStatus
-from reconciler.operations.steps.link_sides import provider_named
+from reconciler.operations.steps.link_sides import get_provider
 from reconciler.planning.actions import Action, Transition
 from reconciler.planning.resolve.mirror_sources import check_sides
 from reconciler.providers.protocol import Provider, links_by_jobs, links_of
@@ -44,7 +44,7 @@ from reconciler.resources.mirrors import (
     WithDiverged,
 )
 from reconciler.runtime.retry import go_on
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 from reconciler.runtime.threads import map_in_parallel
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class StoppedMirrors:
         if not self.mirrors:
             for error in self.unanswered:
                 raise error
-            by_link = f" over link {first_few(self.links, _NAMED, grouping='')}" if self.links else ""
+            by_link = f" over link {list_first(self.links, _NAMED, grouping='')}" if self.links else ""
             what = f"topic {self.full_name} of cluster {self.cluster} cannot be restored"
             message = f"{what}: no stopped mirror of it is known{by_link}"
             hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
@@ -105,10 +105,10 @@ class StoppedMirrors:
         links = [str(address_of("link", mirror.cluster, mirror.link)) for mirror in fitting]
         message = (
             f"topic {self.full_name} of cluster {self.cluster} can be restored from each of "
-            f"{len(named)} stopped mirrors: {first_few(named, _NAMED, grouping='')}"
+            f"{len(named)} stopped mirrors: {list_first(named, _NAMED, grouping='')}"
         )
         address = address_of("mirror", self.cluster, self.full_name)
-        others = first_few(links[1:], _NAMED, grouping="")
+        others = list_first(links[1:], _NAMED, grouping="")
         hint = f"Choose one by its link: reconciler mirror restore {address} --link {links[0]}. The others: {others}."
         return UserError(message, hint=hint)
 
@@ -120,7 +120,7 @@ def stopped_mirrors(
 
     Queries clusters at bidirectional links; without a result also the others, for a better error.
     """
-    links = links_of(provider_named(providers, cluster)).links()
+    links = links_of(get_provider(providers, cluster)).links()
     linked = [
         link
         for link in links
@@ -160,7 +160,7 @@ def is_both_ways(link: ObservedLink) -> bool:
 
 def check_restorable(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: ObservedMirror) -> None:
     """Reject a stopped mirror that does not belong to the current topic."""
-    provider = provider_named(providers, cluster)
+    provider = get_provider(providers, cluster)
     topic = provider.source_topic(address_of("topic", cluster, full_name))
     what = f"topic {full_name} of cluster {cluster} cannot be restored from {peer.name} of cluster {peer.cluster}"
     if peer.status is not MirrorStatus.STOPPED:
@@ -201,9 +201,9 @@ def cuts(providers: Mapping[str, Provider], cluster: str, full_name: str, peer: 
 
     With an offset map, the last common records are compared. Records of other producers end the common part.
     """
-    provider, topic = provider_named(providers, cluster), address_of("topic", cluster, full_name)
+    provider, topic = get_provider(providers, cluster), address_of("topic", cluster, full_name)
     topic_id = provider.source_topic(topic).incarnation
-    other = provider_named(providers, peer.cluster)
+    other = get_provider(providers, peer.cluster)
     theirs, maps = links_of(other).positions(peer.name), links_by_jobs(other).offset_maps(peer.name)
     if maps is None:
         return find_agreed_ends(links_of(provider).positions(full_name), topic_id, theirs, peer.topic_id)
@@ -231,7 +231,7 @@ def add_diverged(providers: Mapping[str, Provider], actions: Iterable[Action], m
         try:
             if links is None or links.diverged(mirror.name, {}) is None:
                 return None
-            peer = links_of(provider_named(providers, mirror.source_cluster)).mirror(mirror.source)
+            peer = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
             return links.diverged(mirror.name, cuts(providers, mirror.cluster, mirror.name, peer))
         except ReconcilerError as error:
             return error
@@ -257,7 +257,7 @@ def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
     """Reject a mirror with records of other producers, which its source would never get."""
     foreign = links.find_foreign_records([mirror.name]).get(mirror.name, ())
     if foreign:
-        where = first_few([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
+        where = list_first([str(foreign_range) for foreign_range in foreign], _NAMED, grouping="")
         message = f"mirror {mirror.name} cannot be reversed: another producer wrote records to it ({where})"
         hint = "To keep them, fail it over and restore its source. To drop them, delete the mirror, and mirror again."
         raise UserError(message, hint=hint)
@@ -265,7 +265,7 @@ def check_own_records(links: LinksByJobs, mirror: ObservedMirror) -> None:
 
 def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a missing or recreated source."""
-    topic = provider_named(providers, mirror.source_cluster).source_topic(source_of(mirror))
+    topic = get_provider(providers, mirror.source_cluster).source_topic(source_of(mirror))
     if mirror.source_topic_id not in {None, topic.incarnation}:
         message = f"the source {mirror.source} of mirror {mirror.name} was deleted and created again"
         hint = "Fail over to keep what the mirror has, or delete it and create it again."
@@ -274,7 +274,7 @@ def check_source(providers: Mapping[str, Provider], mirror: ObservedMirror) -> N
 
 def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject a reversal whose source is a mirror."""
-    source_mirror = mirror_at(links_of(provider_named(providers, mirror.source_cluster)), mirror.source)
+    source_mirror = mirror_at(links_of(get_provider(providers, mirror.source_cluster)), mirror.source)
     if source_mirror is not None and source_mirror.status is not MirrorStatus.STOPPED:
         message = f"mirror {mirror.name} cannot be reversed: its source is itself a mirror ({source_mirror.status})"
         raise UserError(message, hint=f"Promote or fail over {mirror.source} of cluster {mirror.source_cluster} first.")
@@ -282,7 +282,7 @@ def check_source_ends(providers: Mapping[str, Provider], mirror: ObservedMirror)
 
 def check_shut(providers: Mapping[str, Provider], mirror: ObservedMirror) -> None:
     """Reject opening a mirror whose source has left the reversal: both would accept records."""
-    source_mirror = links_of(provider_named(providers, mirror.source_cluster)).mirror(mirror.source)
+    source_mirror = links_of(get_provider(providers, mirror.source_cluster)).mirror(mirror.source)
     if source_mirror.operation is None or mirror.operation is None or source_mirror.operation.id != mirror.operation.id:
         raise broken_reversal_error(mirror, source_mirror)
 
@@ -650,7 +650,7 @@ class Driver:
         return self._links(mirror.source_cluster).mirror(mirror.source)
 
     def _provider(self, cluster: str) -> Provider:
-        return provider_named(self.providers, cluster)
+        return get_provider(self.providers, cluster)
 
     def _links(self, cluster: str) -> LinksByJobs:
         return links_by_jobs(self._provider(cluster))

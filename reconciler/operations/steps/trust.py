@@ -68,11 +68,11 @@ class Trust:
         """
         where = self.loaded.desired[cluster.address].source if cluster.address in self.loaded.desired else ""
         about = f"{where}: {cluster.address}" if where else str(cluster.address)
-        refuse_plaintext(cluster, about)
+        reject_plaintext(cluster, about)
         if refused := self._not_allowed(cluster):
             message, hint = self._refusal(refused[0])
             raise UserError(f"{about}: {message}", hint=f"Nothing was read. {hint}.")
-        for sent in secrets_of(cluster):
+        for sent in list_secrets(cluster):
             self._check_sent(about, cluster, sent)
         for location in _locations_of(cluster):
             self._check_location(about, str(cluster.address), location)
@@ -150,7 +150,7 @@ class Trust:
     def _not_allowed(self, cluster: Cluster) -> list[SentSecret]:
         return [
             sent
-            for sent in secrets_of(cluster)
+            for sent in list_secrets(cluster)
             if _is_reference(sent)
             and not self._was_sent(cluster, sent)
             and not any(_allows(pattern, sent.reference) for pattern in self._trusted_facts.allow)
@@ -158,14 +158,14 @@ class Trust:
 
     def _was_sent(self, cluster: Cluster, sent: SentSecret) -> bool:
         before = self._trusted_facts.clusters.get(cluster.metadata.name)
-        earlier = () if before is None else secrets_of(before)
+        earlier = () if before is None else list_secrets(before)
         return any(other.reference == sent.reference and sent.to <= other.to for other in earlier)
 
     def _check_sent(self, about: str, cluster: Cluster, sent: SentSecret) -> None:
         if self._was_sent(cluster, sent):
             return
         before = self._trusted_facts.clusters.get(cluster.metadata.name)
-        addresses = frozenset[str]() if before is None else addresses_of(before)
+        addresses = frozenset[str]() if before is None else list_receiving_addresses(before)
         if before is None and not self._is_pull_request:
             return  # a new cluster in trusted files
         fresh = sorted(sent.to - addresses)
@@ -232,13 +232,13 @@ class Trust:
         return any(verb == CONNECT and matches(pattern, address) for verb, _, pattern in allowed)
 
 
-def refuse_plaintext(cluster: Cluster, about: str) -> None:
+def reject_plaintext(cluster: Cluster, about: str) -> None:
     """Reject sending a password or token in clear text."""
     for field, message in find_plaintext_fields(cluster):
         raise UserError(f"{about}: {field} {message}", hint=HINT)
 
 
-def secrets_of(cluster: Cluster) -> Iterator[SentSecret]:
+def list_secrets(cluster: Cluster) -> Iterator[SentSecret]:
     """Yield the secrets of a cluster with their addresses."""
     spec = cluster.spec
     for field, reference, to in spec.connection.secrets():
@@ -253,9 +253,9 @@ def _storage_of(cluster: Cluster) -> frozenset[str]:
     return frozenset() if storage is None else frozenset({storage.endpoint or storage.url})
 
 
-def addresses_of(cluster: Cluster) -> frozenset[str]:
+def list_receiving_addresses(cluster: Cluster) -> frozenset[str]:
     """Return all addresses that may receive a cluster's secrets."""
-    sent = frozenset(address for sent in secrets_of(cluster) for address in sent.to)
+    sent = frozenset(address for sent in list_secrets(cluster) for address in sent.to)
     return sent | cluster.spec.connection.targets() | _storage_of(cluster)
 
 

@@ -21,12 +21,12 @@ from reconciler.objectstore.wrappers import read_only
 from reconciler.operations.steps.invocation import (
     Invocation,
     Select,
+    find_workspace_folder,
     load_files,
     load_workspace_file,
-    variables_of,
-    workspace_folder,
+    read_variables,
 )
-from reconciler.operations.steps.trust import Trust, refuse_plaintext
+from reconciler.operations.steps.trust import Trust, reject_plaintext
 from reconciler.planning.checks.guards import find_lowered_guards, merge_base_guards
 from reconciler.planning.plan import PlanFinding, Selection
 from reconciler.providers.protocol import Edge, Provider
@@ -37,7 +37,7 @@ from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.owners import ResourceOwner
 from reconciler.resources.workspace import Guards, SparkSpec, Workspace
 from reconciler.state.lockfile import Owner, read_lockfile
-from reconciler.state.snapshots import read_snapshot, snapshot_of
+from reconciler.state.snapshots import read_snapshot, read_snapshot_of
 
 if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
@@ -48,7 +48,7 @@ _ALLOWANCE: Final = re.compile(r"[a-z-]+:.+", re.DOTALL)
 _ON_CLUSTER: Final = ("namespace", "topic", "mounting", "link", "mirror")
 
 
-def selection(invocation: Invocation, select: Select, loaded: LoadedWorkspace) -> Selection:
+def build_selection(invocation: Invocation, select: Select, loaded: LoadedWorkspace) -> Selection:
     """Return the selection for planning."""
     changed = None
     if select.changed_since is not None:
@@ -71,7 +71,7 @@ def split_pair(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
-def excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
+def find_excluded_clusters(clusters: Iterable[str], excludes: Iterable[str]) -> frozenset[str]:
     """Return the clusters that `excludes` cover completely, as `*/east/*` does."""
     patterns = tuple(excludes)
     return frozenset(
@@ -201,7 +201,7 @@ class Work(Site):
     @cached_property
     def trust(self) -> Trust:
         """Checks where secrets may be sent."""
-        variables = variables_of(self.invocation, self.select)
+        variables = read_variables(self.invocation, self.select)
         return Trust(self.invocation, self.select, variables, self.loaded, self._recorded)
 
     @cached_property
@@ -252,7 +252,7 @@ class Work(Site):
     @cached_property
     def to_read(self) -> tuple[str, ...]:
         """Names of clusters to read, without completely excluded ones."""
-        skipped = excluded_clusters(self.clusters, self.select.excludes)
+        skipped = find_excluded_clusters(self.clusters, self.select.excludes)
         return tuple(name for name in sorted(self.clusters) if name not in skipped)
 
 
@@ -275,7 +275,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
     declared = (item.resource for item in loaded.desired.values())
     return Work(
         invocation=invocation,
-        edge=edge_of(invocation, loaded.folder, loaded.desired, is_reader=is_reader),
+        edge=build_edge(invocation, loaded.folder, loaded.desired, is_reader=is_reader),
         owner=Owner(loaded.workspace.metadata.name, select.environment),
         state_settings=_state_settings(loaded.workspace, loaded.folder, select),
         clusters={item.metadata.name: item for item in declared if isinstance(item, Cluster)},
@@ -287,7 +287,7 @@ def open_work(invocation: Invocation, select: Select, *, is_reader: bool = False
 
 def open_state(invocation: Invocation, select: Select, *, is_reader: bool = False) -> Site:
     """Open only the state; manifests may be broken. `is_reader` makes it read-only."""
-    workspace, folder = load_workspace_file(invocation, select), workspace_folder(invocation)
+    workspace, folder = load_workspace_file(invocation, select), find_workspace_folder(invocation)
     alone = LoadedWorkspace(
         workspace=workspace,
         desired={},
@@ -299,17 +299,17 @@ def open_state(invocation: Invocation, select: Select, *, is_reader: bool = Fals
     )
     return StateSite(
         invocation=invocation,
-        edge=edge_of(invocation, folder, is_reader=is_reader),
+        edge=build_edge(invocation, folder, is_reader=is_reader),
         owner=Owner(workspace.metadata.name, select.environment),
         state_settings=_state_settings(workspace, folder, select),
         clusters={},
         spark=workspace.spec.spark,
-        trust=Trust(invocation, select, variables_of(invocation, select), alone, dict),
+        trust=Trust(invocation, select, read_variables(invocation, select), alone, dict),
     )
 
 
 def _state_settings(workspace: Workspace, folder: Path, select: Select) -> StoreSettings:
-    state = settings_of(workspace.spec.state, folder)
+    state = build_store_settings(workspace.spec.state, folder)
     return state.below(f"env/{select.environment}") if select.environment else state
 
 
@@ -319,11 +319,11 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
     lockfile_row = read_lockfile(open_store(settings))
     if lockfile_row is None:
         raise UserError(f"{settings.url} holds no state", hint="Name the place that `spec.state` names.")
-    snapshot = snapshot_of(open_store(settings), lockfile_row.lockfile)
+    snapshot = read_snapshot_of(open_store(settings), lockfile_row.lockfile)
     recorded = (item.resource for item in snapshot.record.values())
     return Site(
         invocation=invocation,
-        edge=edge_of(invocation, invocation.cwd, snapshot.record, is_reader=is_reader),
+        edge=build_edge(invocation, invocation.cwd, snapshot.record, is_reader=is_reader),
         owner=Owner(lockfile_row.lockfile.workspace, lockfile_row.lockfile.environment),
         state_settings=settings,
         clusters={item.metadata.name: item for item in recorded if isinstance(item, Cluster)},
@@ -331,7 +331,7 @@ def open_site(invocation: Invocation, state_url: str, *, is_reader: bool = False
     )
 
 
-def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
+def open_clusters_at(invocation: Invocation, places: Sequence[str]) -> Site:
     """Open clusters without a workspace or state: embedded ones as `NAME=URL`, others as manifest files."""
     clusters: dict[str, Cluster] = {}
     for text in places:
@@ -341,16 +341,16 @@ def open_at(invocation: Invocation, places: Sequence[str]) -> Site:
             if name in clusters:
                 raise UsageError(f"--cluster {name} is given twice", hint="Give each cluster one location.")
             clusters[name] = cluster
-    return open_bare(invocation, *clusters.values())
+    return open_undeclared(invocation, *clusters.values())
 
 
-def open_bare(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
+def open_undeclared(invocation: Invocation, *clusters: Cluster, is_reader: bool = False) -> Site:
     """Open undeclared clusters without a state."""
     for cluster in clusters:
-        refuse_plaintext(cluster, str(cluster.address))
+        reject_plaintext(cluster, str(cluster.address))
     return Site(
         invocation=invocation,
-        edge=edge_of(invocation, invocation.cwd, is_reader=is_reader),
+        edge=build_edge(invocation, invocation.cwd, is_reader=is_reader),
         owner=Owner("", None),
         state_settings=StoreSettings("memory://nothing-is-recorded"),
         clusters={cluster.metadata.name: cluster for cluster in clusters},
@@ -373,7 +373,7 @@ def _parse_cluster(text: str) -> Cluster:
         raise UserError(message, hint=hint) from error
 
 
-def edge_of(
+def build_edge(
     invocation: Invocation,
     folder: Path,
     declared: Mapping[Address, DeclaredResource | Recorded] = MappingProxyType({}),
@@ -406,14 +406,14 @@ def _mirror_sources(items: Iterable[DeclaredResource | Recorded]) -> Iterator[Ad
                 pass
 
 
-def settings_of(location: LocationSpec, folder: Path) -> StoreSettings:
+def build_store_settings(location: LocationSpec, folder: Path) -> StoreSettings:
     """Return a location's store settings; relative folders start at `folder`."""
     return StoreSettings(
         location.url, location.region, location.endpoint, location.force_path_style, location.kms_key_id
     ).resolved(folder)
 
 
-def topic_address(text: str) -> Address:
+def parse_topic_address(text: str) -> Address:
     """Parse the address of a topic, mirror or mounting as a topic."""
     address = Address(text)
     if kind_of(address) not in {"topic", "mirror", "mounting"} or text.count("/") < 2 or not full_name_of(address):  # noqa: PLR2004 - kind/cluster/name
@@ -421,12 +421,12 @@ def topic_address(text: str) -> Address:
     return address_of("topic", cluster_of(address) or "", full_name_of(address))
 
 
-def provider_of(site: Site, address: Address) -> Provider:
+def get_provider_of(site: Site, address: Address) -> Provider:
     """Return the provider of an address."""
     return site.providers[cluster_of(address) or ""]
 
 
-def clusters_meant(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
+def list_possible_clusters(site: Site, texts: Iterable[str]) -> tuple[str, ...]:
     """Return the clusters that the arguments can name, sorted; others are not contacted."""
     meant: set[str] = set()
     for text in texts:

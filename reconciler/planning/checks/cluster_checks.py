@@ -174,10 +174,10 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
         wanted = situation.wanted[address]
         if isinstance(wanted.resource, Cluster) and situation.is_decidable(address):
             capabilities = situation.capabilities(wanted.resource.metadata.name)
-            yield from property_findings(wanted, wanted.resource, capabilities.properties)
+            yield from find_property_problems(wanted, wanted.resource, capabilities.properties)
 
 
-def property_findings(
+def find_property_problems(
     wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]
 ) -> Iterator[PlanFinding]:
     """Yield problems of a cluster's compiled properties; `known` are the platform's."""

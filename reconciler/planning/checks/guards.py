@@ -22,7 +22,7 @@ from reconciler.planning.actions import (
     Update,
     addresses_of,
 )
-from reconciler.planning.allowances import ADOPT, Grant, allowances, find_grant
+from reconciler.planning.allowances import ADOPT, Grant, collect_allowances, find_grant
 from reconciler.planning.checks.offline import find_violations, resource_for_rules
 from reconciler.planning.diff.removals import ContainerGuard
 from reconciler.planning.fields import fields_of
@@ -45,7 +45,7 @@ from reconciler.resources.cluster_properties import ENABLED, UPLOADS
 from reconciler.resources.mirror_link import MirrorTopic
 from reconciler.resources.tiering_policy import TieringPolicy, read_switches
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import bytes_text, counted, first_few
+from reconciler.runtime.text import counted, format_bytes, list_first
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Desired
@@ -145,7 +145,9 @@ class GuardResult:
     warnings: Sequence[PlanFinding] = ()
 
 
-def guard(actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]) -> GuardResult:
+def apply_guards(
+    actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
+) -> GuardResult:
     """Return the actions with blocks or grants; guards that nothing lifts come first."""
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (
@@ -163,7 +165,7 @@ def guard(actions: Sequence[Action], desired: Desired, situation: Situation, all
     return GuardResult(holding.judged(), holding.errors, holding.warnings)
 
 
-def guard_ordered(
+def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
     """Return the actions of orders with blocks, without guards for files.
@@ -190,7 +192,7 @@ def guard_ordered(
         )
         if block is None or not (offsets or stored):
             return block
-        what = f"{counted(offsets, 'offset')} in object storage" if offsets else f"about {bytes_text(stored)}"
+        what = f"{counted(offsets, 'offset')} in object storage" if offsets else f"about {format_bytes(stored)}"
         return replace(block, message=f"{what} would be deleted by what it inherits there")
 
     guards: tuple[Guard, ...] = (_guard_protected, protected, _guard_only, _guard_deletion_protection, loss_by_move)
@@ -394,7 +396,7 @@ def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
     """Yield what lifts the limit of deletes; patterns do not."""
     situation = review.situation
     excess = _find_excess_deletes(
-        review.actions, situation, allowances(situation.request.guards, situation.request.selection)
+        review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)
     )
     if excess:
         message = f"{len(excess)} deletes are more than the {_count_allowed_deletes(situation)} of guards.maxDeletes"
@@ -454,7 +456,7 @@ def find_lowered_guards(guards: Guards, base: Guards) -> Iterator[PlanFinding]:
         yield PlanFinding(
             None,
             None,
-            f"this change adds guards.allow: {first_few(added)}",
+            f"this change adds guards.allow: {list_first(added)}",
             "Approve it only if each of them may be done.",
             is_of_approval=True,
         )
@@ -471,7 +473,7 @@ def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
         yield PlanFinding(
             None,
             None,
-            f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {first_few(names, 3)}",
+            f"apply asks for {counted(most, 'approver')} (guards.approvals), because of {list_first(names, 3)}",
             "Name each when it is applied, with --approved-by NAME, or apply what was approved in a pull request: "
             "--approved-in",
             is_of_approval=True,
@@ -521,8 +523,8 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
         yield PlanFinding(
             None,
             None,
-            f"{first_few(addresses, 3)}: recorded here, and now owned by {owner}",
-            f"Take ownership back with: reconciler apply {takeover_options(addresses)}. "
+            f"{list_first(addresses, 3)}: recorded here, and now owned by {owner}",
+            f"Take ownership back with: reconciler apply {format_takeover_options(addresses)}. "
             f"To leave it to that workspace, take it out of the files and run: {_forget_command(addresses)}",
         )
     removed: dict[ResourceOwner, list[Address]] = {}
@@ -533,7 +535,7 @@ def warnings_of_owners(review: Review) -> Iterator[PlanFinding]:
         yield PlanFinding(
             None,
             None,
-            f"{first_few(addresses, 3)}: recorded here, to be deleted, and now owned by {owner}",
+            f"{list_first(addresses, 3)}: recorded here, to be deleted, and now owned by {owner}",
             f"To leave it to that workspace, run: {_forget_command(addresses)}",
         )
 
@@ -547,7 +549,7 @@ def warnings_of_ordered_owners(actions: Iterable[Action], situation: Situation) 
             yield PlanFinding(address, None, f"it is owned by {owner}", hint)
 
 
-def takeover_options(addresses: Sequence[Address]) -> str:
+def format_takeover_options(addresses: Sequence[Address]) -> str:
     """Return the options that take resources from another workspace."""
     return " ".join(f"--allow {ADOPT}:{address}" for address in addresses[:_MAX_ADDRESSES])
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles import UNMOUNT
 from reconciler.planning.actions import Action, Adopt, Create, Delete, Forget, RunJob, Transition, Update
-from reconciler.planning.diff.moves import moved_from
+from reconciler.planning.diff.moves import find_moved_from
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.situation import Review, Situation, mounted_by
@@ -238,7 +238,7 @@ def _collect_usage(
         if kind_of(address) in {"topic", "mirror"}
     }
     after = _plan_partitions(actions, before)
-    olds = {_topic_address(action.address): old for action in actions if (old := moved_from(action)) is not None}
+    olds = {_topic_address(action.address): old for action in actions if (old := find_moved_from(action)) is not None}
     moved: dict[Address, Address | None] = {**dict.fromkeys(olds.values()), **olds}
     held: defaultdict[Address, NamespaceUsage] = defaultdict(lambda: NamespaceUsage(moved=moved))
     for topics, name in ((before, "before"), (after, "after")):
@@ -271,7 +271,7 @@ def _find_removed_topic(action: Action) -> Address | None:
         case Transition(after=Mounting() as mounting):
             return mounted_by(mounting) if action.machine == UNMOUNT.name else None
         case Transition():
-            return moved_from(action)
+            return find_moved_from(action)
         case Create() | Update() | Delete() | Adopt() | Forget() | RunJob():
             return None
         case _:
@@ -292,7 +292,7 @@ def _find_added_topics(action: Action, before: Mapping[Address, int]) -> Iterato
             if action.machine != UNMOUNT.name:
                 yield mounted_by(mounting), action.estimate.partitions or 1
         case Transition():
-            old = moved_from(action)
+            old = find_moved_from(action)
             if old is not None and old in before:
                 yield address, before[old]
         case Create() | Update() | Delete() | Adopt() | Forget() | RunJob():

@@ -18,7 +18,7 @@ from reconciler.planning.resolve.mirror_sources import (
     link_of,
     topics_on,
 )
-from reconciler.planning.selection import half_at, has_two_halves
+from reconciler.planning.selection import address_of_other_half, has_two_halves
 from reconciler.planning.situation import Review, Situation, WantedResource, is_live, mirror_at, source_of, topic_of
 from reconciler.resources.address import Address, address_of, cluster_of, full_name_of, kind_of
 from reconciler.resources.measures import find_agreed_ends, find_missing_offsets, list_cut_ranges, list_last_fetched
@@ -44,7 +44,7 @@ from reconciler.resources.mirrors import (
     count_offsets,
     side_topic_name,
 )
-from reconciler.runtime.text import did_you_mean, first_few, nearest
+from reconciler.runtime.text import did_you_mean, list_first, nearest
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import ClusterIdentity
@@ -319,7 +319,7 @@ def _find_unprotected_peer(wanted: WantedResource, entry: MirrorTopic, situation
         yield PlanFinding(
             mirror.address,
             wanted.source,
-            f"a rule lets {first_few(writers, _MAX_NAMES, grouping='')} write to it, and its link has `protect: acl`",
+            f"a rule lets {list_first(writers, _MAX_NAMES, grouping='')} write to it, and its link has `protect: acl`",
             "The next pass denies it: reconciler run --once --only mirror",
             wanted.marks,
         )
@@ -344,7 +344,7 @@ def _check_topic_filters(
         yield PlanFinding(
             address,
             wanted.source,
-            f"{first_few(left, _MAX_NAMES, grouping='')} of cluster {link.spec.source}, which the filters match, "
+            f"{list_first(left, _MAX_NAMES, grouping='')} of cluster {link.spec.source}, which the filters match, "
             "is a mirror itself: a link with a prefix makes no mirrors of mirrors",
             "Name it in mirrorTopics to mirror it on, or exclude it from the filters.",
             ((address, _TOPIC_FILTERS),),
@@ -369,7 +369,7 @@ def _find_never_created(
     ):
         if names:
             message = (
-                f"autoCreate never mirrors {first_few(sorted(names), _MAX_NAMES, grouping='')}, which its filters name"
+                f"autoCreate never mirrors {list_first(sorted(names), _MAX_NAMES, grouping='')}, which its filters name"
             )
             yield PlanFinding(address, wanted.source, message, hint, ((address, _TOPIC_FILTERS),))
 
@@ -387,7 +387,7 @@ def _find_left_by_default(
         yield PlanFinding(
             address,
             wanted.source,
-            f"autoCreate leaves out {first_few(left, _MAX_NAMES, grouping='')}: MirrorMaker or another tool uses such "
+            f"autoCreate leaves out {list_first(left, _MAX_NAMES, grouping='')}: MirrorMaker or another tool uses such "
             "names for its own topics, and only the filter '*' matches them",
             "Name it, or a prefix of it, in a filter: include to mirror it, exclude to leave it without this warning.",
             ((address, _TOPIC_FILTERS),),
@@ -492,7 +492,7 @@ def explain_unlinkable(link: MirrorLink, own: ClusterIdentity, source: ClusterId
 def _check_half(
     address: Address, wanted: WantedResource, link: MirrorLink, situation: Situation
 ) -> Iterator[PlanFinding]:
-    other = situation.wanted.get(half_at(link))
+    other = situation.wanted.get(address_of_other_half(link))
     if other is None or not has_two_halves(link) or not isinstance(other.resource, MirrorLink):
         return
     half = other.resource.spec
@@ -500,7 +500,7 @@ def _check_half(
         yield PlanFinding(
             address,
             wanted.source,
-            f"its half {half_at(link)} is {f'declared at {other.source}' if other.source else 'ordered'} "
+            f"its half {address_of_other_half(link)} is {f'declared at {other.source}' if other.source else 'ordered'} "
             f"as {half.mode} from {half.source}, "
             f"and not as {link.spec.mode} from {link.cluster}",
             "Both halves of a link have one name and one mode: correct it, or leave it out, and it is derived.",

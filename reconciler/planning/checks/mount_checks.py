@@ -70,7 +70,7 @@ def add_unmount_estimate(
     if measured is None:
         reasons = (*action.reasons, Reason.UNMEASURED)
         return replace(action, reasons=reasons, estimate=replace(known, groups=None))
-    seconds = no_writes_seconds(known.partitions, measured.local_only_bytes)
+    seconds = estimate_no_writes_seconds(known.partitions, measured.local_only_bytes)
     estimate = replace(
         known,
         bytes=measured.bytes,
@@ -108,7 +108,7 @@ def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
             yield PlanFinding(address, None, message, hint)
 
 
-def no_writes_seconds(partitions: int, unflushed: int) -> int:
+def estimate_no_writes_seconds(partitions: int, unflushed: int) -> int:
     """Return approximately how long an unmounted topic takes no writes.
 
     During the upload, as much as was to upload is assumed to be written and uploaded after the cut.

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, property_findings
+from reconciler.planning.checks.cluster_checks import check_plaintext, check_undeclared, find_property_problems
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.cluster_values import compile_cluster
 from reconciler.planning.resolve.limits import check_beside_replica
-from reconciler.planning.selection import labels_of
+from reconciler.planning.selection import read_labels
 from reconciler.resources.address import Address, address_of, full_name_of, kind_of, matches, split_name
 from reconciler.resources.cluster import Cluster
 from reconciler.resources.cluster_properties import EMBEDDED_PROPERTIES
@@ -55,7 +55,7 @@ def _find_broken_requirements(address: Address, resource: Resource, require: Req
         yield from _check_bounds("partitions", resource.spec.partitions, require.partitions)
         yield from _check_bounds("replicationFactor", resource.spec.replication_factor, require.replication_factor)
     if not isinstance(resource, MirrorTopic):
-        labels = labels_of(resource)
+        labels = read_labels(resource)
         yield from (f"label {label} is missing" for label in require.labels if label not in labels)
     configs = None if is_replica else _choose_configs(resource)
     for key in sorted(require.configs) if configs is not None else ():
@@ -154,7 +154,7 @@ def _check_resource(
         wanted, findings = compile_cluster(resource, declared.source, EMBEDDED_PROPERTIES)
         yield from findings
         if isinstance(wanted.resource, Cluster):
-            yield from property_findings(wanted, wanted.resource, EMBEDDED_PROPERTIES)
+            yield from find_property_problems(wanted, wanted.resource, EMBEDDED_PROPERTIES)
     if isinstance(resource, MirrorLink):
         for mirror in resource.mirrors():
             topic = address_of("topic", mirror.cluster, mirror.name)

@@ -33,7 +33,7 @@ from reconciler.planning.checks.mount_checks import (
     measure_source,
 )
 from reconciler.planning.checks.tiering_checks import Cost, TieringImpact
-from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, moved_from
+from reconciler.planning.diff.moves import MOVE, SWITCH_GROUPS, find_moved_from
 from reconciler.planning.diff.retention_loss import (
     CLEANUP,
     KEYS,
@@ -41,8 +41,8 @@ from reconciler.planning.diff.retention_loss import (
     RetentionRule,
     Side,
     compute_loss,
-    config_at,
-    reason_of,
+    find_expiry_reason,
+    parse_config_key,
 )
 from reconciler.planning.fields import fields_of
 from reconciler.planning.resolve.acting_configs import ActingConfigs
@@ -74,7 +74,7 @@ PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
 """Topic, namespace or cluster → its planned configs that delete records."""
 
 
-def access_reason(action: Update, situation: Situation) -> Reason | None:
+def find_access_reason(action: Update, situation: Situation) -> Reason | None:
     """Return how an update opens or closes a resource to everyone, if it does."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
     if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writers
@@ -158,7 +158,7 @@ class Impact:
         )
 
     def _judge_move(self, action: Transition) -> Transition:
-        old = moved_from(action)
+        old = find_moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is None or seen is None or not isinstance(seen.resource, Topic):
             return action
@@ -189,7 +189,7 @@ class Impact:
         lost, cost = self._find_loss_by_update(action), self._switching.cost(action)
         if lost.risk is Risk.DATA_LOSS:
             risk = Risk.DATA_LOSS
-            named = {reason_of(change) for change in action.changes if config_at(change.path) in KEYS}
+            named = {find_expiry_reason(change) for change in action.changes if parse_config_key(change.path) in KEYS}
             reasons += [reason for reason in Reason if reason in named and lost.expires]
             reasons += lost.reasons
         risk = Risk.DATA_LOSS if cost.is_loss else risk
@@ -197,7 +197,7 @@ class Impact:
         if moved is not None:
             reasons.append(Reason.REPLICAS_MOVE)
             risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
-        access = access_reason(action, self._situation)
+        access = find_access_reason(action, self._situation)
         if access is not None:
             reasons.append(access)
             risk = Risk.DISRUPTIVE if risk is Risk.NONE else risk
@@ -408,7 +408,7 @@ class Impact:
 
 
 def _find_retention_changes(action: Update) -> dict[str, str | None]:
-    touched = {config_at(change.path): change.after for change in action.changes}
+    touched = {parse_config_key(change.path): change.after for change in action.changes}
     return {key: None if touched[key] is None else str(touched[key]) for key in KEYS if key in touched}
 
 

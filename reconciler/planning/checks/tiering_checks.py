@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Action, Estimate, Reason, Transition, Unreadable, Update
-from reconciler.planning.diff.moves import moved_from
+from reconciler.planning.diff.moves import find_moved_from
 from reconciler.planning.diff.retention_loss import NO_LOSS, Loss
 from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import Mark, PlanFinding
-from reconciler.planning.plan_rows import moves_of
+from reconciler.planning.plan_rows import list_platform_changes
 from reconciler.planning.resolve.acting_configs import SWITCH_PATHS, ActingConfigs, ActOptions, SwitchReader
 from reconciler.planning.resolve.limits import describe_unsupported
 from reconciler.resources.address import Address, cluster_address, cluster_of, full_name_of, split_name
@@ -38,7 +38,7 @@ from reconciler.resources.tiering_policy import (
     read_switches,
 )
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Review, Situation, WantedResource
@@ -156,13 +156,13 @@ class TieringImpact:
                 yield from _report_decided_before(switch, source)
 
     def _find_switches(self, action: Action) -> Iterator[_Switch]:
-        old = moved_from(action)
+        old = find_moved_from(action)
         seen = self._situation.observed.get(old) if old is not None else None
         if old is not None and seen is not None:
             now, then = self._switch_reader.now(old, seen), self._switch_reader.moved(action.address, seen)
             yield _Switch(old, seen, now, then, self._has_single_switch(old))
         elif isinstance(action, Update | Transition) and any(
-            change.path in SWITCH_PATHS for change in moves_of(action)
+            change.path in SWITCH_PATHS for change in list_platform_changes(action)
         ):
             yield from self._find_switch(action.address)
             for topic in self._below(action.address):
@@ -252,7 +252,7 @@ class TieringImpact:
         place = switch.seen.topic.legacy
         if not switch.deletes or place is None or place.location.partition("/")[2] not in self._replicas:
             return
-        replicas = first_few(self._replicas[place.location.partition("/")[2]], _MAX_NAMES)
+        replicas = list_first(self._replicas[place.location.partition("/")[2]], _MAX_NAMES)
         yield PlanFinding(
             switch.topic,
             source,

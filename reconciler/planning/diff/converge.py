@@ -37,7 +37,7 @@ from reconciler.resources.mount import Mounting
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import counted, first_few, plain
+from reconciler.runtime.text import counted, list_first, plain
 
 if TYPE_CHECKING:
     from reconciler.planning.situation import Situation, WantedResource
@@ -88,7 +88,7 @@ class AddressView:
         return cls(address, situation.wanted[address], situation.recorded.get(address), situation.observed.get(address))
 
 
-def precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
+def compute_precondition(address: Address, before: Observed | None, paths: Iterable[str] = ()) -> str:
     """Return the fingerprint of the live fields that a decision depends on; empty if it depends on absence.
 
     Excludes offsets, sizes and times, which change by themselves.
@@ -101,7 +101,7 @@ def precondition(address: Address, before: Observed | None, paths: Iterable[str]
     return fingerprint({"address": address, "incarnation": before.incarnation, "observed": rests_on})
 
 
-def state_precondition(address: Address, before: Observed) -> str:
+def compute_state_precondition(address: Address, before: Observed) -> str:
     """Return the fingerprint of incarnation and state, for a transition."""
     return fingerprint({"address": address, "incarnation": before.incarnation, "state": before.state})
 
@@ -216,7 +216,7 @@ def separate_tiering(
         reasons=differing.reasons,
         source=wanted.source,
         origins=wanted.origins if is_all else drop_unset_origins(wanted.origins),
-        precondition=precondition(sides.address, before, (change.path for change in moving)),
+        precondition=compute_precondition(sides.address, before, (change.path for change in moving)),
     ), rest
 
 
@@ -235,7 +235,7 @@ def find_tiering_problems(
     concerned = list(_list_affected_topics(address, before, situation))
     busy = [topic for topic, seen in concerned if is_disabling(seen)]
     if busy:
-        which = "its tiering" if busy == [address] else f"the tiering of {first_few(busy, _MAX_NAMES, grouping='')}"
+        which = "its tiering" if busy == [address] else f"the tiering of {list_first(busy, _MAX_NAMES, grouping='')}"
         key = switched[0].path.removeprefix("configs.")
         yield (
             f"{which} is being switched off ({TieringState.DISABLING}): {key} cannot change until that is done",
@@ -246,7 +246,7 @@ def find_tiering_problems(
         key, topics = left
         whose = "its tiered storage"
         if topics != [address]:
-            whose = f"the tiered storage of {first_few(topics, _MAX_NAMES, grouping='')}"
+            whose = f"the tiered storage of {list_first(topics, _MAX_NAMES, grouping='')}"
         where, hint = "any more", _HINT_SWITCH_OFF
         if before.resource.address != address:
             where, hint = "where it moves", _HINT_DECLARE
@@ -370,7 +370,7 @@ def warn_of_foreign_rules(address: Address, before: Observed, gone: Resource, de
         f"A later principal of that name gets {'it' if len(left) == 1 else 'them'}, too. Remove rules with: "
         "kafka-acls --remove"
     )
-    decision.warn(address, None, f"{what} not managed: {stays} ({first_few(left, _MAX_NAMES, grouping='')})", hint)
+    decision.warn(address, None, f"{what} not managed: {stays} ({list_first(left, _MAX_NAMES, grouping='')})", hint)
 
 
 def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, decision: Decision) -> None:
@@ -385,7 +385,7 @@ def warn_of_own_rules(address: Address, last: Recorded, situation: Situation, de
         address,
         None,
         "it was deleted outside reconciler, and the brokers keep its access rules: "
-        f"{first_few(named, _MAX_NAMES, grouping='')}",
+        f"{list_first(named, _MAX_NAMES, grouping='')}",
         "A new topic of that name gets them. Remove them with: kafka-acls --bootstrap-server HOST:PORT "
         f"--remove --topic {last.physical_name or topic.full_name}",
     )
@@ -447,7 +447,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
     """Decide about a resource that is created and updated in place."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
     if before is None:
-        create(sides, decision)
+        plan_creation(sides, decision)
     elif before.state == GOING:
         decision.refuse(
             address,
@@ -466,7 +466,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
         _converge_known(sides, before, situation, decision)
 
 
-def create(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
+def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
     """Create a missing resource; if it was recorded, that is drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
@@ -500,11 +500,11 @@ def plan_deletion(
         incarnation=before.incarnation,
         reasons=(reason,),
         source=source,
-        precondition=precondition(address, before),
+        precondition=compute_precondition(address, before),
     )
 
 
-def adopt(
+def plan_adoption(
     sides: AddressView,
     before: Observed,
     differing: Differences,
@@ -525,11 +525,11 @@ def adopt(
         reasons=(reason,),
         source=wanted.source,
         origins=drop_unset_origins(wanted.origins) if differing.changes else wanted.origins,
-        precondition=precondition(sides.address, before, (change.path for change in differing.changes)),
+        precondition=compute_precondition(sides.address, before, (change.path for change in differing.changes)),
     )
 
 
-def update(sides: AddressView, before: Observed, differing: Differences) -> Update:
+def plan_update(sides: AddressView, before: Observed, differing: Differences) -> Update:
     """Return the update of all differing fields."""
     return Update(
         address=sides.address,
@@ -539,7 +539,7 @@ def update(sides: AddressView, before: Observed, differing: Differences) -> Upda
         reasons=differing.reasons,
         source=sides.wanted.source,
         origins=sides.wanted.origins,
-        precondition=precondition(sides.address, before, (change.path for change in differing.changes)),
+        precondition=compute_precondition(sides.address, before, (change.path for change in differing.changes)),
     )
 
 
@@ -551,7 +551,7 @@ def change(
     if move is not None:
         decision.actions.append(move)
     if rest.changes:
-        decision.actions.append(update(sides, before, rest))
+        decision.actions.append(plan_update(sides, before, rest))
 
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
@@ -606,7 +606,7 @@ def _converge_new(
     fresh = AddressView(sides.address, sides.wanted, None, before)
     differing = compare(fresh, before, situation)
     if not _refuse_changes(fresh, before, differing.changes, situation, decision):
-        decision.actions.append(adopt(fresh, before, differing, reason))
+        decision.actions.append(plan_adoption(fresh, before, differing, reason))
         change(fresh, before, differing, situation, decision)
 
 
@@ -620,7 +620,7 @@ def _converge_known(sides: AddressView, before: Observed, situation: Situation, 
         return
     # A separate action, so that changes of the record are visible.
     if differing.record_changes or (differing.is_stale and not differing.changes):
-        decision.actions.append(adopt(sides, before, differing, Reason.RECORD_ONLY))
+        decision.actions.append(plan_adoption(sides, before, differing, Reason.RECORD_ONLY))
     change(sides, before, differing, situation, decision)
 
 
@@ -707,11 +707,11 @@ def decide_cluster(sides: AddressView, situation: Situation, decision: Decision)
         differing, record_changes=(*differing.record_changes, *_find_cluster_record_changes(sides, before, differing))
     )
     if sides.last is None:
-        decision.actions.append(adopt(sides, before, differing, Reason.ALREADY_EXISTS))
+        decision.actions.append(plan_adoption(sides, before, differing, Reason.ALREADY_EXISTS))
     elif differing.record_changes or (differing.is_stale and not differing.changes):
-        decision.actions.append(adopt(sides, before, differing, Reason.RECORD_ONLY))
+        decision.actions.append(plan_adoption(sides, before, differing, Reason.RECORD_ONLY))
     if differing.changes:
-        decision.actions.append(update(sides, before, differing))
+        decision.actions.append(plan_update(sides, before, differing))
 
 
 def _find_cluster_record_changes(sides: AddressView, before: Observed, differing: Differences) -> Iterator[Change]:

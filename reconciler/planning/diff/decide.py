@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from reconciler.planning.actions import Adopt, Reason
-from reconciler.planning.allowances import ADOPT, allowances
+from reconciler.planning.allowances import ADOPT, collect_allowances
 from reconciler.planning.diff.converge import AddressView, Decision, converge, decide_cluster
 from reconciler.planning.diff.field_differences import is_unchanged
 from reconciler.planning.diff.mirror_changes import (
-    decide_freed,
+    decide_freed_topic,
     decide_mirror,
     describe_released_topic,
     find_remaining_mirrors,
@@ -22,20 +22,20 @@ from reconciler.planning.diff.mirror_changes import (
 from reconciler.planning.diff.mount_changes import (
     create_recovered,
     create_replica,
-    decide_mounted,
+    decide_mounted_topic,
     decide_mounting,
     decide_moved_mounting,
+    describe_other_topic,
     hold_detached_topic,
     hold_remounted_topic,
-    is_held,
+    is_in_transition_state,
     is_recovery,
     is_replaced,
-    other_topic_texts,
     replace_topic,
-    wait_for,
+    wait_for_transition,
 )
 from reconciler.planning.diff.moves import (
-    decide_moved,
+    decide_moved_resource,
     find_readdressed,
     hold_moved_topic,
     is_namespace_refused,
@@ -75,7 +75,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
     if before is not None and not is_stranger(last.resource, before, situation):
         return False
     where = last.physical_name or last.resource.spec.source or last.resource.metadata.name
-    other, new = other_topic_texts(sides)
+    other, new = describe_other_topic(sides)
     declared = situation.wanted.get(last.resource.address)
     if declared is not None and isinstance(declared.resource, Mounting):
         name = declared.resource.topic_name
@@ -113,7 +113,7 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
             continue  # other half of a refused link
         last, before = situation.recorded.get(address), situation.observed.get(address)
         old = wanted.moved_from
-        is_simple = old is None and address not in speaking and not is_held(before)
+        is_simple = old is None and address not in speaking and not is_in_transition_state(before)
         is_simple = is_simple and not (
             before is not None and (before.topic.is_sealed or before.topic.filled is not None)
         )
@@ -122,8 +122,8 @@ def decide_wanted(situation: Situation, refused: frozenset[Address], decision: D
         if is_same and not find_hidden_values(situation, wanted, last, before):
             continue
         sides = AddressView(address, wanted, last, before)
-        if is_held(before):
-            wait_for(sides, situation, decision)
+        if is_in_transition_state(before):
+            wait_for_transition(sides, situation, decision)
             continue
         if old is not None and _decide_renamed(sides, old, situation, decision):
             continue
@@ -135,7 +135,7 @@ def _decide_renamed(sides: AddressView, old: Address, situation: Situation, deci
         return is_namespace_refused(sides, old, situation, decision)
     if isinstance(sides.wanted.resource, Mounting):
         return decide_moved_mounting(sides, old, situation, decision)
-    return decide_moved(sides, old, situation, decision)
+    return decide_moved_resource(sides, old, situation, decision)
 
 
 def _decide_one(
@@ -177,7 +177,7 @@ def _decide_topic(
     if sides.address in situation.moved_away:
         hold_moved_topic(sides, situation, decision)
     elif before is None and mounting is not None:
-        decide_mounted(sides, mounting, situation, decision)
+        decide_mounted_topic(sides, mounting, situation, decision)
     elif old is not None and before is not None:
         move_record(replace(sides, before=before), old, situation, decision)
     elif before is None and isinstance(topic, Topic) and topic.spec.read_replica_of is not None:
@@ -190,7 +190,7 @@ def _decide_topic(
         sides.address in speaking
         and (stopped := describe_released_topic(replace(sides, before=before), situation)) is not None
     ):
-        decide_freed(sides, stopped, situation, decision)
+        decide_freed_topic(sides, stopped, situation, decision)
     elif sides.address in situation.request.stored.detached:
         hold_detached_topic(sides, situation, decision)
     elif sides.address in situation.request.stored.mounted_elsewhere:
@@ -266,7 +266,7 @@ def adopt_again(situation: Situation, decision: Decision) -> None:
     """Adopt again resources that another workspace took, if allowed and otherwise unchanged."""
     allowed = [
         allowance
-        for allowance in allowances(situation.request.guards, situation.request.selection)
+        for allowance in collect_allowances(situation.request.guards, situation.request.selection)
         if allowance.verb == ADOPT
     ]
     if not allowed or not situation.others:

@@ -22,7 +22,7 @@ from reconciler.planning.actions import (
     Update,
     Value,
 )
-from reconciler.planning.diff.converge import UNSEAL, Decision, precondition
+from reconciler.planning.diff.converge import UNSEAL, Decision, compute_precondition
 from reconciler.planning.fields import fields_of
 from reconciler.planning.plan import PlanFinding
 from reconciler.planning.resolve.limits import check_changes
@@ -101,7 +101,7 @@ def _format_resources(addresses: list[Address]) -> str:
 # The record keeps what was applied, so the next plan still sees the changes of the files.
 
 
-def only_drift(decision: Decision, situation: Situation) -> None:
+def keep_only_drift(decision: Decision, situation: Situation) -> None:
     """Keep only actions that revert drift: changed fields and missing resources.
 
     A recreated mirror is copied or paused again. Irreversible drift becomes a warning.
@@ -155,7 +155,7 @@ def _revert_update(action: Update, situation: Situation, decision: Decision) -> 
         after=last.resource,
         origins=_drop_altered_origins(last, changes),
         reasons=(Reason.DRIFTED,),
-        precondition=precondition(
+        precondition=compute_precondition(
             action.address, situation.observed.get(action.address), (change.path for change in changes)
         ),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Reason, Value
-from reconciler.planning.fields import OBJECT_STORAGE, canonical_field, equal, fields_of, record_fields_of
+from reconciler.planning.fields import OBJECT_STORAGE, canonicalize_field, fields_of, is_equal_value, record_fields_of
 from reconciler.planning.plan import DriftFinding
 from reconciler.planning.plan_rows import fingerprint
 from reconciler.planning.situation import ALTERED, WantedResource, altered_paths, unset_paths
@@ -142,7 +142,7 @@ class _Fields:
         if goal is None:
             is_reset = live is not None and path not in NEVER_RESET
             return Change(path, live, None, self._is_drift(path, None), origin) if is_reset else None
-        if equal(path, goal, live, catalog):
+        if is_equal_value(path, goal, live, catalog):
             return None
         return Change(path, live, goal, self._is_drift(path, goal), origin)
 
@@ -150,9 +150,9 @@ class _Fields:
         if self.last is None or not self._was_applied(path):
             return None
         recorded, live = self.was.get(path), self.seen.get(path)
-        if equal(path, recorded, live, catalog):
+        if is_equal_value(path, recorded, live, catalog):
             return None
-        finding = report_drift(self.address, path, recorded, live, meaning=canonical_field(path, live, catalog))
+        finding = report_drift(self.address, path, recorded, live, meaning=canonicalize_field(path, live, catalog))
         origin = self.last.origins.get(path, "")
         return replace(finding, origin=origin) if origin.startswith("namespace/") else finding
 
@@ -208,9 +208,9 @@ def report_drift(
 def _hidden_drift(address: Address, hidden: HiddenValue, catalog: Mapping[str, ConfigKey]) -> DriftFinding | None:
     """`None` if the hidden value was never applied."""
     path, value = hidden.path, hidden.value
-    if hidden.recorded is None or equal(path, hidden.recorded, value, catalog):
+    if hidden.recorded is None or is_equal_value(path, hidden.recorded, value, catalog):
         return None
-    finding = report_drift(address, path, hidden.recorded, value, meaning=canonical_field(path, value, catalog))
+    finding = report_drift(address, path, hidden.recorded, value, meaning=canonicalize_field(path, value, catalog))
     return replace(finding, origin=hidden.origin)
 
 

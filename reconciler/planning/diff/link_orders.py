@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from reconciler.errors import UserError
 from reconciler.planning.actions import Block, Create, Reason, Risk
-from reconciler.planning.diff.converge import AddressView, compare, plan_deletion, update
+from reconciler.planning.diff.converge import AddressView, compare, plan_deletion, plan_update
 from reconciler.planning.diff.mirror_orders import plan_role_actions
 from reconciler.planning.fields import fields_of
 from reconciler.planning.orders import AlterLinkOrder, CreateLinkOrder, DeleteLinkOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_changes, find_unsupported_features
 from reconciler.planning.resolve.mirror_sources import link_of
-from reconciler.planning.selection import half_at, half_of, has_two_halves
+from reconciler.planning.selection import address_of_other_half, build_other_half, has_two_halves
 from reconciler.planning.situation import WantedResource, is_live
 from reconciler.resources.address import Address, cluster_of, kind_of
 from reconciler.resources.inventory import Observed, Recorded
@@ -40,7 +40,7 @@ def build_ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, Want
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
         if has_two_halves(order.resource):
-            wanted.setdefault(half_at(order.resource), half_of(order.resource, ""))
+            wanted.setdefault(address_of_other_half(order.resource), build_other_half(order.resource, ""))
     return wanted
 
 
@@ -71,7 +71,7 @@ def decide_link(order: LinkOrder, situation: Situation, decision: Decision) -> N
 def _create_link(order: CreateLinkOrder, situation: Situation, decision: Decision) -> None:
     """An interrupted command may have created one half."""
     link = order.resource
-    halves = (link.address, half_at(link)) if has_two_halves(link) else (link.address,)
+    halves = (link.address, address_of_other_half(link)) if has_two_halves(link) else (link.address,)
     if problems := [finding for finding in decision.errors if finding.address in halves]:
         if all(finding.address != link.address for finding in problems):
             decision.errors += [replace(finding, address=link.address) for finding in problems]
@@ -134,7 +134,7 @@ def _update_link(
     if problems or not differing.changes:
         return
     risk = Risk.DISRUPTIVE if spec.paused and not link.spec.paused else Risk.NONE
-    decision.actions.append(replace(update(sides, seen, differing), reasons=(Reason.BY_COMMAND,), risk=risk))
+    decision.actions.append(replace(plan_update(sides, seen, differing), reasons=(Reason.BY_COMMAND,), risk=risk))
     last = situation.recorded.get(address)
     if last is not None and fields_of(last.resource) != fields_of(after):
         hint = f"To write it into the files: reconciler drift --accept {address}"
@@ -166,6 +166,8 @@ def _delete_link(
         what = counted(len(mirrors), "stopped mirror forgets its source", "stopped mirrors forget their sources")
         decision.warn(order.link, None, f"{what}; the topics stay", "Restore them before, if that is still to be done.")
     ordered = {other.link for other in situation.request.orders if isinstance(other, DeleteLinkOrder)}
-    if has_two_halves(link) and half_at(link) not in ordered:
+    if has_two_halves(link) and address_of_other_half(link) not in ordered:
         stays = f"its half on cluster {link.spec.source} stays"
-        decision.warn(order.link, None, stays, f"To delete it too: reconciler link delete {half_at(link)}")
+        decision.warn(
+            order.link, None, stays, f"To delete it too: reconciler link delete {address_of_other_half(link)}"
+        )

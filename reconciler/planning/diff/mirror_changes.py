@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.lifecycles import BY_PLATFORM, MIRROR, MirrorStatus
 from reconciler.planning.actions import Change, Delete, Forget, Reason, Risk, RunJob, Transition, Update, Value
-from reconciler.planning.allowances import allowances, find_grant
+from reconciler.planning.allowances import collect_allowances, find_grant
 from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
-    adopt,
+    compute_precondition,
+    compute_state_precondition,
     converge,
-    create,
+    plan_adoption,
+    plan_creation,
     plan_deletion,
-    precondition,
-    state_precondition,
 )
 from reconciler.planning.diff.field_differences import Differences, report_drift
 from reconciler.planning.diff.mount_changes import adapt_to_missing_topic
@@ -30,7 +30,7 @@ from reconciler.planning.resolve.mirror_sources import (
     Step,
     VerbsToRole,
     Way,
-    declared_in_mark,
+    derive_peer,
     find_auto_created,
     find_denied_principals,
     find_entry_behind,
@@ -40,7 +40,7 @@ from reconciler.planning.resolve.mirror_sources import (
     is_left,
     is_link_paused,
     link_of,
-    peer_of,
+    parse_role_mark,
     read_source_parameters,
     status_once_resumed,
     way_to_role,
@@ -60,7 +60,7 @@ from reconciler.resources.acls import DENIED, denial_path
 from reconciler.resources.inventory import Observed, Recorded
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic, is_auto_created
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import first_few, plain
+from reconciler.runtime.text import list_first, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,15 +155,15 @@ def _create_mirror(sides: AddressView, mirror: MirrorTopic, situation: Situation
     denied = find_denied_principals(mirror, (), situation)
     made = made.model_copy(update={"denied": denied}) if denied else made
     wanted = WantedResource(made, sides.wanted.source, sides.wanted.origins)
-    create(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
+    plan_creation(AddressView(sides.address, wanted, sides.last, None), decision, parameters)
     if is_link_paused(mirror, situation):
         return  # the plan that resumes the link pauses or copies the mirror
     if mirror.state == "paused":
         state = MirrorStatus.ACTIVE
         pause = Step(mirror, "pause", state, MIRROR.step(state, "pause"))
-        decision.actions.append(transition(pause, sides, mirror, None, situation))
-    elif is_by_jobs(mirror, situation):
-        decision.actions.append(first_copy(sides, mirror))
+        decision.actions.append(build_transition(pause, sides, mirror, None, situation))
+    elif is_copied_by_jobs(mirror, situation):
+        decision.actions.append(build_first_copy(sides, mirror))
 
 
 def _is_failed(sides: AddressView, mirror: MirrorTopic) -> bool:
@@ -178,7 +178,7 @@ def _recreate_failed(
     legal = ", ".join(MIRROR.legal(MirrorStatus.FAILED))
     if (
         sides.last is None
-        or find_grant(delete, allowances(situation.request.guards, situation.request.selection)) is None
+        or find_grant(delete, collect_allowances(situation.request.guards, situation.request.selection)) is None
     ):
         owned = "" if sides.last is not None else "It is not ours yet: declare it failed-over, or delete it by hand. "
         hint = (
@@ -221,10 +221,10 @@ def _plan_verbs(
         if not way.steps:
             _record_role(sides, mirror, before, decision)
     for step in way.steps:
-        if step.verb == "promote" and is_by_jobs(mirror, situation):
-            decision.actions.append(catch_up(sides, mirror, situation))
+        if step.verb == "promote" and is_copied_by_jobs(mirror, situation):
+            decision.actions.append(build_catch_up(sides, mirror, situation))
         seen = situation.observed.get(step.mirror.address) or situation.observed.get(topic_of(step.mirror))
-        move = transition(step, sides, mirror, seen, situation)
+        move = build_transition(step, sides, mirror, seen, situation)
         if len(way.steps) > 1 or not _revert_pause(move, sides, mirror, situation, decision):
             decision.actions.append(move)
     if (
@@ -232,7 +232,7 @@ def _plan_verbs(
         and _needs_first_copy(mirror, before, way, situation)
         and mirror.source_cluster in situation.trusted
     ):
-        decision.actions.append(first_copy(sides, mirror))
+        decision.actions.append(build_first_copy(sides, mirror))
 
 
 _PAUSE_ROLES: Final = {"pause": ("mirroring", "paused"), "resume": ("paused", "mirroring")}
@@ -270,7 +270,7 @@ def _converge_mirror(
     if is_live(before) or topic_of(mirror) not in situation.wanted:
         converge(sides, situation, decision)
     elif sides.last is None:
-        decision.actions.append(adopt(sides, before, Differences(), Reason.ALREADY_EXISTS))
+        decision.actions.append(plan_adoption(sides, before, Differences(), Reason.ALREADY_EXISTS))
 
 
 def _update_denials(
@@ -298,7 +298,7 @@ def _update_denials(
             changes=changes,
             reasons=(Reason.CHANGED,),
             source=sides.wanted.source,
-            precondition=precondition(sides.address, before),
+            precondition=compute_precondition(sides.address, before),
         )
     )
 
@@ -307,13 +307,13 @@ def _record_role(sides: AddressView, mirror: MirrorTopic, before: Observed, deci
     last = sides.last.resource if sides.last is not None else None
     if sides.last is None or not isinstance(last, MirrorTopic) or STATE in sides.wanted.origins:
         return
-    declared = declared_in_mark(sides.last.origins.get(STATE, ""))  # older versions recorded the declared role here
+    declared = parse_role_mark(sides.last.origins.get(STATE, ""))  # older versions recorded the declared role here
     is_learnt = declared is None and last.state == mirror.state
     if is_learnt or any(action.address == sides.address for action in decision.actions):
         return
     was = last.state if declared in {None, mirror.state} else declared
     change = Change(STATE, None if was == NOTHING else was, mirror.state)
-    decision.actions.append(adopt(sides, before, Differences(record_changes=(change,)), Reason.RECORD_ONLY))
+    decision.actions.append(plan_adoption(sides, before, Differences(record_changes=(change,)), Reason.RECORD_ONLY))
 
 
 def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, situation: Situation) -> bool:
@@ -322,20 +322,20 @@ def _needs_first_copy(mirror: MirrorTopic, before: Observed, way: VerbsToRole, s
     is_active = status is not None and status_once_resumed(mirror, status, situation) in _COPYING_STATES
     is_copying = is_resumed or (not way.steps and is_active)
     is_lacking = is_copying and not before.mirror.first_copy_done
-    return mirror.state == "mirroring" and is_lacking and is_by_jobs(mirror, situation)
+    return mirror.state == "mirroring" and is_lacking and is_copied_by_jobs(mirror, situation)
 
 
-def is_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
+def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
     """Return whether jobs, rather than the platform, copy a mirror and change its role."""
     return situation.capabilities(mirror.cluster).mirrors.by_jobs
 
 
-def transition(
+def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
     """Return the action of a step; `mirror` is declared, `seen` observed."""
     address = step.mirror.address
-    parameters: dict[str, Value] = {} if is_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
+    parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
         parameters |= {"entry": sides.address, "role": mirror.state}
     return Transition(
@@ -349,11 +349,13 @@ def transition(
         risk=_RISK_BY_VERB.get(step.verb, Risk.DISRUPTIVE),
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
-        precondition=state_precondition(address, seen) if seen is not None else "",
+        precondition=compute_state_precondition(address, seen) if seen is not None else "",
     )
 
 
-def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None) -> RunJob:
+def build_catch_up(
+    sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None
+) -> RunJob:
     """Return the catch-up before a promotion; `timeout_ms`: how long the lag may fail to shrink."""
     patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
@@ -364,7 +366,7 @@ def catch_up(sides: AddressView, mirror: MirrorTopic, situation: Situation, *, t
         parameters={} if patience_ms is None else {"timeout_ms": patience_ms},
         reasons=(Reason.ROLE_WANTED,),
         declared_at=sides.wanted.source,
-        precondition=precondition(sides.address, sides.before),
+        precondition=compute_precondition(sides.address, sides.before),
     )
 
 
@@ -374,7 +376,7 @@ def _read_lag_timeout(mirror: MirrorTopic, situation: Situation) -> int | None:
     return item.resource.spec.retry_timeout if item and isinstance(item.resource, MirrorLink) else None
 
 
-def first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
+def build_first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
     """Return the job that copies a mirror up to its source's current end."""
     return RunJob(
         address=sides.address,
@@ -383,7 +385,7 @@ def first_copy(sides: AddressView, mirror: MirrorTopic) -> RunJob:
         sink=topic_of(mirror),
         reasons=(Reason.FIRST_COPY,),
         declared_at=sides.wanted.source,
-        precondition=precondition(sides.address, sides.before),
+        precondition=compute_precondition(sides.address, sides.before),
     )
 
 
@@ -421,7 +423,7 @@ def forget_for_link(address: Address, seen: Observed, situation: Situation, deci
     source = wanted.source if wanted is not None else None
     delete = Delete(address=address, before=seen.resource)
     if isinstance(mirror, MirrorTopic) and find_grant(
-        delete, allowances(situation.request.guards, situation.request.selection)
+        delete, collect_allowances(situation.request.guards, situation.request.selection)
     ):
         _refuse_auto_created(address, mirror, source, decision)
         return
@@ -446,7 +448,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
 
     Others are listed in one warning per link.
     """
-    allowed = allowances(situation.request.guards, situation.request.selection)
+    allowed = collect_allowances(situation.request.guards, situation.request.selection)
     ordered = {allowance.pattern for allowance in allowed if allowance.verb == "delete"}
     excluded: dict[Address, list[Address]] = {}
     for address, mirror in sorted(situation.mirrors.items()):
@@ -469,7 +471,7 @@ def decide_automatic(situation: Situation, decision: Decision) -> None:
         else:
             decision.actions.append(plan_deletion(address, seen, Reason.NO_LONGER_DECLARED))
     for at, mirrors in excluded.items():
-        names, hint = first_few(mirrors, grouping=""), f"To delete one with its records: --allow delete:{mirrors[0]}"
+        names, hint = list_first(mirrors, grouping=""), f"To delete one with its records: --allow delete:{mirrors[0]}"
         message = f"autoCreate made {names}, which its filters no longer take: they are still mirrored"
         decision.warn(at, situation.wanted[at].source, message, hint)
 
@@ -513,14 +515,14 @@ def report_transitions(situation: Situation, decision: Decision) -> None:
         if not is_ours or not is_in_transition(seen):
             continue
         if is_reversal_stuck(address, situation):
-            peer = peer_of(mirror).address
+            peer = derive_peer(mirror).address
             decision.warn(
                 address,
                 situation.wanted[link_of(mirror)].source,
                 f"it is {seen.state} and takes no records: its reversal was interrupted when {peer} was stopped",
                 f"Let it take records again with: reconciler mirror failover {address}",
             )
-        elif not {address, peer_of(mirror).address} & reported:
+        elif not {address, derive_peer(mirror).address} & reported:
             decision.waiting.append(UnfinishedTransition(address, seen.state or ""))
 
 
@@ -529,7 +531,7 @@ def is_reversal_stuck(address: Address, situation: Situation) -> bool:
     seen = situation.observed.get(address)
     if seen is None or not isinstance(seen.resource, MirrorTopic) or seen.state != MirrorStatus.PENDING_MIRROR:
         return False
-    peer = situation.observed.get(peer_of(seen.resource).address)
+    peer = situation.observed.get(derive_peer(seen.resource).address)
     return peer is not None and not is_live(peer) and peer.mirror.stopped_by in _ENDING_VERBS
 
 
@@ -546,7 +548,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
     if entry is not None and entry.state in COPYING:
         _refuse_both(sides, entry, situation, decision)
         return True
-    if is_freed(sides.address, situation):
+    if is_freed_topic(sides.address, situation):
         return False  # after the transition the topic has its own configs
     if (behind := find_entry_behind(sides.address, situation)) is not None:
         _warn_mirrored(sides.address, sides.wanted.source, behind[0], situation, decision)
@@ -560,7 +562,7 @@ def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> b
     return False
 
 
-def is_freed(topic: Address, situation: Situation) -> bool:
+def is_freed_topic(topic: Address, situation: Situation) -> bool:
     """Return whether this plan turns a live mirror into an ordinary topic."""
     if not is_live(situation.observed.get(mirror_at(topic))):
         return False
@@ -576,7 +578,7 @@ def is_freed(topic: Address, situation: Situation) -> bool:
 def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
     """Return a topic as it is after its mirroring ends."""
     seen = situation.observed.get(mirror_at(sides.address))
-    if seen is None or sides.before is not None or (is_live(seen) and not is_freed(sides.address, situation)):
+    if seen is None or sides.before is not None or (is_live(seen) and not is_freed_topic(sides.address, situation)):
         return None
     topic, mirror = sides.wanted.resource, seen.resource
     if not isinstance(topic, Topic) or not isinstance(mirror, MirrorTopic):
@@ -585,7 +587,7 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
     return replace(seen, resource=stopped, state=None, mirror=replace(seen.mirror, becomes=None))
 
 
-def decide_freed(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
+def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
     """Adopt a topic and apply its manifest once its mirroring ends."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
@@ -616,7 +618,7 @@ def refuse_empty_topic(sides: AddressView, mirrors: Sequence[Address], decision:
     decision.refuse(
         sides.address,
         sides.wanted.source,
-        f"it is deleted from the cluster, and {first_few(mirrors, grouping='')} has what was copied of it: a new and "
+        f"it is deleted from the cluster, and {list_first(mirrors, grouping='')} has what was copied of it: a new and "
         "empty one makes that mirror FAILED",
         f"To keep that: reconciler mirror failover {' '.join(mirrors)}, then apply, which creates this one again. To "
         f"make it at once: reconciler state rm {sides.address}",
@@ -658,7 +660,7 @@ def _suggest_swap_back(entry: MirrorTopic, situation: Situation) -> str:
     at, back = situation.wanted[entry.address], mirror_at(source_of(entry))
     if is_reversal_stuck(back, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {back}"
-    declared_then = declared_in_mark(at.origins.get(STATE, ""))
+    declared_then = parse_role_mark(at.origins.get(STATE, ""))
     if declared_then is not None:
         files = "do not name it" if declared_then == NOTHING else f"say {declared_then}"
         made = f"{entry.address} was made {entry.state} by a command, and the files {files}"
@@ -680,7 +682,7 @@ def _warn_became_mirror(sides: AddressView, seen: Observed, situation: Situation
 
 
 def _suggest_stop(mirror: MirrorTopic, seen: Observed, situation: Situation) -> str:
-    address, peer = mirror.address, peer_of(mirror)
+    address, peer = mirror.address, derive_peer(mirror)
     peer_seen = situation.observed.get(peer.address)
     if is_reversal_stuck(address, situation):
         return f"Its reversal was interrupted: reconciler mirror failover {address}"

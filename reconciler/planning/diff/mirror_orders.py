@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 from reconciler.errors import UserError
 from reconciler.lifecycles import MIRROR, REVERSAL_SUSPENDED, TWO_SIDED, MirrorStatus
 from reconciler.planning.actions import Delete, Reason, Transition
-from reconciler.planning.diff.converge import AddressView, create, plan_deletion
-from reconciler.planning.diff.mirror_changes import CATCH_UP, catch_up, is_by_jobs, is_kept_by_link, transition
+from reconciler.planning.diff.converge import AddressView, plan_creation, plan_deletion
+from reconciler.planning.diff.mirror_changes import (
+    CATCH_UP,
+    build_catch_up,
+    build_transition,
+    is_copied_by_jobs,
+    is_kept_by_link,
+)
 from reconciler.planning.diff.topic_orders import warn_of_stored
 from reconciler.planning.orders import CreateMirrorOrder, DeleteMirrorOrder, RoleOrder
 from reconciler.planning.resolve.limits import check_configs
@@ -23,11 +29,11 @@ from reconciler.planning.resolve.mirror_sources import (
     check_sides,
     check_source_exists,
     check_source_mirrors,
+    derive_peer,
     explain_unread,
     find_mirror_status,
     link_of,
     partitions_of,
-    peer_of,
     read_source_parameters,
     restore_step,
 )
@@ -46,7 +52,7 @@ from reconciler.resources.address import (
 from reconciler.resources.configs import canonicalize_value
 from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, MirrorState, MirrorTopic
 from reconciler.resources.mirrors import PROMOTE, RESTORE, REVERSALS
-from reconciler.runtime.text import did_you_mean, first_few, nearest_spelling
+from reconciler.runtime.text import did_you_mean, list_first, nearest_spelling
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Action
@@ -241,21 +247,21 @@ def _plan_verb(
 ) -> Iterator[Action]:
     verb, record = order.verb, situation.recorded
     before = situation.observed.get(mirror.address) or situation.observed.get(topic_of(mirror))
-    last, peer = record.get(mirror.address), peer_of(mirror).address
+    last, peer = record.get(mirror.address), derive_peer(mirror).address
     entry = peer if last is None and peer in record else None
-    ours = (topic_of(mirror), peer, link_of(mirror), link_of(peer_of(mirror)))
+    ours = (topic_of(mirror), peer, link_of(mirror), link_of(derive_peer(mirror)))
     if (why := situation.refused_owner(mirror.address, *ours)) is not None:
         raise UserError(why[0], hint=why[1])
     role: MirrorState = "reversed" if is_suspended and verb == "resume" else _ROLE_BY_VERB[verb]
     after = _add_known_configs(mirror, last, before).model_copy(update={"state": role})
     condition = REVERSAL_SUSPENDED if is_suspended and verb == "resume" else ""
     step = Step(after, verb, status, ENDS.get(verb, MIRROR.step(status, verb, condition=condition)))
-    of = peer_of(mirror).model_copy(update={"state": _ROLE_OF_PEER_BY_VERB[verb]}) if entry is not None else after
+    of = derive_peer(mirror).model_copy(update={"state": _ROLE_OF_PEER_BY_VERB[verb]}) if entry is not None else after
     view = AddressView(of.address, WantedResource(of, None), last, before)
-    catches_up = verb == PROMOTE and is_by_jobs(mirror, situation)
+    catches_up = verb == PROMOTE and is_copied_by_jobs(mirror, situation)
     if catches_up:
-        yield catch_up(view, after, situation, timeout_ms=order.timeout_ms)
-    move = transition(step, view, of, before, situation)
+        yield build_catch_up(view, after, situation, timeout_ms=order.timeout_ms)
+    move = build_transition(step, view, of, before, situation)
     yield replace(
         move,
         parameters={**move.parameters, **({"diverged": "keep"} if order.keeps_diverged else {})},
@@ -280,7 +286,7 @@ def _find_mirror_state(
     status = find_mirror_status(seen)
     if status is None:
         raise UserError(f"{address} is {seen.state}, which this version does not know", hint="Upgrade reconciler.")
-    peer = observed.get(peer_of(seen.resource).address)
+    peer = observed.get(derive_peer(seen.resource).address)
     is_suspended = status is _M.PAUSED and peer is not None and peer.state == _M.PENDING_MIRROR
     return seen.resource, status, is_suspended
 
@@ -419,7 +425,7 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
             if why is not None:
                 raise UserError(why.message, hint=why.hint)
         raise _no_stopped_error(order, was)
-    steps = [restore_step(peer_of(stopped_mirror), _M.REGULAR, situation) for stopped_mirror in fitting]
+    steps = [restore_step(derive_peer(stopped_mirror), _M.REGULAR, situation) for stopped_mirror in fitting]
     able = [step.mirror for step in steps if isinstance(step, Step)]
     match able, steps[0]:
         case [mirror], _:
@@ -428,11 +434,11 @@ def _find_restorable(order: RoleOrder, was: MirrorTopic | None, situation: Situa
             more = f"Declare {topic_of(fitting[0])} with `partitions: {partitions_of(topic, situation)}`"
             raise UserError(message, hint=f"{more}, and apply that first.")
         case _:
-            raise _ambiguous_error(address, [peer_of(mirror) for mirror in able])
+            raise _ambiguous_error(address, [derive_peer(mirror) for mirror in able])
 
 
 def _no_stopped_error(order: RoleOrder, was: MirrorTopic | None) -> UserError:
-    via_links = f" over link {first_few(order.links, _MAX_NAMES, grouping='')}" if order.links else ""
+    via_links = f" over link {list_first(order.links, _MAX_NAMES, grouping='')}" if order.links else ""
     what = f"topic {full_name_of(order.mirror)} of cluster {cluster_of(order.mirror)} cannot be restored"
     hint = "Restore works on the original source of a stopped mirror, over a bidirectional link."
     if was is not None:
@@ -445,10 +451,10 @@ def _ambiguous_error(address: Address, stopped: list[MirrorTopic]) -> UserError:
     links = [link_of(stopped_mirror) for stopped_mirror in stopped]
     message = (
         f"topic {full_name_of(address)} of cluster {cluster_of(address)} can be restored from each of {len(stopped)} "
-        f"stopped mirrors: {first_few([stopped_mirror.address for stopped_mirror in stopped], _MAX_NAMES, grouping='')}"
+        f"stopped mirrors: {list_first([mirror.address for mirror in stopped], _MAX_NAMES, grouping='')}"
     )
     choose = f"Choose one by its link: reconciler mirror restore {address} --link {links[0]}"
-    return UserError(message, hint=f"{choose}. The others: {first_few(links[1:], _MAX_NAMES, grouping='')}.")
+    return UserError(message, hint=f"{choose}. The others: {list_first(links[1:], _MAX_NAMES, grouping='')}.")
 
 
 def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Decision) -> None:
@@ -458,7 +464,7 @@ def _create_mirror(order: CreateMirrorOrder, situation: Situation, decision: Dec
     parameters = read_source_parameters(mirror, situation)
     mirror = mirror.model_copy(update={"partitions": parameters.get("partitions")})
     view = AddressView(order.mirror, WantedResource(mirror, None, BY_COMMAND), None, None)
-    create(view, decision, parameters)
+    plan_creation(view, decision, parameters)
     warn_of_stored(topic_of(mirror), situation, decision)
 
 

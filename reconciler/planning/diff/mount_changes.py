@@ -26,12 +26,12 @@ from reconciler.planning.diff.converge import (
     AddressView,
     Decision,
     compare,
+    compute_state_precondition,
     converge,
-    create,
+    plan_creation,
     plan_deletion,
-    state_precondition,
 )
-from reconciler.planning.fields import READ_REPLICA, equal
+from reconciler.planning.fields import READ_REPLICA, is_equal_value
 from reconciler.planning.plan import UnfinishedTransition
 from reconciler.planning.resolve.acting_configs import ActingConfigs, collect_set_configs, compute_mounted_configs
 from reconciler.planning.resolve.mount_sources import has_own_topic, held_state, is_away, is_stranger, is_unmounted
@@ -43,7 +43,7 @@ from reconciler.resources.inventory import LiveTopic, Observed, RemoteRemains
 from reconciler.resources.mount import MIGRATING, Mounting, MountSource, RecoverableTopic, RemountedTopic
 from reconciler.resources.tiering_policy import Configs, read_switches, read_targets
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import counted, first_few
+from reconciler.runtime.text import counted, list_first
 
 _HINT_LONGER_RETENTION: Final = (
     "If it is to stay, raise retention.ms in the Topic's manifest, or retention in its TieringPolicy, before you apply."
@@ -53,7 +53,7 @@ MOUNTED_AS: Final = "mounted as "
 """Prefixes of `Held.now` for a topic that is gone from its cluster."""
 
 
-def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
+def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
     """Decide changes of a topic after its mount."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
@@ -74,7 +74,7 @@ def decide_mounted(sides: AddressView, mounting: Mounting, situation: Situation,
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command unmounted: no empty topic may take its name."""
     location = situation.request.stored.detached[sides.address]
-    other, new = other_topic_texts(sides)
+    other, new = describe_other_topic(sides)
     decision.hold(
         sides,
         f"{other}it was unmounted, and no Mounting declares it: it is detached at {location}",
@@ -86,7 +86,7 @@ def hold_detached_topic(sides: AddressView, situation: Situation, decision: Deci
     _adopt_held(sides, decision)
 
 
-def other_topic_texts(sides: AddressView) -> tuple[str, str]:
+def describe_other_topic(sides: AddressView) -> tuple[str, str]:
     """Return a prefix for messages about another topic, and the effect of forgetting the record."""
     if sides.before is None:
         return "", "To make a new and empty one"
@@ -96,9 +96,9 @@ def other_topic_texts(sides: AddressView) -> tuple[str, str]:
 def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Hold a topic that a command mounted under another name or on another cluster."""
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
-    back = mount_back_commands(sides.address, new_place)
+    back = format_mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
-    other, new = other_topic_texts(sides)
+    other, new = describe_other_topic(sides)
     decision.hold(
         sides,
         f"{other}it is mounted with its records as {new_place}, and no Mounting declares it",
@@ -118,7 +118,7 @@ def _adopt_held(sides: AddressView, decision: Decision) -> None:
         )
 
 
-def mount_back_commands(address: Address, current: RemountedTopic) -> str:
+def format_mount_back_commands(address: Address, current: RemountedTopic) -> str:
     """Return the commands that mount a topic under its old name."""
     cluster = cluster_of(address)
     away = "unmount it there" if current.topic is None else f"reconciler topic unmount {current.topic}"
@@ -302,7 +302,7 @@ def _plan_mount(sides: AddressView, mounting: Mounting, situation: Situation, de
     if source.recoverable is not None:
         own = wanted.resource.spec.configs if wanted is not None and isinstance(wanted.resource, Topic) else {}
         configs = {key: (value, "") for key, value in {**source.recoverable.configs, **own}.items()}
-        message = expiring_text(configs, source.recoverable, situation.request.now_ms)
+        message = describe_expiring_records(configs, source.recoverable, situation.request.now_ms)
         if message is not None:
             decision.warn(sides.address, sides.wanted.source, message, _HINT_LONGER_RETENTION)
 
@@ -349,7 +349,7 @@ def _plan_mount_transition(
         risk=Risk.NONE if topic is None else Risk.DISRUPTIVE,
         reasons=(Reason.ROLE_WANTED,),
         source=sides.wanted.source,
-        precondition=state_precondition(sides.address, topic) if topic else "",
+        precondition=compute_state_precondition(sides.address, topic) if topic else "",
     )
 
 
@@ -420,12 +420,12 @@ _HELD_STATES: Final = frozenset({RECOVERING, MIGRATING})
 _BYTES_A_SECOND: Final = 50 * 2**20
 
 
-def is_held(before: Observed | None) -> bool:
+def is_in_transition_state(before: Observed | None) -> bool:
     """Return whether a topic is still being recovered, mounted or unmounted."""
     return before is not None and before.state in _HELD_STATES
 
 
-def wait_for(sides: AddressView, situation: Situation, decision: Decision) -> None:
+def wait_for_transition(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Leave a topic in transition as it is; reject changes to it unless its Mounting causes the transition."""
     before = sides.before
     if before is None or before.state is None:
@@ -447,7 +447,7 @@ def create_recovered(sides: AddressView, topic: Topic, situation: Situation, dec
     if not isinstance(stored, RecoverableTopic):
         return  # reported by the checks
     partitions = topic.spec.partitions or stored.partitions
-    create(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
+    plan_creation(sides, decision, {"recoverFrom": stored.location, "partitions": partitions})
     made = decision.actions[-1]
     if isinstance(made, Create):
         seconds = 1 + stored.bytes // _BYTES_A_SECOND
@@ -469,7 +469,7 @@ def _warn_of_groups(sides: AddressView, stored: RecoverableTopic, decision: Deci
             f"{offset.group}, partition {offset.partition}: {offset.committed} → {offset.offset}" for offset in clamped
         ]
         count = counted(len(clamped), "committed offset")
-        message = f"{count} beyond what was uploaded will be set back to its end: {first_few(named)}"
+        message = f"{count} beyond what was uploaded will be set back to its end: {list_first(named)}"
         hint = "Those groups continue from that end. Later records were lost with the cluster."
         decision.warn(sides.address, sides.wanted.source, message, hint)
 
@@ -477,12 +477,12 @@ def _warn_of_groups(sides: AddressView, stored: RecoverableTopic, decision: Deci
 def _warn_of_age(
     sides: AddressView, configs: Configs, stored: RecoverableTopic, now_ms: int, decision: Decision
 ) -> None:
-    message = expiring_text(configs, stored, now_ms)
+    message = describe_expiring_records(configs, stored, now_ms)
     if message is not None:
         decision.warn(sides.address, sides.wanted.source, message, "Raise retention.ms first, if it is to stay.")
 
 
-def expiring_text(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
+def describe_expiring_records(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
     """Return which aged records `run` would delete soon, if any."""
     kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
@@ -508,14 +508,14 @@ def _warn_of_switches(sides: AddressView, configs: Configs, decision: Decision) 
 def is_replaced(topic: Topic, before: Observed) -> bool:
     """Return whether a topic must be replaced: it becomes or ceases to be a replica, or gets another source."""
     source = before.resource.spec.read_replica_of if isinstance(before.resource, Topic) else None
-    return not equal(READ_REPLICA, topic.spec.read_replica_of, source, {})
+    return not is_equal_value(READ_REPLICA, topic.spec.read_replica_of, source, {})
 
 
 def create_replica(sides: AddressView, situation: Situation, decision: Decision) -> None:
     """Create a read replica."""
     stored = situation.request.stored.recoveries.get(sides.address)
     if isinstance(stored, RecoverableTopic):  # else the checks report why
-        create(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})
+        plan_creation(sides, decision, {READ_REPLICA: stored.location, "partitions": stored.partitions})
 
 
 def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation: Situation, decision: Decision) -> None:
@@ -533,7 +533,7 @@ def replace_topic(sides: AddressView, topic: Topic, before: Observed, situation:
     elif is_recovery(topic):
         create_recovered(fresh, topic, situation, made)
     else:
-        create(fresh, made)
+        plan_creation(fresh, made)
     if not made.actions:
         return  # reported by the checks
     decision.actions.append(plan_deletion(sides.address, before, Reason.REPLACED, source=sides.wanted.source))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.lifecycles import BY_JOBS, MOUNT, UNMOUNT
 from reconciler.planning.actions import Estimate, Reason, Risk, RunJob
-from reconciler.planning.diff.mount_changes import expiring_text
+from reconciler.planning.diff.mount_changes import describe_expiring_records
 from reconciler.planning.situation import mirror_at
 from reconciler.resources.address import Address, cluster_of, full_name_of
 from reconciler.resources.mount import Mounting
@@ -124,7 +124,7 @@ def _warn_of_effects(order: MountOrder, situation: Situation, decision: Decision
     stored = order.source.recoverable
     if stored is not None and order.phase != "finish":
         configs = {key: (value, "") for key, value in stored.configs.items()}
-        message = expiring_text(configs, stored, situation.request.now_ms)
+        message = describe_expiring_records(configs, stored, situation.request.now_ms)
         if message is not None:
             hint = (
                 "If it is to stay, apply a longer retention.ms of the topic before that; a Mounting and a Topic in the "

@@ -13,20 +13,20 @@ from reconciler.planning.diff.converge import (
     GOING,
     AddressView,
     Decision,
-    adopt,
     adopt_observed_values,
     change,
     compare,
+    compute_state_precondition,
     converge,
     drop_unset_origins,
     find_part_to_delete,
     find_tiering_problems,
+    plan_adoption,
     plan_deletion,
-    state_precondition,
     warn_of_foreign_rules,
 )
 from reconciler.planning.diff.field_differences import Differences
-from reconciler.planning.diff.mount_changes import mount_back_commands
+from reconciler.planning.diff.mount_changes import format_mount_back_commands
 from reconciler.planning.diff.retention_loss import RetentionRule, Side
 from reconciler.planning.resolve.acting_configs import find_changes_by_move
 from reconciler.planning.resolve.limits import check_changes, describe_unsupported
@@ -184,7 +184,7 @@ def _make_copy_mark(old: Address, last: Recorded) -> str:
     return f"{old} {last.incarnation}" if last.incarnation else old
 
 
-def decide_moved(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
+def decide_moved_resource(sides: AddressView, old: Address, situation: Situation, decision: Decision) -> bool:
     """Decide about a resource with `movedFrom`; `False` if its old name has no meaning."""
     old_seen, old_last = situation.observed.get(old), situation.recorded.get(old)
     source = sides.wanted.source
@@ -260,7 +260,7 @@ def _needs_copy(sides: AddressView, situation: Situation) -> bool:
     return is_topic and capabilities.copy_move and not capabilities.topic_move
 
 
-def moved_from(action: Action) -> Address | None:
+def find_moved_from(action: Action) -> Address | None:
     """Return the old address if an action moves a topic between namespaces."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
@@ -278,7 +278,7 @@ def _refuse_detached(sides: AddressView, old: Address, situation: Situation, dec
             sides.address,
             sides.wanted.source,
             f"{old}, which it is moved from, is mounted with its records as {new_place}, and no Mounting declares it",
-            f"{mount_back_commands(old, new_place)} To make a new and empty one: reconciler state rm {old}",
+            f"{format_mount_back_commands(old, new_place)} To make a new and empty one: reconciler state rm {old}",
         )
         return True
     if location is None:
@@ -318,7 +318,7 @@ def _plan_rename(sides: AddressView, old: Address, before: Observed, situation: 
             reasons=(Reason.MOVED,),
             source=sides.wanted.source,
             origins=drop_unset_origins(sides.wanted.origins) if differing.changes else sides.wanted.origins,
-            precondition=state_precondition(old, before),
+            precondition=compute_state_precondition(old, before),
         )
     )
     change(moved, before, differing, situation, decision)
@@ -350,7 +350,7 @@ def _follow_record(sides: AddressView, old: Address, reason: Reason, situation: 
     moved = AddressView(sides.address, sides.wanted, situation.recorded[old], before)
     is_same_kind = type(before.resource) is type(sides.wanted.resource)
     differing = compare(moved, before, situation) if is_same_kind else Differences()
-    decision.actions.append(adopt(moved, before, differing, reason, moved_from=old))
+    decision.actions.append(plan_adoption(moved, before, differing, reason, moved_from=old))
     decision.actions.append(Forget(address=old, reasons=(reason,)))
     change(moved, before, differing, situation, decision)
 
@@ -411,7 +411,7 @@ def _suggest_move_back(sides: AddressView, current: Address) -> str:
 def add_implied_moves(
     wanted: dict[Address, WantedResource], recorded: Record, observed: Inventory
 ) -> dict[Address, WantedResource]:
-    """Add `moved_from` to resources declared in a moved namespace."""
+    """Add `find_moved_from` to resources declared in a moved namespace."""
     declared = {
         address: item.moved_from
         for address, item in wanted.items()
@@ -452,7 +452,7 @@ def is_namespace_refused(sides: AddressView, old: Address, situation: Situation,
 _NAMED_KINDS: Final = frozenset({"topic", "mirror"})
 
 
-class MountOrder:
+class MountDependencies:
     """Dependencies of mounts and unmounts.
 
     If a plan frees a name for another topic, updates of that name belong to the new topic.
@@ -465,7 +465,7 @@ class MountOrder:
         self._of_mounting: dict[Address, list[str]] = {}
         for action in actions:
             if isinstance(action, Transition) and isinstance(action.after, Mounting):
-                is_unmount = unmounted_by(action) is not None
+                is_unmount = find_unmounted_topic(action) is not None
                 ids_by_topic = self._unmounts if is_unmount else self._mounts
                 ids_by_topic.setdefault(mounted_by(action.after), []).append(action.id)
                 if is_unmount:
@@ -476,7 +476,7 @@ class MountOrder:
         for action in actions if self._mounts or self._unmounts else ():
             if kind_of(action.address) in _NAMED_KINDS:
                 self._at.setdefault(_topic_address(action.address), []).append(action)
-            if (left := moved_from(action)) is not None:
+            if (left := find_moved_from(action)) is not None:
                 self._at.setdefault(left, []).append(action)
             if (source := self._source(action)) is not None:
                 self._readers.setdefault(source, []).append(action)
@@ -505,7 +505,7 @@ class MountOrder:
             if isinstance(source, MountSource) and source.unmounts is not None:
                 yield from self._of_mounting.get(source.unmounts, ())
             yield from self._unmounts.get(topic, ())
-            yield from (other.id for other in others if isinstance(other, Delete) or moved_from(other) == topic)
+            yield from (other.id for other in others if isinstance(other, Delete) or find_moved_from(other) == topic)
             return
         if topic not in self._mounts:
             yield from (other.id for other in others if _is_changing_topic(other))
@@ -540,7 +540,9 @@ def _topic_address(address: Address) -> Address:
 
 
 def _is_creating_topic(action: Action) -> bool:
-    return kind_of(action.address) in _NAMED_KINDS and (isinstance(action, Create) or moved_from(action) is not None)
+    return kind_of(action.address) in _NAMED_KINDS and (
+        isinstance(action, Create) or find_moved_from(action) is not None
+    )
 
 
 def _is_changing_topic(action: Action) -> bool:
@@ -549,7 +551,7 @@ def _is_changing_topic(action: Action) -> bool:
     return isinstance(action, Update | Adopt | Transition)
 
 
-def unmounted_by(action: Action) -> Address | None:
+def find_unmounted_topic(action: Action) -> Address | None:
     """Return the topic that an action unmounts."""
     if isinstance(action, Transition) and action.machine == UNMOUNT.name and isinstance(action.after, Mounting):
         return mounted_by(action.after)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.planning.actions import Block, Create, Reason, Risk, Transition
 from reconciler.planning.diff.converge import (
+    compute_state_precondition,
     find_part_to_delete,
     find_tiering_problems,
     plan_deletion,
-    state_precondition,
     warn_of_foreign_rules,
 )
 from reconciler.planning.diff.topic_orders import alter, find_followers, plan_changes, warn_of_followers
@@ -37,7 +37,7 @@ from reconciler.resources.address import (
 from reconciler.resources.base import OfNamespace
 from reconciler.resources.namespace import Namespace, NamespaceSpec
 from reconciler.resources.topic import Topic
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -131,7 +131,7 @@ def delete_namespace(order: DeleteNamespaceOrder, situation: Situation, decision
         gone = find_part_to_delete(None if last is None else last.resource, seen.resource, are_rules=are_rules)
         action = plan_deletion(address, seen, Reason.BY_COMMAND, gone=gone)
         if nested:
-            message = f"namespace {order.name} holds namespaces: {first_few(nested, 5, grouping='')}"
+            message = f"namespace {order.name} holds namespaces: {list_first(nested, 5, grouping='')}"
             action = replace(action, blocked=Block("nested", message, None))
         decision.actions.append(action)
         warn_of_foreign_rules(address, seen, gone, decision)
@@ -175,7 +175,7 @@ def move_topics(order: MoveTopicsOrder, situation: Situation, decision: Decision
         {home for home in homes if home and _namespace_address(order.cluster, home) not in situation.observed}
     )
     if missing:
-        message = f"namespaces that do not exist on cluster {order.cluster}: {first_few(missing, 5, grouping='')}"
+        message = f"namespaces that do not exist on cluster {order.cluster}: {list_first(missing, 5, grouping='')}"
         hint = f"Create them first; none is made implicitly: reconciler namespace create {order.cluster} {missing[0]}"
         decision.refuse(_namespace_address(order.cluster, missing[0]), None, message, hint)
 
@@ -266,7 +266,7 @@ def _move_action(old: Address, name: str, situation: Situation) -> Transition:
         risk=Risk.DISRUPTIVE,
         reasons=(Reason.MOVED, Reason.BY_COMMAND) if last is None else (Reason.MOVED,),
         origins=_adjust_origins(last.origins if last is not None else {}, old, address),
-        precondition=state_precondition(old, before),
+        precondition=compute_state_precondition(old, before),
     )
 
 

@@ -118,7 +118,7 @@ def build_ordered_resources(orders: Sequence[Order], decision: Decision) -> dict
 _MOVABLE: Final = ("topic", "namespace", "mounting")
 
 
-def hint_for_unknown(address: str, record: Iterable[str]) -> str:
+def suggest_recorded(address: str, record: Iterable[str]) -> str:
     """Return the nearest recorded address as a hint."""
     return did_you_mean(nearest(address, record), otherwise="List what is with: reconciler state list")
 
@@ -136,7 +136,7 @@ def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], 
     named = {address for address in record if matches(order.pattern, address)}
     if not named:
         message = f"{order.pattern} is not recorded"
-        decision.refuse(Address(order.pattern), None, message, hint_for_unknown(order.pattern, record))
+        decision.refuse(Address(order.pattern), None, message, suggest_recorded(order.pattern, record))
         return
     below = (address for address in record if order.is_recursive and not named.isdisjoint(list_containers(address)))
     forgotten |= dict.fromkeys((*named, *below))
@@ -145,7 +145,7 @@ def _forget(order: ForgetOrder, record: Record, forgotten: dict[Address, None], 
 def _readdress(order: ReaddressOrder, record: Record, decision: Decision) -> None:
     old, new = order.before, order.after
     if old not in record:
-        decision.refuse(old, None, f"{old} is not recorded", hint_for_unknown(old, record))
+        decision.refuse(old, None, f"{old} is not recorded", suggest_recorded(old, record))
         return
     moves = dict(_plan_address_changes(record, old, new))
     taken = next((address for address in moves.values() if address in record), None)

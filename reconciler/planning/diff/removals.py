@@ -28,7 +28,7 @@ from reconciler.planning.diff.mirror_changes import (
     refuse_until_settled,
     warn_if_mirror_now,
 )
-from reconciler.planning.diff.moves import moved_from, unmounted_by
+from reconciler.planning.diff.moves import find_moved_from, find_unmounted_topic
 from reconciler.planning.plan import PlanFinding, UnfinishedTransition
 from reconciler.planning.resolve.mirror_sources import is_left
 from reconciler.planning.selection import format_required_option
@@ -47,7 +47,7 @@ from reconciler.resources.address import (
 from reconciler.resources.mirror_link import MirrorLink, MirrorTopic
 from reconciler.resources.mount import MIGRATING, Mounting
 from reconciler.resources.namespace import Namespace
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:
     from reconciler.resources.inventory import Observed, Recorded
@@ -211,8 +211,8 @@ class ContainerGuard:
         self._deletes = {action.address: action for action in actions if isinstance(action, Delete)}
         self._forgotten = {action.address for action in actions if isinstance(action, Forget)}
         applied = [action for action in actions if action.blocked is None]
-        self._moved = {moved_from(action) for action in applied}
-        self._detached = {unmounted_by(action) for action in applied}
+        self._moved = {find_moved_from(action) for action in applied}
+        self._detached = {find_unmounted_topic(action) for action in applied}
         self._moved_namespaces = {
             item.moved_from for item in situation.wanted.values() if isinstance(item.resource, Namespace)
         }
@@ -240,7 +240,7 @@ class ContainerGuard:
         if action.blocked and not (is_for_good and action.blocked.allow):
             return action
         if kind == "namespace" and (left := self._find_unselected_content(action.address, staying)):
-            message = f"it stays: it holds {first_few(left, grouping='')}, which this plan leaves out"
+            message = f"it stays: it holds {list_first(left, grouping='')}, which this plan leaves out"
             self.warnings.append(
                 PlanFinding(action.address, action.source, message, "It is deleted together with the last of them.")
             )
@@ -248,22 +248,22 @@ class ContainerGuard:
         if kind == "namespace" and staying and self._can_forget(action.address):
             ours = [owned for owned in staying if owned in self._situation.recorded and owned not in self._forgotten]
             if ours and self._situation.request.options.is_destroy:
-                message = f"it stays: it holds {first_few(ours, grouping='')}, which this destroy leaves out"
+                message = f"it stays: it holds {list_first(ours, grouping='')}, which this destroy leaves out"
                 self.warnings.append(
                     PlanFinding(action.address, action.source, message, "Destroy them, too, or first.")
                 )
                 return action
             return Forget(address=action.address, reasons=action.reasons)
         if kind in {"topic", "mirror"}:
-            message = f"{first_few(inside, grouping='')} mirrors it: promote or remove the mirror first"
+            message = f"{list_first(inside, grouping='')} mirrors it: promote or remove the mirror first"
             return replace(action, blocked=Block("mirrored", message, None))
         if kind == "link" and not self._situation.request.options.is_destroy:
             self._refuse_link(action, inside)
             return action
         if staying:
-            message = f"it holds {first_few(staying, grouping='')}, which stays"
+            message = f"it holds {list_first(staying, grouping='')}, which stays"
             return replace(action, blocked=Block("not_empty", message, None))
-        message = f"it holds {first_few(inside, grouping='')}, whose delete is blocked"
+        message = f"it holds {list_first(inside, grouping='')}, whose delete is blocked"
         return replace(action, blocked=Block("not_empty", message, None, self._find_advice(inside)))
 
     def _find_unselected_content(self, namespace: Address, staying: Sequence[Address]) -> list[Address]:
@@ -284,12 +284,12 @@ class ContainerGuard:
         allow = " ".join(f"--allow delete:{mirror}" for mirror in mirrors)
         left = [mirror for mirror in mirrors if not self._situation.is_chosen(mirror)]
         way = f"{format_required_option(left, self._situation.request.selection)}, and add " if left else ""
-        message = f"it is no longer declared, but {first_few(mirrors, grouping='')} is not stopped"
+        message = f"it is no longer declared, but {list_first(mirrors, grouping='')} is not stopped"
         hint = f"Declare the link again and promote or fail over its mirrors; or delete them too: {way}{allow}"
         strange = [mirror for mirror in mirrors if mirror not in self._situation.recorded]
         if strange:
             hint = (
-                f"Declare the link again. {first_few(strange, grouping='')} has no entry of its own: "
+                f"Declare the link again. {list_first(strange, grouping='')} has no entry of its own: "
                 f"`reconciler mirror failover {strange[0]}` stops it"
             )
         self.errors.append(PlanFinding(action.address, action.source, message, hint))

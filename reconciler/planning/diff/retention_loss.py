@@ -194,16 +194,16 @@ def compute_loss(
     return Loss(max(expired or 0, int(excess)), is_known, is_compacted)
 
 
-def config_at(path: str) -> str:
+def parse_config_key(path: str) -> str:
     """Return the config of a field or cluster property."""
     if path.startswith(PROPERTIES):
         return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
     return path.removeprefix(CONFIGS)
 
 
-def reason_of(change: Change) -> Reason | None:
+def find_expiry_reason(change: Change) -> Reason | None:
     """Return the reason why a change of retention expires records."""
-    key = config_at(change.path)
+    key = parse_config_key(change.path)
     if key == CLEANUP:
         after = "delete" if change.after is None else str(change.after)
         return Reason.DELETE_ADDED if "delete" in after.split(",") else None

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from reconciler.lifecycles import TieringState
 from reconciler.planning.actions import Change, Create, Reason, Update
-from reconciler.planning.diff.converge import GOING, find_part_to_delete, plan_deletion, precondition
+from reconciler.planning.diff.converge import GOING, compute_precondition, find_part_to_delete, plan_deletion
 from reconciler.planning.fields import CONFIGS, fields_of
 from reconciler.planning.resolve.acting_configs import ActingConfigs
 from reconciler.planning.resolve.limits import check_changes, check_partitions
@@ -22,7 +22,7 @@ from reconciler.resources.mirror_link import SYNCED_BY_DEFAULT, MirrorLink, Mirr
 from reconciler.resources.mount import MIGRATING
 from reconciler.resources.tiering_policy import RETAIN, apply_layer, read_disable_policy, read_switches
 from reconciler.resources.topic import Topic, TopicSpec
-from reconciler.runtime.text import did_you_mean, first_few, nearest, refusal
+from reconciler.runtime.text import did_you_mean, list_first, nearest, refusal
 
 if TYPE_CHECKING:
     from reconciler.planning.actions import Value
@@ -138,7 +138,7 @@ def alter(
             changes=changes,
             reasons=(Reason.CHANGED, Reason.BY_COMMAND) if last is None else (Reason.CHANGED,),
             origins={} if last is None else _mark_altered(last, changes),
-            precondition=precondition(address, before, [change.path for change in changes]),
+            precondition=compute_precondition(address, before, [change.path for change in changes]),
         )
     )
     return True
@@ -230,7 +230,7 @@ def warn_of_followers(topic: Address, situation: Situation, decision: Decision) 
     """Warn of the mirrors of a deleted topic."""
     mirrors = find_followers(topic, situation)
     if mirrors:
-        message = f"{first_few(mirrors, 3, grouping='')} follows it, and stops when its source is gone"
+        message = f"{list_first(mirrors, 3, grouping='')} follows it, and stops when its source is gone"
         hint = f"To write to the mirror from then on: reconciler mirror failover {mirrors[0]}"
         decision.warn(topic, None, message, hint)
 

@@ -132,7 +132,7 @@ class ActingConfigs:
             return dict(goal)
         ours = {*(_read_own_configs(last.resource) if last is not None else ())}
         ours |= {path.partition(".")[2] for path in unset_paths(wanted.origins) | altered_paths(last)}
-        ours |= reset_keys(situation, wanted, last, seen)
+        ours |= find_reset_keys(situation, wanted, last, seen)
         return {**{key: value for key, value in live.items() if key not in ours}, **goal}
 
 
@@ -175,7 +175,7 @@ def find_hidden_values(
     return tuple(item for item in candidates if item is not None)
 
 
-def reset_keys(
+def find_reset_keys(
     situation: Situation, wanted: WantedResource, last: Recorded | None, seen: Observed | None
 ) -> frozenset[str]:
     """Return hiding keys of a topic that a plan resets because no rule ignores them."""
@@ -396,7 +396,7 @@ class SwitchReader:
             return own
         last, seen = self.situation.recorded.get(place), self.situation.observed.get(place)
         ours = {*_pick_switches(last.resource if last else None), *_find_unset_keys(wanted.origins)}
-        ours |= reset_keys(self.situation, wanted, last, seen)
+        ours |= find_reset_keys(self.situation, wanted, last, seen)
         return {**{key: value for key, value in own.items() if key not in ours}, **_pick_switches(wanted.resource)}
 
     def own_now(self, address: Address) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from reconciler.planning.fields import CONFIGS
 from reconciler.planning.plan import PlanFinding, PlanInput
 from reconciler.planning.resolve.acting_configs import Inheritance, Layer
 from reconciler.planning.resolve.cluster_values import compile_cluster
-from reconciler.planning.selection import half_at, half_of, has_two_halves
+from reconciler.planning.selection import address_of_other_half, build_other_half, has_two_halves
 from reconciler.planning.situation import IMPLIED, NO_ORIGINS, WantedResource
 from reconciler.resources.acls import TopicAcl, find_refused_rules, split_namespace_rules
 from reconciler.resources.address import Address, address_of, tiers_of
@@ -30,7 +30,7 @@ from reconciler.resources.topic import Topic
 NOTHING: Final[Inventory] = MappingProxyType({})
 
 
-def effective(
+def resolve_desired(
     desired: Desired, request: PlanInput, observed: Inventory = NOTHING
 ) -> tuple[dict[Address, WantedResource], list[PlanFinding]]:
     """Return the desired resource of each address, and findings about invalid values.
@@ -149,8 +149,8 @@ class _Resolver:
             self._wanted[mirror.address] = WantedResource(mirror, declared.source, marks=(mark,))
 
     def _add_half(self, link: MirrorLink, declared: DeclaredResource) -> None:
-        if has_two_halves(link) and half_at(link) not in self._wanted:
-            self._wanted[half_at(link)] = half_of(link, declared.source)
+        if has_two_halves(link) and address_of_other_half(link) not in self._wanted:
+            self._wanted[address_of_other_half(link)] = build_other_half(link, declared.source)
 
     def _add_parents(self, address: Address) -> None:
         below = self._wanted[address].resource

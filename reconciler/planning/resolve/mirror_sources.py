@@ -64,38 +64,38 @@ BY_COMMAND: Final = {STATE: f"{_MARK_PREFIX}{NOTHING}"}
 """Origins of a mirror that a command created and no file declares."""
 
 
-def without_marks(last: Recorded | None) -> dict[str, str]:
+def drop_command_marks(last: Recorded | None) -> dict[str, str]:
     """Return the origins of a record without the marks of commands."""
     return {path: origin for path, origin in (last.origins if last else {}).items() if path not in {STATE, PEER}}
 
 
-def after_command(last: Recorded, role: str) -> Recorded:
+def mark_commanded_role(last: Recorded, role: str) -> Recorded:
     """Return the record of a mirror after a command changed its role: the declared role, with a mark."""
     mirror = last.resource
     if not isinstance(mirror, MirrorTopic) or is_made_by_command(last):
         return last
-    declared = declared_in_mark(last.origins.get(STATE, "")) or mirror.state
+    declared = parse_role_mark(last.origins.get(STATE, "")) or mirror.state
     marks = {} if declared == role else {STATE: f"a command set it to {role}"}
     return replace(
         last,
         resource=mirror.model_copy(update={"state": declared}),
-        origins={**without_marks(last), **marks},
+        origins={**drop_command_marks(last), **marks},
     )
 
 
-def mark(declared: str) -> str:
+def make_role_mark(declared: str) -> str:
     """Return the mark for a role that a command set while the files declared another."""
     return f"{_MARK_PREFIX}{declared}"
 
 
-def declared_in_mark(origin: str) -> str | None:
+def parse_role_mark(origin: str) -> str | None:
     """Return the role declared when a command changed it; `None` if `origin` is no mark."""
     return origin.removeprefix(_MARK_PREFIX) if origin.startswith(_MARK_PREFIX) else None
 
 
 def is_made_by_command(last: Recorded | None) -> bool:
     """Return whether a command created a mirror that was never declared."""
-    return last is not None and last.origins.get(STATE) == mark(NOTHING)
+    return last is not None and last.origins.get(STATE) == make_role_mark(NOTHING)
 
 
 # After a reversal, verbs are sent to the mirror on the other cluster.
@@ -159,7 +159,7 @@ class LeftOut:
 Way = VerbsToRole | RoleInProgress | RoleRefusal | LeftOut
 
 
-def peer_of(mirror: MirrorTopic) -> MirrorTopic:
+def derive_peer(mirror: MirrorTopic) -> MirrorTopic:
     """Return the mirror that the source becomes when roles are swapped."""
     return MirrorTopic(
         cluster=mirror.source_cluster,
@@ -192,7 +192,7 @@ def find_mirror_back(mirror: MirrorTopic, situation: Situation) -> Observed | No
 
 
 def _find_mirror_back(mirror: MirrorTopic, observed: Inventory) -> Observed | None:
-    peer = peer_of(mirror)
+    peer = derive_peer(mirror)
     seen = observed.get(peer.address)
     if seen is None or not is_live(seen) or not isinstance(seen.resource, MirrorTopic):
         return None
@@ -255,8 +255,8 @@ def _refuse_in_chain(mirror: MirrorTopic, observed: Observed, situation: Situati
         entry
         for entry in situation.entries.values()
         if entry.address != mirror.address
-        and peer_of(entry).address == name
-        and not follows_other_source(peer_of(entry), observed)
+        and derive_peer(entry).address == name
+        and not follows_other_source(derive_peer(entry), observed)
     ]
     if any(topic_of(mirror) in find_freed_topics(_find_way(entry, situation)) for entry in behind):
         return LeftOut(f"{message}, and this plan swaps them back", "Apply this plan, then plan again.")
@@ -311,7 +311,7 @@ def changed_by_roles(situation: Situation) -> Mapping[Address, frozenset[Address
 
 
 def _find_way_of_live(mirror: MirrorTopic, status: MirrorStatus, situation: Situation) -> Way:
-    peer = situation.observed.get(peer_of(mirror).address)
+    peer = situation.observed.get(derive_peer(mirror).address)
     is_suspended = status is MirrorStatus.PAUSED and peer is not None and peer.state == MirrorStatus.PENDING_MIRROR
     status = status_once_resumed(mirror, status, situation)
     verdict = towards(mirror.state, status, is_suspended=is_suspended)
@@ -389,7 +389,7 @@ def check_source_exists(
 
 
 def _find_way_of_peer(mirror: MirrorTopic, back: Observed, situation: Situation) -> Way:
-    peer = peer_of(mirror)
+    peer = derive_peer(mirror)
     status = find_mirror_status(back)
     if status is None:
         return RoleInProgress(peer.address, back.state or "")
@@ -426,7 +426,7 @@ def _find_way_of_stopped(mirror: MirrorTopic, seen: Observed, situation: Situati
             "was not read",
             "Plan again with both clusters.",
         )
-    peer = peer_of(mirror)
+    peer = derive_peer(mirror)
     other_side = situation.observed.get(peer.address)
     is_other_last = other_side is not None and other_side.mirror.since_ms > seen.mirror.since_ms
     if mirror.state == "mirroring" and is_other_last:
@@ -829,7 +829,7 @@ def replace_held_roles(
         if not isinstance(mirror, MirrorTopic):
             continue
         role, last = held_role(mirror, recorded.get(address), observed), recorded.get(address)
-        marks = {} if role is None else {STATE: mark(mirror.state)}
+        marks = {} if role is None else {STATE: make_role_mark(mirror.state)}
         if (role or mirror.state) == "reversed" and last is not None and PEER in last.origins:
             marks[PEER] = last.origins[PEER]
         if marks:
@@ -853,13 +853,13 @@ def held_mirrors(situation: Situation) -> Iterator[Held]:
         mirror = item.resource
         if not isinstance(mirror, MirrorTopic) or not situation.is_decidable(address):
             continue
-        declared = declared_in_mark(item.origins.get(STATE, ""))
+        declared = parse_role_mark(item.origins.get(STATE, ""))
         if declared is not None:
             message = f"it was made {mirror.state} by a command, and the files still have {declared}"
             hint = f"Write it into the files: reconciler drift --accept {address}"
             yield Held(address, item.source, message, hint, mirror.state, item.marks)
         if PEER in item.origins:
-            peer = peer_of(mirror).address
+            peer = derive_peer(mirror).address
             message = f"{peer}, which mirrors it since their roles were swapped, was paused by a command"
             yield Held(address, item.source, message, f"To resume it: reconciler mirror resume {peer}", "", item.marks)
     for address, mirror in sorted(situation.mirrors.items()):
@@ -883,7 +883,7 @@ def _is_made_by_command(address: Address, mirror: MirrorTopic, situation: Situat
     """Return whether a command, not a link or a reversal, created a mirror over a declared link."""
     if address in situation.recorded:
         return is_left(address, situation)
-    seen, topic, peer = situation.observed[address], topic_of(mirror), peer_of(mirror).address
+    seen, topic, peer = situation.observed[address], topic_of(mirror), derive_peer(mirror).address
     known = (situation.wanted, situation.recorded, situation.observed)
     is_reversed = topic in situation.recorded or any(peer in inventory for inventory in known)
     is_automatic = seen.mirror.is_automatic or find_auto_created(mirror.cluster, mirror.name, situation) is not None
@@ -900,7 +900,7 @@ def held_role(mirror: MirrorTopic, last: Recorded | None, observed: Inventory) -
     """Return the role that a command set on a mirror whose declared role is the recorded one."""
     role, was = role_now(mirror, observed), last.resource if last is not None else None
     if last is not None and isinstance(was, MirrorTopic):
-        if last.origins.get(STATE) == mark(mirror.state):
+        if last.origins.get(STATE) == make_role_mark(mirror.state):
             if role in {None, was.state}:
                 return was.state
         elif was.state != mirror.state:
@@ -922,7 +922,7 @@ _EQUAL_ROLES: Final = (COPYING, _STOPPED_ROLES)
 
 def role_now(mirror: MirrorTopic, observed: Inventory) -> Role | None:
     """Return the role that the clusters report for a mirror; `None` if changing or unreported."""
-    seen, peer = observed.get(mirror.address), observed.get(peer_of(mirror).address)
+    seen, peer = observed.get(mirror.address), observed.get(derive_peer(mirror).address)
     if follows_other_source(mirror, seen):
         seen = None
     back = _find_mirror_back(mirror, observed)

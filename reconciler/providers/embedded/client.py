@@ -48,7 +48,7 @@ from reconciler.resources.mount import Mounting, RecoverableTopic, Recoveries
 from reconciler.resources.namespace import Namespace
 from reconciler.resources.tiering_policy import SWITCHES, TieringPolicy
 from reconciler.resources.topic import Topic
-from reconciler.runtime.effects import ms_since, note, now
+from reconciler.runtime.effects import log_debug, ms_since, now
 from reconciler.runtime.threads import run_in_parallel
 
 if TYPE_CHECKING:
@@ -498,7 +498,7 @@ def run_batch(
     began = now()
     cluster.catalog.commit(batch.decide, may_go_on=may_go_on)
     failed = sum(isinstance(outcome, Failed) for outcome in batch.outcomes)
-    note(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
+    log_debug(_LOGGER, "batch", cluster=name, actions=len(actions), failed=failed, ms=ms_since(began))
     recovered = {f"create:{address}": full_name_of(address) for address in list_recoveries(actions)}
     opened = update_new_replicas(cluster, actions, finish_failovers(cluster, actions, batch.outcomes, may_go_on))
     outcomes = complete_recoveries(cluster, turn_off_tiering(cluster, actions, opened, may_go_on), recovered, may_go_on)

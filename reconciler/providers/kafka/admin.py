@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.errors import ReconcilerError, RetryableError, StalePlanError, UserError
-from reconciler.planning.fields import CONFIGS, equal
+from reconciler.planning.fields import CONFIGS, is_equal_value
 from reconciler.providers.kafka import admin_requests
 from reconciler.providers.kafka.admin_requests import (
     EXISTS,
@@ -103,7 +103,7 @@ def _shows(change: PendingChange, seen: TopicSeen, configs: Mapping[str, ConfigS
 
 def _is_same(key: str, left: str | None, right: str | None) -> bool:
     """Brokers format some values differently, such as 2.0E-4."""
-    return equal(CONFIGS + key, left, right, KAFKA_CONFIGS)
+    return is_equal_value(CONFIGS + key, left, right, KAFKA_CONFIGS)
 
 
 def _are_same(left: Mapping[str, str], right: Mapping[str, str]) -> bool:

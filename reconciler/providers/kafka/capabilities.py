@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from reconciler.errors import NotAuthorizedError, RetryableError
-from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonical_field
+from reconciler.planning.fields import CONFIGS, LINK_FEATURES, canonicalize_field
 from reconciler.providers.kafka.client import KafkaClient, read_bindings
 from reconciler.providers.kafka.faults import SECURITY_DISABLED
 from reconciler.providers.kafka.translate import OWN, ClusterSeen, ConfigSeen
@@ -162,7 +162,7 @@ def read_capabilities(look: ClusterFacts, known: Sequence[str] = (), principal: 
         lacks=lacks,
         configs=configs,
         defaults={
-            key: str(canonical_field(CONFIGS + key, value, configs))
+            key: str(canonicalize_field(CONFIGS + key, value, configs))
             for key, value in topic.items()
             if value is not None
         },

@@ -14,7 +14,7 @@ from reconciler.errors import (
     RetryableError,
     UserError,
 )
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 # Meanings of codes of brokers and librdkafka, and hints (facts 6.2).
 
@@ -237,7 +237,7 @@ def _plain(message: str) -> str:
     if any(part in message for part in _OF_LIBRDKAFKA):
         return ""  # its own words say less than ours
     needed = _NEEDED.fullmatch(message.strip())
-    return one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
+    return to_one_line(f"it needs {needed[1]}" if needed else message).rstrip(".")
 
 
 _PREFIX: Final = "Broker: "
@@ -262,4 +262,4 @@ def _text_of(error: BaseException) -> str:
     """Omits the name and number that libraries add."""
     inner = error.args[0] if error.args else None
     text = getattr(inner, "str", None)
-    return one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))
+    return to_one_line(str(text()) if callable(text) else " ".join(str(part) for part in error.args))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.archive import ArchivedTopic
 from reconciler.errors import LeaseError, NotFoundError, ReconcilerError, RetryableError, StalePlanError, UserError
 from reconciler.planning.actions import ControlAction, Delete, Reason, Update
-from reconciler.planning.fields import CONFIGS, canonical_field, equal
+from reconciler.planning.fields import CONFIGS, canonicalize_field, is_equal_value
 from reconciler.providers.kafka import admin
 from reconciler.providers.kafka.groups import check_all_listed
 from reconciler.providers.kafka.ledger import MAP, PROGRESS, REKEYED, Changes, Ledger
@@ -86,7 +86,7 @@ def final_configs(
         is_own = key in manifest.configs
         if key not in known or _is_storage_config(key) or value is None or not (is_own or key in KAFKA_CONFIGS):
             continue
-        meant = canonical_field(CONFIGS + key, value, KAFKA_CONFIGS)
+        meant = canonicalize_field(CONFIGS + key, value, KAFKA_CONFIGS)
         if is_own or meant != defaults.get(key, KAFKA_CONFIGS[key].default):
             changes[key] = value
     return changes
@@ -314,7 +314,7 @@ class KafkaMoves:
             for change in action.changes
             if (key := change.path.removeprefix(CONFIGS)) in FILLING and later_configs.get(key) != own.get(key)
             # other changes were planned on the configs for filling
-            if equal(change.path, change.before, later_configs.get(key), KAFKA_CONFIGS)
+            if is_equal_value(change.path, change.before, later_configs.get(key), KAFKA_CONFIGS)
         }
         if late:
             after = {**later_configs, **{key: change.after for key, change in late.items()}}

@@ -13,7 +13,7 @@ from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableErro
 from reconciler.providers.kafka.faults import LOGIN, OURS, translate_error
 from reconciler.providers.kafka.security import MSK, Tls
 from reconciler.runtime.retry import Backoff, Tries
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     import ssl
@@ -257,7 +257,7 @@ _ALIVE: Final = "See whether the brokers are alive and bootstrapServers names th
 
 def _broker_words(error: BaseException) -> str:
     """Omits the library's prefixes."""
-    return one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
+    return to_one_line(str(error).rpartition("Error: ")[2]) or "no reason was reported"
 
 
 _WORDLESS: Final = OURS.keys() | LOGIN.keys()

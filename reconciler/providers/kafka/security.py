@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from reconciler.errors import NotAuthorizedError, ReconcilerError, RetryableError, UserError, root_cause
 from reconciler.providers.secrets import Secret, resolve
-from reconciler.runtime.text import one_line
+from reconciler.runtime.text import to_one_line
 
 if TYPE_CHECKING:
     import ssl
@@ -490,10 +490,10 @@ def _aws_credentials() -> Any:
         if credentials is not None:
             return credentials.get_frozen_credentials()
     except (ConnectionError, HTTPClientError) as error:
-        message = f"{MSK}: AWS does not answer: {one_line(str(error))}"
+        message = f"{MSK}: AWS does not answer: {to_one_line(str(error))}"
         raise RetryableError(message, hint="Check the network, then run the same command again.") from error
     except (BotoCoreError, ClientError) as error:
-        message = f"{MSK}: the AWS credentials cannot be used: {one_line(str(error))}"
+        message = f"{MSK}: the AWS credentials cannot be used: {to_one_line(str(error))}"
         raise NotAuthorizedError(message, hint="Correct the AWS profile or environment, or log in again.") from error
     hint = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or log in (aws sso login)."
     raise NotAuthorizedError(f"{MSK}: no AWS credentials were found", hint=hint)

@@ -18,7 +18,7 @@ from reconciler.jobs.copy import TopicCopyJob, fill, mirror, settle
 from reconciler.jobs.ordered import verify_renumbered, whole_spans
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import verify
-from reconciler.operations.verify import renumbered
+from reconciler.operations.verify import compare_renumbered
 from reconciler.providers.kafka.records.copy_sink import Limits
 from reconciler.providers.kafka.records.record_log import KafkaLog
 from reconciler.records.log import OffsetRange, Spans
@@ -93,7 +93,7 @@ def test_of_a_copy_that_is_behind_it_is_told_how_far_its_source_goes(place: Plac
     sink = place.sink(target)
     produce(place, source, 5, partitions=1)
     bounds = place.log(source).bounds()
-    (found,) = renumbered(here(), (place.log(target), place.log(source)), sink.spans(bounds)).partitions
+    (found,) = compare_renumbered(here(), (place.log(target), place.log(source)), sink.spans(bounds)).partitions
     assert found.differences == ("end",)
     assert found.left is not None
     assert found.right is not None
@@ -144,7 +144,7 @@ def test_a_copy_that_let_go_of_all_that_its_source_has_is_not_equal(
     admin = AdminClient({"bootstrap.servers": place.settings["bootstrap.servers"]})
     for deleted in admin.delete_records([TopicPartition(target, 0, deleted_to)]).values():
         deleted.result()
-    found = renumbered(here(), (copy, place.log(source)), sink.spans(place.log(source).bounds()), begins=begins)
+    found = compare_renumbered(here(), (copy, place.log(source)), sink.spans(place.log(source).bounds()), begins=begins)
     assert [each.differences for each in found.partitions] == [differences]
 
 

@@ -14,7 +14,7 @@ from reconciler.cli.text.mounts_text import cancelled_text
 from reconciler.errors import BlockedError, PartialError, UsageError, UserError
 from reconciler.operations.clusters.consume import ProduceOptions, produce
 from reconciler.operations.clusters.mount_orders import MountRequest, migrate_topics
-from reconciler.operations.clusters.mounts import ask_migration, list_mounts, mount_status
+from reconciler.operations.clusters.mounts import list_mounts, read_mount_status, request_migration
 from reconciler.operations.state_edit import state_unlock
 from reconciler.operations.steps.invocation import Select
 from reconciler.operations.steps.orders import OrderResult
@@ -190,9 +190,9 @@ def test_topics_of_a_pattern_go_and_come_back_one_under_another_name(home: Home)
 @pytest.mark.fact("F-R-106", "F-R-114", "F-R-119")
 def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
     home.done("unmount", home.address("carts"), phase="prepare")
-    (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+    (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
     assert (found.migration.state, found.migration.topics[0].mounting) == ("prepared", None)
-    assert mount_status(home.reach, found.migration.id, home.cluster).migrations == (found,)
+    assert read_mount_status(home.reach, found.migration.id, home.cluster).migrations == (found,)
     assert f"reconciler topic unmount --finish {home.address('carts')}" in found.migration.waits[0]
     assert home.listed("prepared") == [("carts", "unmounting")]
     home.write("carts", "late")
@@ -203,23 +203,25 @@ def test_what_is_prepared_is_served_until_it_is_finished(home: Home) -> None:
     assert home.listed("mountable") == [("carts", "mountable")]
     home.done("mount", home.address("carts"), phase="prepare")
     assert home.listed("mountable") == []
-    (back,) = mount_status(home.reach, cluster=home.cluster).migrations
+    (back,) = read_mount_status(home.reach, cluster=home.cluster).migrations
     assert [found.migration.direction, back.migration.direction] == ["outbound", "inbound"]
     with pytest.raises(UserError, match="has no record on cluster"):
-        mount_status(home.reach, back.migration.id + 100, home.cluster)
+        read_mount_status(home.reach, back.migration.id + 100, home.cluster)
     home.done("mount", home.address("*"), phase="finish")
     assert home.read("carts") == ["carts-1", "carts-2", "late"]
     home.write("carts", "new")
-    assert (home.read("carts")[-1], mount_status(home.reach).migrations) == ("new", ())
+    assert (home.read("carts")[-1], read_mount_status(home.reach).migrations) == ("new", ())
 
 
 @pytest.mark.fact("F-R-120", "F-R-123")
 def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
     home.done("unmount", home.address("carts"), phase="prepare")
-    (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+    (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
     stop = Stop()
-    after = ask_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
-    is_kept = bool(mount_status(home.reach, cluster=home.cluster).migrations)
+    after = request_migration(
+        home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop
+    )
+    is_kept = bool(read_mount_status(home.reach, cluster=home.cluster).migrations)
     assert ("reconciler mount delete" in text_of(cancelled_text(after))) is is_kept
     home.write("carts", "after")
     assert home.read("carts") == ["after", "carts-1", "carts-2"]
@@ -232,10 +234,10 @@ def test_what_was_prepared_can_be_cancelled(home: Home) -> None:
 def test_a_mount_that_was_prepared_can_be_cancelled(home: Home) -> None:
     home.done("unmount", home.address("carts"))
     home.done("mount", home.address("carts"), phase="prepare")
-    (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+    (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
     assert found.migration.state == {"live": "executed", "cold": "prepared"}[home.cluster]
     stop = Stop()
-    ask_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
+    request_migration(home.reach, found.migration.id, "cancel", home.cluster, confirm=lambda _one: True, stop=stop)
     assert (home.listed("mountable"), home.address("carts") in home.names()) == ([("carts", "mountable")], False)
     home.done("mount", home.address("carts"))
     assert home.read("carts") == ["carts-1", "carts-2"]
@@ -246,7 +248,7 @@ def test_mounting_twice_names_the_cluster_and_what_ends_the_mount_that_is_under_
     home.done("unmount", home.address("carts"))
     home.done("mount", home.address("carts"), phase="prepare")
     if home.cluster == "live":  # An embedded cluster claims a topic once it is told to go on.
-        (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+        (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
         taken = home.asked("mount", home.address("carts")).verdict
         assert isinstance(taken, UserError)
         assert f"it is being mounted on cluster {home.cluster} as {home.prefix}:carts" in taken.message
@@ -289,7 +291,7 @@ def test_a_dry_run_plans_what_would_go_and_changes_nothing(home: Home) -> None:
     result = migrate_topics(home.bench.acting("topic unmount"), request, is_dry_run=True)
     estimates = [action.estimate for action in result.plan.actions]
     assert [sum(each.partitions for each in estimates), sum(each.records for each in estimates)] == [4, 4]
-    assert (home.names(), home.listed(), mount_status(home.reach).migrations) == (before, [], ())
+    assert (home.names(), home.listed(), read_mount_status(home.reach).migrations) == (before, [], ())
 
 
 _KILLED = {
@@ -305,7 +307,7 @@ def test_one_whose_finish_is_killed_goes_on_where_it_was(home: Home) -> None:
     module, name, nth = _KILLED[home.cluster]
     home.killed(module, name, nth, "topic", "unmount", "--finish", home.address("carts"), "--yes")
     if home.cluster == "live":  # On an embedded cluster `run` continues it.
-        (found,) = mount_status(home.reach, cluster=home.cluster).migrations
+        (found,) = read_mount_status(home.reach, cluster=home.cluster).migrations
         assert found.migration.waits[-1].endswith("its brokers refuse every record until it is deleted")
         home.bench.write("manifests/kept.yaml", MOUNTED.format(name="carts", prefix=home.prefix, cluster=home.cluster))
         (refused,) = home.bench.plan().plan.errors

@@ -47,7 +47,7 @@ from reconciler.resources.mirrors import (
     RuleFields,
     plan_rule_changes,
 )
-from reconciler.runtime.text import first_few
+from reconciler.runtime.text import list_first
 
 if TYPE_CHECKING:
     from reconciler.providers.kafka.links.link_site import Site
@@ -425,7 +425,7 @@ def protect(site: Site, link: str) -> int:
         site, link, {topic: principals for topic, principals in wanted.items() if EVERYONE not in principals}, bindings
     )
     if open_to_all:
-        message = f"an access rule lets {EVERYONE} write to {first_few(open_to_all, _FEW, grouping='')}"
+        message = f"an access rule lets {EVERYONE} write to {list_first(open_to_all, _FEW, grouping='')}"
         hint = "Name principals in that rule: a rule that denies everyone would keep the link out, too."
         raise UserError(f"mirrors cannot be protected: {message}", hint=hint)
     return changed
