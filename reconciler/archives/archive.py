@@ -39,10 +39,15 @@ from reconciler.archives.ownership import (
     settle_topic,
     unclaim_topic,
 )
-from reconciler.archives.pages import all_entries, all_pages
+from reconciler.archives.pages import iter_all_entries, iter_all_pages
 from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
 from reconciler.archives.storage import check_storage
-from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over, read_topic_manifest
+from reconciler.archives.topic_manifest import (
+    CommittedOffset,
+    TopicManifest,
+    change_topic_manifest,
+    read_topic_manifest,
+)
 from reconciler.errors import UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.register import fresh_mark
@@ -144,10 +149,10 @@ def settle(archive: Archive, name: str, mark: str, *, now_ms: int) -> None:
         after = replace(current, owner=archive.owner, name=name, serial=0)
         return None if after == current else after
 
-    hand_over(storage, place, describe, f"settle-{mark}")
+    change_topic_manifest(storage, place, describe, f"settle-{mark}")
 
 
-def give_back(archive: Archive, mark: str, *, now_ms: int) -> None:
+def release_claim(archive: Archive, mark: str, *, now_ms: int) -> None:
     """Drop a failed claim; does nothing if another cluster has the topic."""
     unclaim_topic(archive.storage, archive.location, archive.owner, mark, now_ms)
 
@@ -229,7 +234,7 @@ def detach(archive: Archive, claim: str, *, now_ms: int) -> Ownership:
     )
     if ownership is not None and is_let_go and _require_topic(archive).owner != archive.owner:
         return ownership
-    hand_over(storage, place, lambda current: _drop_owner(archive, current), f"detach-{claim}")
+    change_topic_manifest(storage, place, lambda current: _drop_owner(archive, current), f"detach-{claim}")
 
     def let_go(current: Manifest) -> Manifest | None:
         check_handover_owner("a manifest of the topic", current.owner, archive.owner)
@@ -271,8 +276,8 @@ def tidy(archive: Archive) -> int:
         named.add(manifest_key(place.cluster_id, place.revision, number))
         if manifest is None:
             continue
-        named |= {page.key for page in all_pages(storage, manifest)}
-        named |= {key for entry in all_entries(storage, manifest) for key in (entry.key, index_key(entry.key))}
+        named |= {page.key for page in iter_all_pages(storage, manifest)}
+        named |= {key for entry in iter_all_entries(storage, manifest) for key in (entry.key, index_key(entry.key))}
         delete_garbage(storage, manifest.garbage)
     left = [key for key in listed if key not in named and remote_place_of(key) is not None]
     storage.delete(left)
@@ -309,7 +314,7 @@ def _describe(archive: Archive, topic: ArchivedTopic, ends: Mapping[int, int], m
                 )
         return None if current == described else described
 
-    hand_over(archive.storage, place, change, mark)
+    change_topic_manifest(archive.storage, place, change, mark)
 
 
 def _drop_owner(archive: Archive, manifest: TopicManifest | None) -> TopicManifest | None:
@@ -377,7 +382,7 @@ def release(storage: ObjectStore, location: TopicLocation, owner: str, *, now_ms
             manifest, owner=NOBODY, owner_epoch=manifest.owner_epoch + 1
         )  # fences readers of the former version
 
-    hand_over(storage, place, detach_topic_manifest, mark)
+    change_topic_manifest(storage, place, detach_topic_manifest, mark)
     manifests = ManifestHandover(storage, place, check)(range(topic.partitions), detach_manifest).values()
     released = replace(
         seized,

@@ -121,7 +121,7 @@ def metadata_register(storage: ObjectStore, cluster_id: str) -> Register:
     return Register(storage, cluster_metadata_key(cluster_id), format=_FORMAT, shape=_SHAPE)
 
 
-def parts_of(held: RegisterSnapshot) -> dict[str, StoredPart]:
+def parse_parts(held: RegisterSnapshot) -> dict[str, StoredPart]:
     """Return the parts in the register."""
     return {
         name: StoredPart(
@@ -150,7 +150,7 @@ def read_part(storage: ObjectStore, name: str, part: StoredPart, shapes: Mapping
 def _read(
     storage: ObjectStore, register: Register, held: RegisterSnapshot, shapes: Mapping[str, Any]
 ) -> StoredMetadata:
-    parts = parts_of(held)
+    parts = parse_parts(held)
     tables: dict[str, Json] = {}
     groups: Mapping[str, GroupOffsets] = {}
     lost: dict[str, UserError] = {}

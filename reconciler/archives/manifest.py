@@ -17,7 +17,7 @@ from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.keys import index_key, manifest_key, manifest_page_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.objects import damaged_error, decode_object
-from reconciler.archives.pages import entries_page, read_page
+from reconciler.archives.pages import encode_entries_page, read_page
 from reconciler.errors import LostRaceError, MissingObjectError, OwnershipLostError, RetryableError, UnansweredError
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.runtime.threads import map_in_parallel
@@ -262,7 +262,7 @@ class ManifestSpill:
 
     def page(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page, once per content."""
-        body = entries_page(entries)
+        body = encode_entries_page(entries)
         page = self._written.get(body)
         if page is None:
             partition = self._partition
@@ -371,17 +371,17 @@ def purge(swap: ManifestSwap, partition: RemotePartition, garbage: Garbage) -> b
 
 def delete_garbage(storage: ObjectStore, garbage: Garbage) -> None:
     """Delete segments with their indexes, and each page after its segments."""
-    storage.delete(objects_of(garbage.entries))
+    storage.delete(iter_object_keys(garbage.entries))
     for page in garbage.pages:
         try:
             entries = read_page(storage, page)
         except MissingObjectError:
             continue  # all that it named was deleted before it
-        storage.delete(objects_of(entries))
+        storage.delete(iter_object_keys(entries))
         storage.delete([page.key])
 
 
-def objects_of(entries: Iterable[Entry]) -> Iterator[str]:
+def iter_object_keys(entries: Iterable[Entry]) -> Iterator[str]:
     """Yield the keys of segments, each with its index."""
     for entry in entries:
         yield entry.key

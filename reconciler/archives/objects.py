@@ -40,7 +40,7 @@ def missing_object_error(store: ObjectStore, key: str, what: str) -> MissingObje
     return MissingObjectError(f"{what} cannot be read: {store.url} has no object {key}", hint=RESTORE_HINT)
 
 
-def missing_offsets(
+def missing_offsets_error(
     store: ObjectStore, key: str, first: int, last: int, *, end: int | None = None
 ) -> MissingObjectError:
     """Return the error for a missing object with records of these offsets.

@@ -86,14 +86,14 @@ def read_ownership(storage: ObjectStore, location: TopicLocation) -> Ownership |
     return None if held is None else _parse(register, held)
 
 
-def ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
+def iter_ownerships(storage: ObjectStore) -> Iterator[tuple[str, Ownership | UserError]]:
     """Yield the ownership of every topic ever detached: one LIST, and one GET each."""
     keys = [listed.key for listed in storage.list(MOUNTABLE) if is_mountable_key(listed.key)]
-    results = map_in_parallel(lambda key: ownership_at(storage, key), keys, name="mountable")
+    results = map_in_parallel(lambda key: read_ownership_at(storage, key), keys, name="mountable")
     yield from ((key, result) for key, result in zip(keys, results, strict=True) if result is not None)
 
 
-def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
+def read_ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None:
     """Return the ownership at a key, or the error of reading it."""
     register = Register(storage, key, format=_FORMAT, shape=_SHAPE)
     try:
@@ -106,7 +106,7 @@ def ownership_at(storage: ObjectStore, key: str) -> Ownership | UserError | None
 def list_sound_ownerships(storage: ObjectStore) -> list[Ownership]:
     """Return sound ownerships, sorted by location; raises `UserError` for a damaged register."""
     sound = []
-    for _, ownership in ownerships(storage):
+    for _, ownership in iter_ownerships(storage):
         if isinstance(ownership, UserError):
             raise ownership
         sound.append(ownership)

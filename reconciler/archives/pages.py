@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import orjson
 
 from reconciler.archives.entries import Entry, PageRef
-from reconciler.archives.objects import damaged_error, decode_object, missing_offsets, parse_object
+from reconciler.archives.objects import damaged_error, decode_object, missing_offsets_error, parse_object
 from reconciler.errors import MissingObjectError
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class PagedEntries(Protocol):
         ...
 
 
-def entries_page(entries: Sequence[Entry]) -> bytes:
+def encode_entries_page(entries: Sequence[Entry]) -> bytes:
     """Return the body of a page of entries."""
     return orjson.dumps({"format": _FORMAT, "entries": [entry.to_json() for entry in entries]})
 
 
-def pages_page(pages: Sequence[PageRef]) -> bytes:
+def encode_pages_page(pages: Sequence[PageRef]) -> bytes:
     """Return the body of a page of pages."""
     return orjson.dumps({"format": _FORMAT, "pages": [page.to_json() for page in pages]})
 
@@ -60,7 +60,7 @@ def read_pages(store: ObjectStore, page: PageRef) -> tuple[PageRef, ...]:
     return _read(store, page, lambda content: tuple(map(PageRef.from_json, content["pages"])))
 
 
-def all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
+def iter_all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[PageRef]:
     """Yield all pages of a head, each after the pages below it. Reads only pages of pages.
 
     `skips_missing` skips missing pages with their subtrees, for a repeated deletion.
@@ -68,9 +68,9 @@ def all_pages(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = F
     return _walk_pages(store, head.pages, skips_missing=skips_missing)
 
 
-def all_entries(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[Entry]:
+def iter_all_entries(store: ObjectStore, head: PagedEntries, *, skips_missing: bool = False) -> Iterator[Entry]:
     """Yield every entry of a head, oldest first, readable or not."""
-    for page in all_pages(store, head, skips_missing=skips_missing):
+    for page in iter_all_pages(store, head, skips_missing=skips_missing):
         if page.level == 0:
             try:
                 entries = read_page(store, page)
@@ -82,7 +82,7 @@ def all_entries(store: ObjectStore, head: PagedEntries, *, skips_missing: bool =
     yield from head.entries
 
 
-def entries_within(
+def iter_entries_within(
     store: ObjectStore, head: PagedEntries, offsets: OffsetRange, *, since_ms: int | None = None
 ) -> Iterator[Entry]:
     """Yield entries that overlap a range, oldest first, reading only their pages.
@@ -124,7 +124,7 @@ def _walk_pages(store: ObjectStore, pages: Iterable[PageRef], *, skips_missing: 
 def _read(store: ObjectStore, page: PageRef, read: Callable[[Json], T]) -> T:
     stored = store.get(page.key)
     if stored is None:
-        raise missing_offsets(store, page.key, page.base, page.last)
+        raise missing_offsets_error(store, page.key, page.base, page.last)
     content = parse_object(store, page.key, stored.body)
     if content.get("format") != _FORMAT:
         raise damaged_error(store, page.key, f"its format is {content.get('format')!r}, not {_FORMAT!r}")

@@ -75,7 +75,7 @@ def format_losses(lost: Sequence[Loss]) -> str:
     return "; ".join(map(str, lost[:_NAMED])) + more
 
 
-def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
+def check_manifest_exists(storage: ObjectStore, partition: RemotePartition, keys: Iterable[str]) -> None:
     """Reject a partition without manifest whose segments have these `keys`."""
     ranges = sorted(offsets for key in keys if (offsets := offsets_of_segment(key)) is not None)
     if ranges:
@@ -88,7 +88,7 @@ def check_named(storage: ObjectStore, partition: RemotePartition, keys: Iterable
         raise UserError(message, hint=hint)
 
 
-def losses_of(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
+def find_losses_at(storage: ObjectStore, location: TopicLocation, numbers: Sequence[int]) -> list[Loss]:
     """Return objects that manifests name and object storage lacks, checked twice."""
 
     def look() -> list[Loss]:
@@ -105,7 +105,7 @@ def _find_losses(storage: ObjectStore, topic: TopicManifest) -> tuple[dict[int, 
         manifests, sizes = _read_stored(storage, topic.location, numbers, threads)
         for number in numbers:
             if number not in manifests:
-                check_named(storage, remote_partition(topic.location, number), sizes.get(number, ()))
+                check_manifest_exists(storage, remote_partition(topic.location, number), sizes.get(number, ()))
         losses = _find_all_losses(storage, manifests, sizes, threads)
         return manifests, sorted([*losses, *_find_outdated_manifests(topic, manifests)])
 
@@ -171,7 +171,7 @@ def _find_losses_of_partition(
 _NAMED: Final = 10
 
 
-def manifests_in(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], int]:
+def count_manifests(storage: ObjectStore, cluster_id: str | None = None) -> dict[tuple[str, int], int]:
     """Return the number of partitions with a manifest, by cluster id and initial revision.
 
     One LIST. A topic with only a `topic.json` has 0.
@@ -258,7 +258,7 @@ def _pages_and_entries(manifest: Manifest) -> tuple[PageRef | Entry, ...]:
 
 
 def _find_locations(storage: ObjectStore, full_name: str) -> Iterator[TopicLocation]:
-    for cluster_id, revision in manifests_in(storage):
+    for cluster_id, revision in count_manifests(storage):
         topic = read_topic_manifest(storage, cluster_id, revision)
         if topic is not None and full_name in {topic.name, topic.location.topic}:
             yield topic.location

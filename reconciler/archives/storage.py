@@ -28,7 +28,7 @@ _MARK: Final = b'"reconciler.cluster/'
 _LISTED_KEYS: Final = 1000
 
 
-def check_place(storage: ObjectStore, root: str | None = None) -> None:
+def check_storage_place(storage: ObjectStore, root: str | None = None) -> None:
     """Reject an object storage that is, contains or is inside a cluster's root, if that is visible.
 
     `root` is the URL of the cluster that tiers there. One GET and one page of a LIST.
@@ -81,7 +81,7 @@ def create_storage(storage: ObjectStore, new_id: Callable[[], str]) -> str:
     existing_id = read_storage_id(storage)
     if existing_id is not None:
         return existing_id
-    check_place(storage)
+    check_storage_place(storage)
     check_not_lost(storage, None)  # A new id would disconnect clusters bound to the old one.
     check_usable(storage)
     body = orjson.dumps({"format": _FORMAT, "id": new_id()}, option=orjson.OPT_APPEND_NEWLINE)
@@ -125,7 +125,7 @@ def check_not_lost(storage: ObjectStore, expected: str | None) -> None:
         raise _lost_error(storage, expected)
 
 
-def check_given(storage: ObjectStore | None, bound: str | None) -> None:
+def check_storage_given(storage: ObjectStore | None, bound: str | None) -> None:
     """Reject a missing object storage if the cluster is bound to one."""
     if storage is None and bound is not None:
         message = f"remote segments are in object storage {bound}, and the cluster is opened without one"

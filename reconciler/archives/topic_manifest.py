@@ -159,7 +159,7 @@ def read_topic_manifest(storage: ObjectStore, cluster_id: str, revision: int) ->
     return None if held is None else _parse(register, held)
 
 
-def hand_over(
+def change_topic_manifest(
     storage: ObjectStore,
     location: TopicLocation,
     change: Callable[[TopicManifest | None], TopicManifest | None],

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from reconciler.embedded.catalog.model import AclEntry, TopicEntry
-from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica, topic_named, unknown_namespace
+from reconciler.embedded.catalog.tables import Catalog, Draft, check_no_replica, topic_named, unknown_namespace_error
 from reconciler.errors import NotAuthorizedError, UserError
 from reconciler.resources.acls import NamespaceAcl, TopicAcl, check_principal, parse_rule, to_rule_fields
 from reconciler.resources.address import split_name, tiers_of
@@ -149,7 +149,7 @@ class Permissions:
             return
         if not self.may(catalog, Operation.DESCRIBE, kind, name):
             verdict = self._outermost_refusal(catalog, operation, kind, name)
-        raise refused(self, operation, (kind, name), verdict)
+        raise refusal_error(self, operation, (kind, name), verdict)
 
     def check_super_user(self, what: str) -> None:
         """Reject a principal that operates on the cluster; `what` completes "may not"."""
@@ -158,10 +158,10 @@ class Permissions:
 
     def verdict(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
         """Return the decision and its reason."""
-        return self._verdict_of(tuple(levels_of(catalog, kind, name)), operation, kind)
+        return self._verdict_of(tuple(iter_levels(catalog, kind, name)), operation, kind)
 
     def _outermost_refusal(self, catalog: Catalog | Draft, operation: str, kind: Kind, name: str) -> Verdict:
-        levels = tuple(levels_of(catalog, kind, name))
+        levels = tuple(iter_levels(catalog, kind, name))
         verdicts = (self._verdict_of(levels[:count], operation, kind) for count in range(1, len(levels) + 1))
         return next(verdict for verdict in verdicts if not verdict.is_allowed)
 
@@ -218,7 +218,7 @@ def check_writing(who: Permissions, catalog: Catalog, full_name: str) -> None:
         who.check_super_user(f"write to mirror {full_name}")
 
 
-def levels_of(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
+def iter_levels(catalog: Catalog | Draft, kind: Kind, name: str) -> Iterator[Level]:
     """Yield the levels with rules: tiers, outermost first, then the topic."""
     # Everything in a namespace is named below `<namespace>:`.
     full = f"{name}:" if kind is Kind.NAMESPACE else name
@@ -240,10 +240,10 @@ def _matches(pattern: str, name: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
-def refused(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
+def refusal_error(who: Permissions, operation: str, what: tuple[Kind, str], verdict: Verdict) -> NotAuthorizedError:
     """Return the error for an operation that is denied or not allowed."""
     kind, name = what
-    start = f"{_who(who)} may not {operation} {kind} {name}: "
+    start = f"{_format_who(who)} may not {operation} {kind} {name}: "
     end = f" ({_KAFKA_ERRORS[kind]})"
     if verdict.rule is not None:
         message = f"{start}rule {verdict.position} of {verdict.level} denies it: {describe_rule(verdict.rule)}{end}"
@@ -269,7 +269,7 @@ def _allowing_hint(who: Permissions, operation: str, kind: Kind, nearest: Level 
 def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
     """Return the error for an operation on the whole cluster."""
     return NotAuthorizedError(
-        f"{_who(who)} may not {what}: that needs rights on the whole cluster (ClusterAuthorizationException)",
+        f"{_format_who(who)} may not {what}: that needs rights on the whole cluster (ClusterAuthorizationException)",
         hint="Only the super user may do it: leave --principal out.",
     )
 
@@ -277,7 +277,7 @@ def super_user_error(who: Permissions, what: str) -> NotAuthorizedError:
 def hidden_topics_error(who: Permissions, group: str) -> NotAuthorizedError:
     """Return the error for an operation on a group's topics; names none, since some are hidden."""
     return NotAuthorizedError(
-        f"{_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
+        f"{_format_who(who)} may not read every topic that group {group} has offsets of (TopicAuthorizationException)",
         hint="Name one topic that may be read (--topic), or use a principal that may read all of them.",
     )
 
@@ -294,24 +294,24 @@ def describe_rule(rule: AclEntry) -> str:
     return " ".join(parts)
 
 
-def _who(who: Permissions) -> str:
+def _format_who(who: Permissions) -> str:
     return who.principal or "the super user" if who.host == "*" else f"{who.principal} from {who.host}"
 
 
 _OF_TOPICS: Final = ("principal", "permission", "operations", "host")
 
 
-def entries_of(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
+def to_acl_entries(rules: Iterable[TopicAcl]) -> tuple[AclEntry, ...]:
     """Return rules in catalog form, merged by operation and sorted."""
     return _to_entries(to_rule_fields(rules))
 
 
-def topic_rules(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
+def to_topic_acls(entries: Iterable[AclEntry]) -> tuple[TopicAcl, ...]:
     """Return a topic's rules in manifest form."""
     return tuple(TopicAcl.model_construct(**_fields_of(entry, *_OF_TOPICS)) for entry in entries)
 
 
-def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
+def to_namespace_acls(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
     """Return a namespace's rules in manifest form."""
     return tuple(
         NamespaceAcl.model_construct(**_fields_of(entry, *_OF_TOPICS, "resources", "names")) for entry in entries
@@ -320,7 +320,7 @@ def namespace_rules(entries: Iterable[AclEntry]) -> tuple[NamespaceAcl, ...]:
 
 def merge_rules(entries: Iterable[AclEntry], changes: Mapping[str, tuple[str, ...] | None]) -> tuple[AclEntry, ...]:
     """Return rules with some set and some (`None`) removed."""
-    merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(namespace_rules(entries)), **changes}
+    merged: dict[str, tuple[str, ...] | None] = {**to_rule_fields(to_namespace_acls(entries)), **changes}
     return _to_entries({path: operations for path, operations in merged.items() if operations is not None})
 
 
@@ -334,16 +334,16 @@ def set_topic_acls(draft: Draft, full_name: str, entries: Iterable[AclEntry]) ->
                 f"topic {full_name}: an access rule of a topic covers that topic alone, not {', '.join(rule.names)}"
             )
             raise UserError(message, hint="Leave out resources and names, or set the rule on its namespace.")
-    draft.put_topic(full_name, replace(topic, acls=entries_of(checked)))
+    draft.put_topic(full_name, replace(topic, acls=to_acl_entries(checked)))
 
 
 def set_namespace_acls(draft: Draft, name: str, entries: Iterable[AclEntry]) -> None:
     """Replace the rules of a namespace."""
     namespace = draft.namespaces.get(name)
     if namespace is None:
-        raise unknown_namespace(name)
+        raise unknown_namespace_error(name)
     checked = [_validate(f"namespace {name}", entry) for entry in entries]
-    draft.put_namespace(name, replace(namespace, acls=entries_of(checked)))
+    draft.put_namespace(name, replace(namespace, acls=to_acl_entries(checked)))
 
 
 def _fields_of(entry: AclEntry, *names: str) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def _to_entries(fields: Mapping[str, tuple[str, ...]]) -> tuple[AclEntry, ...]:
     )
 
 
-def topic_shown(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
+def find_visible_topic(who: Permissions, catalog: Catalog | Draft, full_name: str) -> TopicEntry:
     """Return a topic after its permission checks."""
     if full_name in catalog.topics or who.is_super_user:
         return topic_named(catalog, full_name)

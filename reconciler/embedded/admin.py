@@ -11,9 +11,9 @@ from reconciler.embedded.acl import (
     Kind,
     Operation,
     check_deletion,
+    find_visible_topic,
     set_namespace_acls,
     set_topic_acls,
-    topic_shown,
 )
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.catalog.mirror_tables import (
@@ -195,7 +195,7 @@ class Admin:
         """Rename a topic, also into another existing namespace; its records and offsets stay."""
 
         def decide(draft: Draft) -> None:
-            topic_shown(self.permissions, draft, full_name)
+            find_visible_topic(self.permissions, draft, full_name)
             move_topic(draft, full_name, to, cluster_id=self.cluster_id)
 
         self._commit_and_disable(
@@ -230,7 +230,7 @@ class Admin:
         """Return every config of a topic with its source."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE_CONFIGS, Kind.TOPIC, full_name)
-        topic_shown(self.permissions, catalog, full_name)
+        find_visible_topic(self.permissions, catalog, full_name)
         return effective_configs(catalog, full_name)
 
     def create_link(self, name: str, entry: LinkEntry) -> None:
@@ -258,7 +258,7 @@ class Admin:
         """Return the description of a topic that a mirror follows."""
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        check_no_replica(full_name, topic_shown(self.permissions, catalog, full_name), "to mirror it")
+        check_no_replica(full_name, find_visible_topic(self.permissions, catalog, full_name), "to mirror it")
         return source_topic(catalog, full_name)
 
     def finish_deletions(self) -> int:
@@ -281,7 +281,7 @@ class Admin:
             for operation, kind, name in needed:
                 self.permissions.check(draft, operation, kind, name)
                 if kind is Kind.TOPIC and operation in _NEEDS_TOPIC:
-                    topic_shown(self.permissions, draft, name)
+                    find_visible_topic(self.permissions, draft, name)
             decide(draft)
 
         self.catalog.commit(check_and_decide)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, overload
 
-from reconciler.embedded.acl import Permissions, check_writing, topic_shown
+from reconciler.embedded.acl import Permissions, check_writing, find_visible_topic
 from reconciler.embedded.admin import Admin
 from reconciler.embedded.catalog.tables import check_served
 from reconciler.embedded.clients.group_admin import Groups
 from reconciler.embedded.objects import create_cluster, read_cluster_id
 from reconciler.errors import ReconcilerError, UserError
-from reconciler.records.log import Isolation, LostOffsets, isolation_of
+from reconciler.records.log import Isolation, LostOffsets, parse_isolation
 
 if TYPE_CHECKING:
     from reconciler.archives.entries import Entry
@@ -256,10 +256,10 @@ class EmbeddedCluster(Admin):
 
         Without group membership, it reads all partitions unless `partitions` are given. `on_missing`: as in `log`.
         """
-        from reconciler.embedded.clients.consumer import Consumer, Reading, Subscription
+        from reconciler.embedded.clients.consumer import Consumer, ConsumerOptions, Subscription
 
         which = None if partitions is None else tuple(dict.fromkeys(partitions))
-        reading = Reading(group, isolation_of(isolation), auto_offset_reset, which, on_missing)
+        reading = ConsumerOptions(group, parse_isolation(isolation), auto_offset_reset, which, on_missing)
         return Consumer(self.context, Subscription.of(topics, pattern), reading)
 
     @property
@@ -280,7 +280,7 @@ class EmbeddedCluster(Admin):
         """
         from reconciler.embedded.clients.topic_log import EmbeddedLog
 
-        topic, isolation = self.topic(full_name), isolation_of(isolation)
+        topic, isolation = self.topic(full_name), parse_isolation(isolation)
         check_served(full_name, topic)
         return EmbeddedLog(
             self.store, self.catalog, full_name, topic.id, self.permissions, isolation, self.remote, on_missing
@@ -294,7 +294,7 @@ class EmbeddedCluster(Admin):
 
         catalog = self.catalog.read()
         check_writing(self.permissions, catalog, full_name)
-        topic, rules = topic_shown(self.permissions, catalog, full_name), rules_of(catalog, full_name)
+        topic, rules = find_visible_topic(self.permissions, catalog, full_name), rules_of(catalog, full_name)
         check_served(full_name, topic)
         gate = Gate(self.store, self.catalog, full_name, topic.id, writer_of(topic))
         return EmbeddedSink(gate, rules, self.permissions)

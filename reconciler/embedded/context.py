@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from reconciler.embedded.acl import Kind, Operation, Permissions, topic_shown
+from reconciler.embedded.acl import Kind, Operation, Permissions, find_visible_topic
 from reconciler.embedded.segments.gate import RecentHeads
 from reconciler.embedded.tiered.remote_tier import RemoteTier, remote_tier
 
@@ -47,4 +47,4 @@ class ClusterContext:
         """
         catalog = self.catalog.read()
         self.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, full_name)
-        return topic_shown(self.permissions, catalog, full_name)
+        return find_visible_topic(self.permissions, catalog, full_name)

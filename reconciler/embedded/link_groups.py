@@ -15,11 +15,11 @@ from reconciler.embedded.keys import GROUPS, group_of_key
 from reconciler.embedded.segments.groups import (
     Group,
     Place,
-    bounds_at,
     change_group,
-    group_of,
     group_register,
     list_groups,
+    parse_group,
+    read_bounds_at,
     read_group,
 )
 from reconciler.errors import ReconcilerError
@@ -107,7 +107,7 @@ class _OffsetCopy:
 
         def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
             nonlocal result
-            before = group_of(register, held)
+            before = parse_group(register, held)
             reading = sorted(topics[key] for key in topics if before.is_reading(self.cluster.now_ms(), key))
             if reading:
                 result = GroupOffsetsResult(reading=tuple(reading))
@@ -143,5 +143,5 @@ class _OffsetCopy:
         if existing is not None and (existing.offset, existing.metadata) == (position.offset, position.metadata):
             return existing  # It was within the mirror when it was copied.
         if place not in self._ends:
-            self._ends[place] = bounds_at(self.cluster.store, place).end
+            self._ends[place] = read_bounds_at(self.cluster.store, place).end
         return CommittedOffset(min(position.offset, self._ends[place]), position.metadata)

@@ -8,13 +8,13 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from reconciler.archives.storage import check_given
-from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_rules, namespace_rules
+from reconciler.archives.storage import check_storage_given
+from reconciler.embedded.acl import ALLOW, Kind, Operation, Permissions, merge_rules, to_namespace_acls
 from reconciler.embedded.catalog.mirror_moves import (
     change_mirror,
+    find_running_operation,
     join_peer,
     start_mirror_verb,
-    under_way,
 )
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, create_mirror, follow_source, source_topic
 from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
@@ -127,7 +127,7 @@ class ClusterLinks:
         from reconciler.embedded.restore_cut import truncate_topic  # noqa: PLC0415 - brings Arrow
 
         catalog = self.cluster.catalog.read()
-        topic, (_, restore) = topic_named(catalog, full_name), under_way(catalog, full_name, operation)
+        topic, (_, restore) = topic_named(catalog, full_name), find_running_operation(catalog, full_name, operation)
         cuts = restore.ends or {}
         truncated = truncate_topic(self.cluster, full_name, cuts, operation, may_go_on=self.may_go_on)
         clamp_groups(self.cluster.store, topic.id, self.ends(full_name))
@@ -151,7 +151,7 @@ class ClusterLinks:
 
             def record_source(head: Head) -> Head | None:
                 # Once the operation ends, the head may get records that its source lacks.
-                under_way(self.cluster.catalog.read(), full_name, operation)
+                find_running_operation(self.cluster.catalog.read(), full_name, operation)
                 source = {"topic_id": source_topic_id, "epochs": epochs, "fetched": head.end}
                 return None if head.source == source else replace(head, source=source)
 
@@ -304,12 +304,16 @@ _NO_RULES: Final[RuleFields] = {}
 def rules_in(catalog: Catalog) -> AccessRules:
     """Return all access rules in a catalog."""
     return AccessRules(
-        {name: to_rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},
-        {name: to_rule_fields(namespace_rules(entry.acls)) for name, entry in catalog.namespaces.items() if entry.acls},
+        {name: to_rule_fields(to_namespace_acls(entry.acls)) for name, entry in catalog.topics.items() if entry.acls},
+        {
+            name: to_rule_fields(to_namespace_acls(entry.acls))
+            for name, entry in catalog.namespaces.items()
+            if entry.acls
+        },
     )
 
 
-def bring_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
+def copy_rules(draft: Draft, link_name: str, rules: AccessRules) -> int:
     """Copy a source's rules to a link's mirrors and namespaces; return how many changed."""
     link = link_named(draft, link_name)
     changed = 0
@@ -338,7 +342,7 @@ def _merge_rules(
     entries: tuple[AclEntry, ...], before: RuleFields, wanted: RuleFields
 ) -> tuple[tuple[AclEntry, ...], dict[str, tuple[str, ...]]]:
     """Also returns the rules that the link owns, by path."""
-    changes, own = plan_rule_changes(to_rule_fields(namespace_rules(entries)), before, wanted)
+    changes, own = plan_rule_changes(to_rule_fields(to_namespace_acls(entries)), before, wanted)
     return (merge_rules(entries, changes) if changes else entries), own
 
 
@@ -363,7 +367,7 @@ def follow_starts(cluster: Admin, full_name: str, starts: Mapping[int, int]) -> 
     policy = cleanup_policy(catalog, full_name, cluster.cluster_id)
     remote = None
     if behind and policy.tiering is not None:
-        check_given(cluster.storage, catalog.cluster.storage_id)
+        check_storage_given(cluster.storage, catalog.cluster.storage_id)
         remote = remote_tier(cluster.storage, cluster.cluster_id, catalog.cluster)
 
     def follow(number: int) -> None:

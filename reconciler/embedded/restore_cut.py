@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.manifest import ManifestSwap, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.objects import missing_offsets, retry_missing
+from reconciler.archives.objects import missing_offsets_error, retry_missing
 from reconciler.archives.pages import PagedEntries, read_page, read_pages
-from reconciler.archives.storage import check_given, check_storage
+from reconciler.archives.storage import check_storage, check_storage_given
 from reconciler.embedded.catalog.tables import name_with_id, topic_named
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.segments.gate import delete_named, writer_of
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_head
-from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_part, read_part
-from reconciler.embedded.tiered.remote_retention import settle
+from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, damaged_part_error, read_part
+from reconciler.embedded.tiered.remote_retention import cut_manifest
 from reconciler.embedded.tiered.remote_tier import remote_tier
 from reconciler.errors import RetryableError, UserError
 from reconciler.objectstore.register import fresh_mark
@@ -134,7 +134,7 @@ class Truncation:
             )
             entry_below = writer.write_one(read_part(self._store, entry, number, OffsetRange(entry.base, at)))
             if entry_below is None:
-                raise damaged_part(self._store, entry, f"it has no record below offset {at}")
+                raise damaged_part_error(self._store, entry, f"it has no record below offset {at}")
             written = self._written[entry.key, at] = replace(
                 entry_below, epoch=entry.epoch, txn=entry.txn, is_segment=entry.is_segment, horizon_ms=entry.horizon_ms
             )
@@ -204,7 +204,7 @@ def truncate_topic(
         raise UserError(
             message, hint="A failover ended the restore: look at the mirror again with reconciler mirror describe."
         )
-    check_given(cluster.storage, bound)
+    check_storage_given(cluster.storage, bound)
     if cluster.storage is not None and bound is not None and topic.tiering is not None:
         check_storage(cluster.storage, bound)
     cutting = TopicCut(cluster.store, cluster.storage, cluster.cluster_id, cluster.catalog, writer_of(topic), operation)
@@ -309,7 +309,7 @@ class TopicCut:
         swap, place = remote
         manifest = read_manifest(swap.storage, place)
         if manifest is None:
-            raise missing_offsets(swap.storage, place.key, remote_range.start, remote_range.stop - 1)
+            raise missing_offsets_error(swap.storage, place.key, remote_range.start, remote_range.stop - 1)
         return count + records_within(swap.storage, manifest, remote_range, partition.number)
 
     def _settle(self, partition: Partition) -> None:
@@ -319,7 +319,9 @@ class TopicCut:
             if head is None or remote is None:
                 return
             swap, place = remote
-            is_there = settle(swap, place, head, makes=head.truncated is not None and swap.tiering.uploads) is not None
+            is_there = (
+                cut_manifest(swap, place, head, makes=head.truncated is not None and swap.tiering.uploads) is not None
+            )
             if is_there or read_manifest(swap.storage, place) is None:
                 return
         message = f"{partition}: its records in object storage could not be truncated: its tiering is being switched"

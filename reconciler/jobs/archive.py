@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from reconciler.errors import IncompleteError, RetryableError, SourceChangedError, UserError
 from reconciler.jobs.copy import mirror
 from reconciler.jobs.flows import MIB, Copy
-from reconciler.jobs.ordered import verify_renumbered, whole_spans
+from reconciler.jobs.ordered import make_whole_spans, verify_renumbered
 from reconciler.jobs.progress import Report, ignore_progress
-from reconciler.jobs.verify import Since, verify
+from reconciler.jobs.verify import LogSince, verify
 from reconciler.records.log import Bounds, StagedSink, TopicLog, TransactionalSink
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
@@ -101,7 +101,9 @@ def _compare(job: ArchiveJob, since: Mapping[int, int]) -> None:
         raise IncompleteError(
             "stopped before all records were compared", hint="Run the same command again: it continues."
         )
-    comparison = verify(job.engine, Since(job.source, since), Since(job.copy, since), deep=True, progress=job.progress)
+    comparison = verify(
+        job.engine, LogSince(job.source, since), LogSince(job.copy, since), deep=True, progress=job.progress
+    )
     wrong = [part for part in comparison.partitions if {"partition", "records", "digest"} & set(part.differences)]
     if wrong:
         named = ", ".join(
@@ -164,7 +166,7 @@ def _compare_restored(job: RestoreJob) -> None:
     if ours.keys() != theirs.keys():
         message = f"{job.name}: it has {len(theirs)} partitions, and {len(ours)} were restored"
         raise UserError(message, hint="It was changed during the mount: delete it, and mount it again.")
-    wrong = verify_renumbered(job.engine, job.copy, job.source, whole_spans(theirs, ours)).differing
+    wrong = verify_renumbered(job.engine, job.copy, job.source, make_whole_spans(theirs, ours)).differing
     if wrong:
         named = ", ".join(str(part.partition) for part in wrong)
         message = f"{job.name}: the restored topic differs from object storage in partitions {named}"

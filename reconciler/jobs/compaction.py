@@ -46,7 +46,9 @@ _TASKS_A_CORE: Final = 4
 _OFFSETS_A_ROW: Final = 1 << 20
 
 
-def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[Sequence[Any]]:
+def run_in_spark(
+    engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]
+) -> Iterator[Sequence[Any]]:
     """Run work in Spark and yield its results in rounds; a partition with too many keys has its own round.
 
     Raises:
@@ -54,12 +56,12 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
     """
     large = [item for item in work if isinstance(item, Chore) and item.keys >= in_memory.KEYS]
     if not large or not isinstance(do, ChoreTask) or do.job != "compact":
-        yield from stage.spread(engine, work, do)
+        yield from stage.run_rounds_in_spark(engine, work, do)
         return
     rest: list[Any] = [item for item in work if item not in large]
     chores: Callable[[Sequence[Any]], Iterable[Any]] = do
     if rest:
-        yield from stage.spread(engine, rest, chores)
+        yield from stage.run_rounds_in_spark(engine, rest, chores)
     for chore in large:
         if engine.is_stopped():
             raise stage.stopped_upkeep_error()
@@ -73,7 +75,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
         if cleaning is None:
             return []
         with stage.describe_stages(session, "reconciler: maintenance"):
-            return [Pass(session, task, chore, *cleaning).rewrite(engine.used)]
+            return [CompactionPass(session, task, chore, *cleaning).rewrite(engine.used)]
     except ReconcilerError as error:
         # A cancelled stage looks like a failed one.
         if engine.is_stopped():
@@ -82,7 +84,7 @@ def _compact_large(engine: Engine, task: ChoreTask, chore: Chore) -> list[Partit
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class CompactionPass:
     """One pass over one partition."""
 
     session: SparkSession

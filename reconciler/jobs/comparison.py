@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
-from reconciler.jobs.flows import Piece, pieces_of
+from reconciler.jobs.flows import Piece, iter_pieces
 from reconciler.records.log import Bounds, Digest, OffsetRange, TopicLog
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class DisputedPartition:
             if bounds is not None and start < bounds.stable:
                 offsets = OffsetRange(start, bounds.stable)
                 extents = self.stored[side].extents(self.pair.partition, offsets)
-                yield from ((side, piece) for piece in pieces_of(self.pair.partition, offsets, extents))
+                yield from ((side, piece) for piece in iter_pieces(self.pair.partition, offsets, extents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class DisputeResult:
     """First record, by its own offset, that the other log lacks."""
 
 
-def pairs(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
+def pair_partitions(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> tuple[Pair, ...]:
     """Return the partitions of either log, lowest first."""
     return tuple(Pair(number, left.get(number), right.get(number)) for number in sorted({*left, *right}))
 
@@ -205,23 +205,23 @@ _MIN_HALVED: Final = 4096
 """Shorter ranges are read instead of halved."""
 
 
-def stored_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
+def sum_stored_digests(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
     """Return the digest of a range from stored digests."""
     return sum(log.digests(partition, offsets), Digest())
 
 
 def read_digest(log: TopicLog, partition: int, offsets: OffsetRange) -> Digest:
     """Return the digest of a range from its records."""
-    from reconciler.records.hashes import digest_of  # noqa: PLC0415 - numpy is loaded for records only
+    from reconciler.records.hashes import compute_digest  # noqa: PLC0415 - numpy is loaded for records only
 
-    return sum((digest_of(batch, base=0) for batch in log.read(partition, offsets)), Digest())
+    return sum((compute_digest(batch, base=0) for batch in log.read(partition, offsets)), Digest())
 
 
-def first_difference(
+def find_first_difference(
     left: TopicLog, right: TopicLog, partition: int, offsets: OffsetRange, *, is_deep: bool
 ) -> int | None:
     """Return the first offset whose record differs or is missing, or `None`."""
-    digest = read_digest if is_deep else stored_digest
+    digest = read_digest if is_deep else sum_stored_digests
     start, stop = offsets.start, offsets.stop
     while stop - start > _MIN_HALVED:
         middle = (start + stop) // 2
@@ -246,8 +246,8 @@ class HashedRecord(NamedTuple):
 
 def hashed_records(log: TopicLog, partition: int, offsets: OffsetRange) -> Iterator[HashedRecord]:
     """Yield the records of a range as hashes, in order."""
-    from reconciler.records.hashes import hashes_of  # noqa: PLC0415 - numpy is loaded for records only
+    from reconciler.records.hashes import compute_hashes  # noqa: PLC0415 - numpy is loaded for records only
 
     for batch in log.read(partition, offsets):
-        for offset, row in zip(batch.column("offset").to_pylist(), hashes_of(batch), strict=True):
+        for offset, row in zip(batch.column("offset").to_pylist(), compute_hashes(batch), strict=True):
             yield HashedRecord(offset, bytes(row))

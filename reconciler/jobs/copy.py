@@ -15,8 +15,18 @@ from typing import Any, Final, cast
 
 from reconciler.archives.entries import STALE_REWRITE_MS
 from reconciler.errors import IncompleteError, LostRaceError, ReconcilerError, UserError
-from reconciler.jobs.flows import Copy, Flow, FlowRun, PartitionGain, Piece, always, join_pieces, next_piece, rounds
-from reconciler.jobs.ordered import digest_in, verify_renumbered
+from reconciler.jobs.flows import (
+    Copy,
+    Flow,
+    FlowRun,
+    PartitionGain,
+    Piece,
+    iter_rounds,
+    join_pieces,
+    never_stopped,
+    next_piece,
+)
+from reconciler.jobs.ordered import compute_digest_in, verify_renumbered
 from reconciler.jobs.progress import Report, ignore_progress
 from reconciler.jobs.rekey import rekey
 from reconciler.jobs.stage import Engine, Tasks
@@ -130,7 +140,7 @@ def mirror(
     sink: StagedSink | TransactionalSink,
     *,
     until: Mapping[int, int] | None = None,
-    is_wanted: Callable[[], bool] = always,
+    is_wanted: Callable[[], bool] = never_stopped,
     progress: Report = ignore_progress,
 ) -> Copy:
     """Copy what `sink` lacks up to the source's current end, and mark the first copy complete.
@@ -225,7 +235,7 @@ class _Job:
 
     def _run_rounds(self, work: Sequence[_Work]) -> None:
         with self._tasks.over(sum(one.piece.stored_bytes for one in work), _WORDS):
-            for taken in rounds(work, self._tasks.budget):
+            for taken in iter_rounds(work, self._tasks.budget):
                 began = self._engine.clock()
                 self._run_round(taken)
                 self._tasks.budget.learn(taken, self._engine.clock() - began, cores=self._tasks.cores)
@@ -365,7 +375,7 @@ def _describe_digest_difference(job: TopicCopyJob, sink: RekeySink) -> str:
         for number, bounds in job.copy.bounds().items()
         if bounds.start < bounds.stable
     }
-    digest, written = digest_in(job.engine, job.copy, whole), sink.written()
+    digest, written = compute_digest_in(job.engine, job.copy, whole), sink.written()
     if (digest.records, digest.total) == (written.records, written.total):
         return ""
     return f"its records: {written.records:,} were written, and {digest.records:,} are there, or others"

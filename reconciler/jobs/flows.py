@@ -82,7 +82,7 @@ def missing_ranges(
     return ranges
 
 
-def pieces_of(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -> Iterator[Piece]:
+def iter_pieces(partition: int, offsets: OffsetRange, extents: Iterable[Extent]) -> Iterator[Piece]:
     """Yield pieces of whole extents that cover `offsets` without a gap."""
     at = offsets.start
     stop, records, stored = at, 0, 0
@@ -108,7 +108,7 @@ def next_piece(pieces: Iterable[Piece], most_bytes: int) -> Piece:
     return whole
 
 
-def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
+def iter_rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
     """Yield rounds of pieces within the current budget, at least one piece each."""
     taken: list[C] = []
     cost = 0
@@ -122,7 +122,7 @@ def rounds(pieces: Sequence[C], budget: Budget) -> Iterator[list[C]]:
         yield taken
 
 
-def tasks_of(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
+def deal_to_tasks(pieces: Sequence[C], cores: int) -> list[tuple[C, ...]]:
     """Deal pieces to tasks in order: a few tasks per core, tiny pieces bundled."""
     share = max(sum(piece.cost for piece in pieces) / (cores * _TASKS_A_CORE), _TASK_COST)
     tasks: list[list[C]] = []
@@ -167,7 +167,7 @@ class Budget:
 _FRUITLESS_PASSES: Final = 3
 
 
-def always() -> bool:
+def never_stopped() -> bool:
     """Return true: the copy is never stopped."""
     return True
 
@@ -181,7 +181,7 @@ class Flow:
     only: Collection[int] | None = None
     until: Mapping[int, int] | None = None
     """Limits by partition, others skipped; `None` copies to the source's ends."""
-    is_wanted: Callable[[], bool] = always
+    is_wanted: Callable[[], bool] = never_stopped
     """Checked before each publish, to stop the copy of a paused mirror."""
     progress: Report = ignore_progress
 
@@ -368,7 +368,7 @@ class FlowRun:
                 self._gained[partition] = replace(self._gained.get(partition, PartitionGain()), end=ends[partition])
 
     def _pieces(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
-        return pieces_of(partition, offsets, self.flow.source.extents(partition, offsets))
+        return iter_pieces(partition, offsets, self.flow.source.extents(partition, offsets))
 
     def _report_progress(self, gained: Mapping[int, OffsetRange]) -> None:
         if self.flow.progress is ignore_progress:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from reconciler.embedded.maintenance.compaction import NewestOffsets, hash_keys, mask
+from reconciler.embedded.maintenance.compaction import NewestOffsets, hash_keys, to_bool_array
 from reconciler.errors import RetryableError
 from reconciler.jobs.comparison import (
     LEFT,
@@ -28,10 +28,10 @@ from reconciler.jobs.comparison import (
     hashed_records,
     read_digest,
 )
-from reconciler.jobs.flows import Piece, pieces_of, rounds
+from reconciler.jobs.flows import Piece, iter_pieces, iter_rounds
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.jobs.stage import Engine, Tasks, stopped_work_error
-from reconciler.records.hashes import digest_of, hashes_of
+from reconciler.records.hashes import compute_digest, compute_hashes
 from reconciler.records.log import MAX_OFFSET, Bounds, CompactingLog, Digest, OffsetRange, Spans, TopicLog
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 _DESCRIPTION: Final = "reconciler: compare records"
 
 
-def digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
+def compute_digest_in(engine: Engine, log: TopicLog, ranges: Mapping[int, OffsetRange]) -> Digest:
     """Return the digest of ranges of a log, by reading every record."""
     work = [
         piece
         for number, offsets in ranges.items()
-        for piece in pieces_of(number, offsets, log.extents(number, offsets))
+        for piece in iter_pieces(number, offsets, log.extents(number, offsets))
     ]
     tasks = Tasks(engine)
     with tasks.over(sum(piece.stored_bytes for piece in work), _DESCRIPTION):
@@ -124,10 +124,10 @@ class _MissingRecords:
         if not records.num_rows:
             return
         offsets = records.column("offset").to_numpy()
-        has_key = mask(records.column("key").is_valid())
+        has_key = to_bool_array(records.column("key").is_valid())
         is_gone = has_key & (offsets < self.compacted_to)
         self._add_unexplained(offsets[~is_gone])
-        is_tombstone = mask(records.column("value").is_null())
+        is_tombstone = to_bool_array(records.column("value").is_null())
         self.explained += int((is_gone & is_tombstone).sum())
         is_sought = is_gone & ~is_tombstone
         if is_sought.any():
@@ -150,7 +150,7 @@ class _MissingRecords:
         wanted.add_hashes(high, low, offsets)
         for batch in self._records_from(int(offsets.min()) + 1):
             has_key = batch.column("key").is_valid()
-            keyed = batch.column("offset").to_numpy()[mask(has_key)]
+            keyed = batch.column("offset").to_numpy()[to_bool_array(has_key)]
             if len(keyed):
                 both = hash_keys(batch.column("key").filter(has_key))
                 is_wanted = wanted.of_hashes(*both) >= 0
@@ -202,7 +202,7 @@ def _first_unequal(ours: pa.RecordBatch, theirs: pa.RecordBatch) -> int | None:
     )
     if not len(offsets):
         return None
-    differs = (hashes_of(ours)[at_ours] != hashes_of(theirs)[at_theirs]).any(axis=1)
+    differs = (compute_hashes(ours)[at_ours] != compute_hashes(theirs)[at_theirs]).any(axis=1)
     return int(offsets[differs][0]) if differs.any() else None
 
 
@@ -215,7 +215,7 @@ def _min_offset(*offsets: int | None) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
 
 
-def compacted_to(log: TopicLog, partition: int) -> int:
+def find_compacted_to(log: TopicLog, partition: int) -> int:
     """Return the offset below which superseded records may be missing; brokers do not report it."""
     if isinstance(log, CompactingLog):
         return MAX_OFFSET if log.compacts() else 0
@@ -234,7 +234,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     offsets, whole = spans.offsets, spans.right
     if offsets is None:
         return None
-    reaches = compacted_to(copy, number), compacted_to(source, number)
+    reaches = find_compacted_to(copy, number), find_compacted_to(source, number)
     if not any(reaches):
         return None
     end = source.bounds([number])[number].stable
@@ -245,7 +245,7 @@ def align_by_map(copy: TopicLog, source: TopicLog, number: int, spans: Spans) ->
     return DisputedPartition((view, source), Pair(number, ours, theirs), (source, source))
 
 
-def first_of_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
+def find_first_in_copy(why: DisputeResult, offsets: OffsetMap) -> int | None:
     """Return the first difference in the copy's own offsets."""
     first = why.first_difference
     if first is None:
@@ -320,7 +320,7 @@ def verify_renumbered(
         for number, both in ranges
         for side in (LEFT, RIGHT)
         if both[side].length
-        for piece in pieces_of(number, both[side], logs[side].extents(number, both[side]))
+        for piece in iter_pieces(number, both[side], logs[side].extents(number, both[side]))
     ]
     digests = _sum_by_partition(_read_digests(engine, logs, work, progress))
     results = _explain_differences(
@@ -334,7 +334,7 @@ def verify_renumbered(
     )
 
 
-def whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
+def make_whole_spans(left: Mapping[int, Bounds], right: Mapping[int, Bounds]) -> dict[int, Spans]:
     """Return the whole ranges of two logs' partitions; a missing partition is empty."""
 
     def whole(bounds: Bounds | None) -> OffsetRange:
@@ -352,7 +352,7 @@ def _read_digests(
     records = sum(one.piece.records for one in work if one.side == RIGHT)
     stored, read = sum(one.piece.stored_bytes for one in work), 0
     with tasks.over(stored, _DESCRIPTION):
-        for some in rounds(work, tasks.budget):
+        for some in iter_rounds(work, tasks.budget):
             begun = engine.clock()
             digests, error = tasks.run(some, partial(_digest_task, logs), what="comparing records")
             if error is not None:
@@ -370,7 +370,7 @@ def _digest_task(logs: tuple[TopicLog, TopicLog], work: Sequence[_SidedPiece]) -
     for one in work:
         piece, digest = one.piece, Digest()
         for batch in logs[one.side].read(piece.partition, piece.offsets):
-            digest += digest_of(_number_positions(batch, digest.records), base=0)
+            digest += compute_digest(_number_positions(batch, digest.records), base=0)
         yield _PieceDigest(one.side, piece.partition, piece.offsets.start, digest)
 
 
@@ -417,7 +417,7 @@ def _explain_differences(
         why, offsets = whys.get(result.partition), spans[result.partition].offsets
         if why is None or offsets is None:
             explained_results.append(result)
-        elif (first := first_of_copy(why, offsets)) is None:
+        elif (first := find_first_in_copy(why, offsets)) is None:
             explained_results.append(replace(result, differences=(), superseded=why.superseded))
         else:
             explained_results.append(replace(result, first_difference=first))

@@ -78,7 +78,7 @@ def _make_profile(records: DataFrame, numbers: Sequence[int], old_before_ms: int
         spread.keys,
         spread.scattered,
         tuple(KeyProfile(bytes(row.prefix), *row[1:]) for row in find_largest_keys(topic_keys).collect()),
-        timeline_of(records, whole),
+        make_timeline(records, whole),
     )
 
 
@@ -203,7 +203,7 @@ def _key_counts_of(row: Any) -> KeyCounts:
     return KeyCounts(row.keys, row.superseded_records, row.superseded_bytes)
 
 
-def timeline_of(records: DataFrame, whole: Counts) -> Timeline | None:
+def make_timeline(records: DataFrame, whole: Counts) -> Timeline | None:
     """Return the number of records in each slot from the first to the last time."""
     if whole.first_ms is None or whole.last_ms is None:
         return None

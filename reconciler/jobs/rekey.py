@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from reconciler.errors import IncompleteError, LostRaceError, RetryableError
 from reconciler.jobs import stage
-from reconciler.jobs.flows import MIB, Copy, Piece, missing_ranges, pieces_of, rounds
+from reconciler.jobs.flows import MIB, Copy, Piece, iter_pieces, iter_rounds, missing_ranges
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress, job_error
 from reconciler.records.hashes import partitions_by_key
 from reconciler.records.log import ObservedSource, OffsetRange, RekeySink, TopicLog, Written
@@ -103,7 +103,7 @@ class _RekeyJob:
         """
         pieces_by_share: list[tuple[float, Piece]] = []
         for number, offsets in wanted.items():
-            pieces = list(pieces_of(number, offsets, self.source.extents(number, offsets)))
+            pieces = list(iter_pieces(number, offsets, self.source.extents(number, offsets)))
             pieces_by_share += [(index / len(pieces), piece) for index, piece in enumerate(pieces, 1)]
         return [piece for _, piece in sorted(pieces_by_share, key=itemgetter(0))]
 
@@ -111,7 +111,7 @@ class _RekeyJob:
         budget = tasks.budget
         if tasks.is_here:
             budget.cost = _IN_PROCESS_BYTES
-        taken = next(rounds(pieces, budget))
+        taken = next(iter_rounds(pieces, budget))
         through: dict[int, int] = {}
         for piece in taken:
             through[piece.partition] = max(piece.offsets.stop, through.get(piece.partition, 0))

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from reconciler.errors import UserError
-from reconciler.jobs.flows import pieces_of
+from reconciler.jobs.flows import iter_pieces
 from reconciler.records.log import MAX_OFFSET, Bounds, OffsetRange, Selection, SelectiveLog, TopicLog
 from reconciler.runtime.text import did_you_mean, nearest
 
@@ -65,11 +65,11 @@ COLUMNS: Final = {
 }
 
 
-def ddl_of(options: Mapping[str, str]) -> str:
+def build_ddl(options: Mapping[str, str]) -> str:
     """Return the columns of option `columns`, or all; headers are optional as in Kafka's source."""
     listed = options.get("columns")
     names = list(COLUMNS) if listed is None else [name.strip() for name in listed.split(",")]
-    if listed is None and not truth_of(options, "includeHeaders", otherwise=True):
+    if listed is None and not parse_truth(options, "includeHeaders", otherwise=True):
         names.remove("headers")
     _check_columns(names)
     return ", ".join(f"{name} {COLUMNS[name].ddl}" for name in names)
@@ -150,7 +150,7 @@ ENDS: Final = {"stable": _LATEST, "latest": _LATEST}
 
 
 @dataclass(frozen=True)
-class Places:
+class OffsetOption:
     """Start or end offsets: one for all partitions, or by partition."""
 
     option: str
@@ -177,7 +177,7 @@ class Places:
         return offsets
 
 
-def topics_of(options: Mapping[str, str]) -> list[str]:
+def parse_topics(options: Mapping[str, str]) -> list[str]:
     """Return the topics of option `topic`, or of Kafka's `subscribe`."""
     listed = options.get("subscribe")
     if listed is None:
@@ -192,9 +192,9 @@ def topics_of(options: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def places_of(
+def parse_places(
     options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str, *, topic: str
-) -> Places:
+) -> OffsetOption:
     """Parse the start or end offsets from our option or its equivalent in Spark's Kafka source."""
     ours, kafkas = names
     if options.get(ours) is not None and options.get(kafkas.lower()) is not None:
@@ -203,12 +203,12 @@ def places_of(
     option = kafkas if options.get(kafkas.lower()) is not None else ours
     text = options.get(option.lower(), default).strip()
     if text.lower() in words:
-        return Places(option, words[text.lower()])
+        return OffsetOption(option, words[text.lower()])
     if text.isdecimal():
-        return Places(option, int(text))
+        return OffsetOption(option, int(text))
     try:
         parsed = json.loads(text)
-        if set(parsed) == set(topics_of(options)):
+        if set(parsed) == set(parse_topics(options)):
             parsed = parsed[topic]
         by_partition = {int(partition): offset for partition, offset in parsed.items()}
     except (ValueError, AttributeError, TypeError):
@@ -216,10 +216,10 @@ def places_of(
     if not by_partition or not all(type(offset) is int and offset >= _EARLIEST for offset in by_partition.values()):
         hint = f'Write {", ".join(sorted(words))}, an offset, or JSON by partition: {{"0": 23, "1": {_EARLIEST}}}.'
         raise UserError(f"option {option} of {NAME}: {text!r} is not a place in a topic", hint=hint)
-    return Places(option, None, by_partition)
+    return OffsetOption(option, None, by_partition)
 
 
-def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
+def parse_whole_number(options: Mapping[str, str], name: str, *, least: int = 0) -> int | None:
     """Return a whole number of an option, at most 64 bits, or `None`."""
     text = options.get(name.lower())
     if text is None:
@@ -231,7 +231,7 @@ def whole_of(options: Mapping[str, str], name: str, *, least: int = 0) -> int | 
     return min(int(text), MAX_OFFSET)
 
 
-def truth_of(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+def parse_truth(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     """Return whether an option is true."""
     text = options.get(name.lower(), str(otherwise)).lower()
     if text not in {"true", "false"}:
@@ -343,16 +343,16 @@ class Range(InputPartition):
 
 
 @dataclass(frozen=True)
-class Losses:
+class LossHandling:
     """Treatment of lost offsets: error or warning."""
 
     topic: str
     is_error: bool
 
     @classmethod
-    def of(cls, topic: str, options: Mapping[str, str]) -> Losses:
+    def of(cls, topic: str, options: Mapping[str, str]) -> LossHandling:
         """Return the treatment selected by the options."""
-        return cls(topic, truth_of(options, "failOnDataLoss", otherwise=True))
+        return cls(topic, parse_truth(options, "failOnDataLoss", otherwise=True))
 
     def report(self, lost: Sequence[str]) -> None:
         """Log lost offsets, or raise `UserError` unless the options ignore them."""
@@ -363,12 +363,12 @@ class Losses:
             _LOGGER.warning("%s, %s; the rest is read (failOnDataLoss is false)", self.topic, text)
 
 
-def starts_beyond(partition: int, start: int, end: int) -> str:
+def describe_start_beyond_end(partition: int, start: int, end: int) -> str:
     """Describe a start that is not written yet."""
     return f"partition {partition}: it ends at offset {end}, before the start {start} that was requested"
 
 
-def removed(partition: int, begin: int, stop: int) -> str:
+def describe_removed(partition: int, begin: int, stop: int) -> str:
     """Describe records removed by retention."""
     return f"partition {partition}: offsets {begin} to {stop - 1} were removed before they were read"
 
@@ -376,7 +376,7 @@ def removed(partition: int, begin: int, stop: int) -> str:
 class Rows:
     """Reads ranges of a log as Arrow batches of some columns."""
 
-    def __init__(self, log: TopicLog, schema: StructType, losses: Losses) -> None:
+    def __init__(self, log: TopicLog, schema: StructType, losses: LossHandling) -> None:
         self.log = log
         self.losses = losses
         self._schema = schema
@@ -387,7 +387,7 @@ class Rows:
             Range(self.losses.topic, partition, piece.offsets)
             for partition, offsets in sorted(wanted.items())
             if offsets.length
-            for piece in pieces_of(partition, offsets, self.log.extents(partition, offsets))
+            for piece in iter_pieces(partition, offsets, self.log.extents(partition, offsets))
         ]
 
     def read(
@@ -427,7 +427,7 @@ class Rows:
         """
         begin = self.log.bounds([partition])[partition].start
         if hole.start < begin:
-            self.losses.report([removed(partition, hole.start, min(begin, hole.stop))])
+            self.losses.report([describe_removed(partition, hole.start, min(begin, hole.stop))])
 
 
 class TopicLogReader(DataSourceReader):
@@ -437,8 +437,8 @@ class TopicLogReader(DataSourceReader):
         self._rows = rows
         self._starts = self._read_places(options, ("start", "startingOffsets"), STARTS, "earliest")
         self._ends = self._read_places(options, ("end", "endingOffsets"), ENDS, "stable")
-        self._since_ms = whole_of(options, "startingTimestamp")
-        self._until_ms = whole_of(options, "endingTimestamp")
+        self._since_ms = parse_whole_number(options, "startingTimestamp")
+        self._until_ms = parse_whole_number(options, "endingTimestamp")
         self._wanted = _QueryFilter(_parse_numbers(options, "partitions"))
         self._listed_partitions = self._wanted.partition.among or frozenset()
 
@@ -462,8 +462,8 @@ class TopicLogReader(DataSourceReader):
 
     def _read_places(
         self, options: Mapping[str, str], names: Sequence[str], words: Mapping[str, int], default: str
-    ) -> dict[str, Places]:
-        return {topic: places_of(options, names, words, default, topic=topic) for topic in self._rows}
+    ) -> dict[str, OffsetOption]:
+        return {topic: parse_places(options, names, words, default, topic=topic) for topic in self._rows}
 
     def _select_ranges(self, topic: str, rows: Rows, bounds: Mapping[int, Bounds]) -> dict[int, OffsetRange]:
         starts, ends = self._starts[topic].resolve(bounds), self._ends[topic].resolve(bounds)
@@ -496,9 +496,9 @@ class TopicLogReader(DataSourceReader):
         """Yield requested offsets that are unreadable. An end for all partitions is only an upper limit."""
         start, end = self._starts[topic].offset_in(partition), self._ends[topic].by_partition.get(partition, -1)
         if start is not None and start < bounds.start:
-            yield removed(partition, start, bounds.start)
+            yield describe_removed(partition, start, bounds.start)
         if start is not None and start > bounds.end:
-            yield starts_beyond(partition, start, bounds.end)
+            yield describe_start_beyond_end(partition, start, bounds.end)
         elif end > bounds.stable:
             yield f"partition {partition}: offsets {max(bounds.stable, start or 0)} to {end - 1} are not there"
 

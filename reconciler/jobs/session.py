@@ -117,7 +117,7 @@ def as_text(value: str | int | bool) -> str:  # noqa: FBT001 - what YAML gives
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def ship(session: SparkSession, folder: Path) -> None:
+def ship_package(session: SparkSession, folder: Path) -> None:
     """Send this package to executors, which have its dependencies.
 
     The file in `folder` must outlive the session.
@@ -206,7 +206,7 @@ def start_session(spark: SparkSpec, *, environ: Mapping[str, str], log: IO[bytes
                 session, gateway = _launch(spark, log, resources)
             session.sparkContext.pythonExec = _python_of(spark, environ)
         if not _is_local(spark):
-            ship(session, Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
+            ship_package(session, Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="reconciler-"))))
         return RunningSpark(session, gateway, resources.pop_all())
 
 

@@ -31,19 +31,19 @@ from reconciler.jobs.scan import (
     COLUMNS,
     NAME,
     STARTS,
-    Losses,
+    LossHandling,
     PushingReader,
     Range,
     Rows,
     TopicLogReader,
+    build_ddl,
     check_schema,
-    ddl_of,
-    places_of,
-    removed,
-    starts_beyond,
-    topics_of,
-    truth_of,
-    whole_of,
+    describe_removed,
+    describe_start_beyond_end,
+    parse_places,
+    parse_topics,
+    parse_truth,
+    parse_whole_number,
 )
 from reconciler.records.log import AppendSink, Bounds, NumberedBatch, OffsetRange, StagedAppend, TopicLog
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
@@ -128,10 +128,10 @@ class _TopicLogSource(DataSource):
         return NAME
 
     def schema(self) -> StructType | str:
-        return ddl_of(self.options)
+        return build_ddl(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        pushes = truth_of(self.options, "pushFilters", otherwise=False)
+        pushes = parse_truth(self.options, "pushFilters", otherwise=False)
         if pushes:
             _check_version(
                 f"option pushFilters of {NAME}", "4.1", is_supported=hasattr(DataSourceReader, "pushFilters")
@@ -177,20 +177,20 @@ class _TopicLogSource(DataSource):
                 raise UserError(f"option {name} of {NAME} is for {where} only", hint="Leave it out.")
         check_schema(schema)
         options: dict[str, str] = dict(self.options)
-        return options, topics_of(options)
+        return options, parse_topics(options)
 
     def _build_rows(self, topic: str, options: Mapping[str, str], schema: StructType) -> Rows:
         named = {name: value for name, value in options.items() if name not in {"topic", "subscribe"}}
         log = type(self).opener({**named, "topic": topic} if topic else named)
-        return Rows(log, schema, Losses.of(topic, options))
+        return Rows(log, schema, LossHandling.of(topic, options))
 
 
 class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, rows: Rows, topic: str, options: Mapping[str, str]) -> None:
         self._build_rows = rows
         self._topic = topic
-        self._start = places_of(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
-        self._max_offsets = whole_of(options, "maxOffsetsPerTrigger", least=1)
+        self._start = parse_places(options, ("start", "startingOffsets"), STARTS, "latest", topic=topic)
+        self._max_offsets = parse_whole_number(options, "maxOffsetsPerTrigger", least=1)
         if self._max_offsets is not None:
             is_supported = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
             _check_version(f"option maxOffsetsPerTrigger of {NAME}", "4.2", is_supported=is_supported)
@@ -200,7 +200,9 @@ class _TopicLogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._build_rows.log.bounds()
         begins = self._start.resolve(bounds)
         beyond = [number for number, begin in begins.items() if begin > bounds[number].end]
-        self._build_rows.losses.report([starts_beyond(number, begins[number], bounds[number].end) for number in beyond])
+        self._build_rows.losses.report(
+            [describe_start_beyond_end(number, begins[number], bounds[number].end) for number in beyond]
+        )
         return self._to_position({partition: min(begin, bounds[partition].end) for partition, begin in begins.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -304,7 +306,7 @@ def _find_readable_ranges(
             ranges[partition] = OffsetRange(min(begin, partition_bounds.end), min(end, partition_bounds.end))
         elif begin < min(partition_bounds.start, end):
             stop = min(partition_bounds.start, end)
-            lost.append(removed(partition, begin, stop))
+            lost.append(describe_removed(partition, begin, stop))
             ranges[partition] = OffsetRange(stop, end)
         else:
             ranges[partition] = OffsetRange(begin, max(begin, end))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import pyarrow as pa
 
 from reconciler.errors import IncompleteError, MissingSparkError, ReconcilerError, RetryableError
-from reconciler.jobs.flows import Budget, Costly, rounds, tasks_of
+from reconciler.jobs.flows import Budget, Costly, deal_to_tasks, iter_rounds
 from reconciler.jobs.progress import job_error
 from reconciler.resources.workspace import IN_PROCESS_BELOW
 from reconciler.runtime.effects import log_debug, ms_since, now
@@ -254,7 +254,7 @@ class Tasks:
         if not work:
             return [], None
         if self._spark is not None:
-            tasks = tasks_of(work, self.cores)
+            tasks = deal_to_tasks(work, self.cores)
             used.count(spark_tasks=len(tasks))
             try:
                 return run_stage(self._spark, tasks, do, what=what)
@@ -295,7 +295,9 @@ class StoredWork(Costly, Protocol):
 C = TypeVar("C", bound=StoredWork)
 
 
-def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]) -> Iterator[list[R]]:
+def run_rounds_in_spark(
+    engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterable[R]]
+) -> Iterator[list[R]]:
     """Run pickled work in Spark; yield each round's results, to be made durable before the next.
 
     Raises:
@@ -303,7 +305,7 @@ def spread(engine: Engine, work: Sequence[C], do: Callable[[Sequence[C]], Iterab
     """
     tasks = Tasks(engine)
     with tasks.over(sum(piece.bytes for piece in work), "reconciler: maintenance"):
-        for taken in rounds(work, tasks.budget):
+        for taken in iter_rounds(work, tasks.budget):
             if engine.is_stopped():
                 raise stopped_upkeep_error()
             began = engine.clock()

@@ -18,7 +18,7 @@ from reconciler.embedded.maintenance.compaction import hash_keys
 from reconciler.jobs.comparison import LEFT, RIGHT, DisputedPartition, DisputeResult, RenumberedLog
 from reconciler.jobs.progress import job_error
 from reconciler.jobs.stage import describe_stages
-from reconciler.records.hashes import hashes_of
+from reconciler.records.hashes import compute_hashes
 from reconciler.records.log import OffsetRange
 
 _COLUMNS: Final = (
@@ -57,7 +57,7 @@ def explain_in_spark(session: SparkSession, doubts: Sequence[DisputedPartition])
         with describe_stages(session, "reconciler: compare compacted logs"):
             records = hashed_records(session, parts).persist()
             try:
-                differences = judge_differences(find_differences(records), find_newest(records))
+                differences = mark_explained(find_differences(records), find_newest(records))
                 rows = sum_by_partition(differences).collect()
             finally:
                 records.unpersist()
@@ -105,7 +105,7 @@ def find_newest(records: DataFrame) -> DataFrame:
     return keyed.groupBy("partition", "key").agg(fn.max("offset").alias("newest"))
 
 
-def judge_differences(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
+def mark_explained(differences: DataFrame, newest_of_keys: DataFrame) -> DataFrame:
     """Return whether compaction explains each difference."""
     is_over = fn.col("is_tombstone") | (fn.col("newest") > fn.col("offset"))
     is_explained = fn.col("is_alone") & fn.col("may_be_gone") & is_over
@@ -143,7 +143,7 @@ def _hash_batch(batch: pa.RecordBatch, part: _Part) -> pa.RecordBatch:
         pa.array(np.full(batch.num_rows, side, np.int32)),
         pa.array(np.full(batch.num_rows, pair.partition, np.int32)),
         pa.array(offsets),
-        _hash_pairs(list(np.ascontiguousarray(hashes_of(batch)).view(np.int64).T)),
+        _hash_pairs(list(np.ascontiguousarray(compute_hashes(batch)).view(np.int64).T)),
         _hash_pairs(halves, mask=pa.array(~has_key)),
         pa.array((offsets >= pair.common.start) & (offsets < pair.common.stop)),
         pa.array(has_key & (offsets < (0 if other is None else other.compacted_to))),

@@ -17,12 +17,12 @@ from reconciler.jobs.comparison import (
     Pair,
     PartitionComparison,
     Tally,
-    first_difference,
-    pairs,
+    find_first_difference,
+    pair_partitions,
     read_digest,
-    stored_digest,
+    sum_stored_digests,
 )
-from reconciler.jobs.flows import Piece, pieces_of, rounds
+from reconciler.jobs.flows import Piece, iter_pieces, iter_rounds
 from reconciler.jobs.ordered import bounds_as_compacted, explain_differences
 from reconciler.jobs.progress import JobProgress, Report, ignore_progress
 from reconciler.jobs.stage import Engine, Tasks
@@ -42,12 +42,12 @@ class DigestPair:
     right: Digest
 
 
-def stored_readings(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[DigestPair]:
+def iter_stored_digests(left: TopicLog, right: TopicLog, both: Sequence[Pair]) -> Iterator[DigestPair]:
     """Yield the stored digests of both logs by stretch."""
     for pair in both:
         for stretch in pair.stretches:
-            ours = stored_digest(left, pair.partition, stretch) if pair.left else Digest()
-            theirs = stored_digest(right, pair.partition, stretch) if pair.right else Digest()
+            ours = sum_stored_digests(left, pair.partition, stretch) if pair.left else Digest()
+            theirs = sum_stored_digests(right, pair.partition, stretch) if pair.right else Digest()
             yield DigestPair(pair.partition, stretch, ours, theirs)
 
 
@@ -78,7 +78,7 @@ class DeepReading:
             return
         tasks = Tasks(engine)
         with tasks.over(sum(piece.stored_bytes for piece in self._list_pieces), "reconciler: verify"):
-            for pieces in rounds(self._list_pieces, tasks.budget):
+            for pieces in iter_rounds(self._list_pieces, tasks.budget):
                 began = engine.clock()
                 readings, error = tasks.run(pieces, self._read, what="comparing records")
                 if error is not None:
@@ -118,11 +118,11 @@ def read_pieces(
 def _list_pieces(left: TopicLog, right: TopicLog, pair: Pair) -> Iterator[Piece]:
     for stretch in pair.stretches:
         log = left if pair.left is not None and pair.left.start <= stretch.start < pair.left.stable else right
-        yield from pieces_of(pair.partition, stretch, log.extents(pair.partition, stretch))
+        yield from iter_pieces(pair.partition, stretch, log.extents(pair.partition, stretch))
 
 
 @dataclass(frozen=True)
-class Since:
+class LogSince:
     """A log from the offsets `starts` on; other partitions are whole. Picklable."""
 
     log: TopicLog
@@ -185,12 +185,12 @@ def verify(
     """
     both = tuple(
         pair.since((since or {}).get(pair.partition, 0)) if pair.is_compacted else pair
-        for pair in pairs(bounds_as_compacted(left), bounds_as_compacted(right))
+        for pair in pair_partitions(bounds_as_compacted(left), bounds_as_compacted(right))
     )
     if deep:
         readings = list(DeepReading(left, right, both, progress).readings(engine))
     else:
-        readings = list(stored_readings(left, right, both))
+        readings = list(iter_stored_digests(left, right, both))
     tallies = _sum_digests(both, readings)
     at = _first_differing_ranges(both, readings)
     in_doubt = [pair for pair in both if _is_in_doubt(pair, *tallies[pair.partition])]
@@ -244,7 +244,7 @@ def _locate_differences(
     for result in results:
         is_open = {"records", "digest"} & set(result.differences) and result.first_difference is None
         if is_open and result.partition in looked_for:
-            offset = first_difference(left, right, result.partition, at[result.partition], is_deep=is_deep)
+            offset = find_first_difference(left, right, result.partition, at[result.partition], is_deep=is_deep)
             yield replace(result, first_difference=offset)
         else:
             yield result

@@ -235,7 +235,7 @@ def _find_spans(
 
     A mirror on Kafka stores an offset map; two Kafka topics are compared whole.
     """
-    from reconciler.jobs.ordered import whole_spans  # noqa: PLC0415 - loads record code
+    from reconciler.jobs.ordered import make_whole_spans  # noqa: PLC0415 - loads record code
     from reconciler.records.log import TransactionalSink  # noqa: PLC0415 - as above
 
     ours, theirs = ends
@@ -244,7 +244,7 @@ def _find_spans(
         return sink.spans(logs[1].bounds()) if isinstance(sink, TransactionalSink) else None
     if any(site.clusters[cluster_of(end) or ""].spec.root is not None for end in (ours, theirs)):
         return None
-    return whole_spans(logs[0].bounds(), logs[1].bounds())
+    return make_whole_spans(logs[0].bounds(), logs[1].bounds())
 
 
 def compare_renumbered(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import read_manifest, remote_partition
-from reconciler.archives.ownership import Ownership, check_owner, list_sound_ownerships, ownerships, read_ownership
+from reconciler.archives.ownership import Ownership, check_owner, iter_ownerships, list_sound_ownerships, read_ownership
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.errors import UserError
 from reconciler.resources.mount import Direction, MountableTopic
@@ -55,7 +55,7 @@ def to_mountable(ownership: Ownership) -> MountableTopic:
 
 def list_registers(storage: ObjectStore) -> Iterator[tuple[str, MountableTopic | UserError]]:
     """Yield all registers: one listing, one GET each."""
-    for key, ownership in ownerships(storage):
+    for key, ownership in iter_ownerships(storage):
         yield key, ownership if isinstance(ownership, UserError) else to_mountable(ownership)
 
 

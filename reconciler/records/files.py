@@ -174,7 +174,7 @@ class Input:
     """Partition of all records; `None`: the record's own, else by key."""
 
 
-def format_of(name: str) -> InputFormat:
+def detect_format(name: str) -> InputFormat:
     """Return a file's format by the suffix of its name."""
     form = _ENDINGS.get(PurePath(name).suffix.lower())
     if form is None:

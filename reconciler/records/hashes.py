@@ -31,13 +31,13 @@ Words = npt.NDArray[np.uint32]
 
 
 @dataclass(slots=True)
-class Spread:
+class RoundRobinPosition:
     """Progress of round robin over the batches of one input."""
 
     keyless: int = 0
 
 
-def partitions_of(keys: pa.Array, partitions: int, *, state: Spread) -> pa.Array:
+def partitions_of(keys: pa.Array, partitions: int, *, state: RoundRobinPosition) -> pa.Array:
     """Return the partition (int32) of each key; runs of 1,000 rows without a key rotate from partition 0."""
     chosen = partitions_by_key(keys, partitions)
     if keys.null_count:
@@ -110,7 +110,7 @@ def _lay_out(keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int6
 
 
 def split_by_partition(
-    batch: pa.RecordBatch, *, partitions: int, now_ms: int, spread: Spread
+    batch: pa.RecordBatch, *, partitions: int, now_ms: int, spread: RoundRobinPosition
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (partition, records) of a batch of `INPUT_SCHEMA`, lowest partition first.
 
@@ -147,7 +147,7 @@ def check_partitions(named: pa.Array, partitions: int) -> None:
 
 
 def _choose_partitions(
-    batch: pa.RecordBatch, partitions: int, spread: Spread
+    batch: pa.RecordBatch, partitions: int, spread: RoundRobinPosition
 ) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     named = batch.column("partition")
     check_partitions(named, partitions)
@@ -177,7 +177,7 @@ _LENGTHS: Final = np.dtype([("key", "<i4"), ("value", "<i4")])
 _FIXED: Final = np.dtype([("timestamp", "<i8"), ("key", "<i4"), ("value", "<i4"), ("headers", "<i4")])
 
 
-def digest_of(batch: pa.RecordBatch, *, base: int) -> Digest:
+def compute_digest(batch: pa.RecordBatch, *, base: int) -> Digest:
     """Return the digest of records; offsets count from `base`."""
     digest = Digest()
     for piece in _split_rows(batch):
@@ -185,7 +185,7 @@ def digest_of(batch: pa.RecordBatch, *, base: int) -> Digest:
     return digest
 
 
-def hashes_of(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
+def compute_hashes(batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
     """Return each record's hash, 16 bytes a row, most significant first."""
     frames = _build_frames(batch).to_numpy(zero_copy_only=False).tolist()
     joined = b"".join(map(xxhash.xxh3_128_digest, frames))
@@ -202,7 +202,7 @@ def _split_rows(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def _digest_piece(piece: pa.RecordBatch, base: int) -> Digest:
-    limbs = hashes_of(piece).view(">u2").astype(np.uint64)
+    limbs = compute_hashes(piece).view(">u2").astype(np.uint64)
     offsets = piece.column("offset").to_numpy()
     first = int(offsets[0])
     total = _join_limbs(limbs.sum(axis=0))

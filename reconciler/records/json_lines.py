@@ -25,8 +25,8 @@ from reconciler.records.schema import (
     INPUT_SCHEMA,
     LOG_APPEND_TIME,
     BadTimeError,
-    name_of,
-    text_of,
+    decode_text_as_name,
+    encode_name_as_text,
     to_milliseconds,
 )
 from reconciler.runtime.text import did_you_mean, escape_json, nearest
@@ -58,9 +58,10 @@ def to_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
     for row in zip(*columns, strict=True):
         record: dict[str, Any] = dict(zip(names, row, strict=True))
         record["timestamp_type"] = _TYPE_NAMES[record["timestamp_type"]]
-        record["key"], record["value"] = as_text(record["key"]), as_text(record["value"])
+        record["key"], record["value"] = to_json_value(record["key"]), to_json_value(record["value"])
         record["headers"] = [
-            [as_text(name_of(header["key"])), as_text(header["value"])] for header in record["headers"]
+            [to_json_value(decode_text_as_name(header["key"])), to_json_value(header["value"])]
+            for header in record["headers"]
         ]
         yield dump_line(record)
 
@@ -70,7 +71,7 @@ def dump_line(value: object) -> bytes:
     return escape_json(orjson.dumps(value)) + b"\n"
 
 
-def as_text(content: bytes | None) -> str | dict[str, str] | None:
+def to_json_value(content: bytes | None) -> str | dict[str, str] | None:
     """Return bytes as a JSON value."""
     if content is None:
         return None
@@ -192,7 +193,7 @@ def _parse_header(index: int, header: object) -> dict[str, object]:
     match header:
         case [name, value] if name is not None:
             key = _parse_content(f"headers[{index}]", name) or b""
-            return {"key": text_of(key), "value": _parse_content(f"headers[{index}]", value)}
+            return {"key": encode_name_as_text(key), "value": _parse_content(f"headers[{index}]", value)}
         case _:
             raise _BadFieldError(f"headers[{index}]", f"{_show_value(header)} is not a name and a value", _HEADERS_HINT)
 
@@ -292,7 +293,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 def _as_json(cell: object) -> object:
     match cell:
         case bytes():
-            return as_text(cell)
+            return to_json_value(cell)
         case datetime():  # pandas' own, with nanoseconds
             return f"{(cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)).isoformat()}Z"
         case _:
@@ -355,7 +356,7 @@ def input_batch(keys: pa.Array, times: pa.Array, values: pa.Array) -> pa.RecordB
     return pa.RecordBatch.from_arrays(columns, schema=INPUT_SCHEMA)
 
 
-def no_such_field(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
+def unknown_field_error(name: str, known: Sequence[str], *, where: str, option: str) -> UserError:
     """Return the error for a missing field, with similar names."""
     near = [f"{option} {candidate}" for candidate in nearest(name, known, likeness=0.5)]
     hint = did_you_mean(near, otherwise=f"Fields there: {', '.join(known) or 'none'}.")
@@ -364,7 +365,7 @@ def no_such_field(name: str, known: Sequence[str], *, where: str, option: str) -
 
 def _column(rows: Rows, name: str, option: str) -> pa.Array:
     if name not in rows.batch.schema.names:
-        raise no_such_field(name, rows.batch.schema.names, where=rows.source, option=option)
+        raise unknown_field_error(name, rows.batch.schema.names, where=rows.source, option=option)
     return rows.batch.column(name)
 
 
@@ -434,7 +435,7 @@ class _BatchBuilder:
         if not isinstance(row, dict):
             raise UserError(f"{where}: not a JSON object, so it has no field {field}", hint=f"Leave out {option}.")
         if field not in row:
-            raise no_such_field(field, list(row), where=where, option=option)
+            raise unknown_field_error(field, list(row), where=where, option=option)
         return row[field]
 
     def take(self) -> pa.RecordBatch:

@@ -52,7 +52,7 @@ MAX_OFFSET: Final = (1 << 63) - 1
 _ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 
 
-def isolation_of(text: object) -> Isolation:
+def parse_isolation(text: object) -> Isolation:
     """Return the isolation of that name, in any case."""
     for isolation in _ISOLATIONS:
         if isinstance(text, str) and text.lower() == isolation:

@@ -57,7 +57,7 @@ class Chunk:
         return {"pieces": numbers}
 
 
-def chunk_of(number: int, document: Mapping[str, Any]) -> Chunk:
+def parse_chunk(number: int, document: Mapping[str, Any]) -> Chunk:
     """Return a chunk from its ledger form."""
     numbers = document["pieces"]
     pieces: list[Piece] = []
@@ -69,7 +69,7 @@ def chunk_of(number: int, document: Mapping[str, Any]) -> Chunk:
     return Chunk(number, tuple(pieces))
 
 
-def pieces_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
+def make_pieces(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Piece, ...]:
     """Return the pieces of records with these offsets, in order."""
     if not len(sources):
         return ()

@@ -53,7 +53,7 @@ _TO_TEXT: Final = {0xDC00 + byte: 0x10F700 + byte for byte in range(0x80, 0x100)
 _TO_BYTES: Final = {text: surrogate for surrogate, text in _TO_TEXT.items()}
 
 
-def text_of(name: bytes) -> str:
+def encode_name_as_text(name: bytes) -> str:
     """Return the text of a header name."""
     text = name.decode("utf-8", "surrogateescape")
     if any(mark in name for mark in _MARKS):
@@ -61,22 +61,28 @@ def text_of(name: bytes) -> str:
     return text.translate(_TO_TEXT)
 
 
-def name_of(text: str) -> bytes:
+def decode_text_as_name(text: str) -> bytes:
     """Return the header name of a text."""
     return text.encode() if text.isascii() else text.translate(_TO_BYTES).encode("utf-8", "surrogateescape")
 
 
 def decode_name(text: str) -> str:
     """Return the header name as a `surrogateescape` string."""
-    return text if text.isascii() else name_of(text).decode("utf-8", "surrogateescape")
+    return text if text.isascii() else decode_text_as_name(text).decode("utf-8", "surrogateescape")
 
 
 def texts_of(names: Sequence[str | bytes]) -> pa.Array[Any]:
     """Return a column of names: decoded, or bytes that are not UTF-8."""
     if bytes in set(map(type, names)):
-        return pa.array([text_of(name if isinstance(name, bytes) else name.encode()) for name in names], pa.string())
+        return pa.array(
+            [encode_name_as_text(name if isinstance(name, bytes) else name.encode()) for name in names], pa.string()
+        )
     texts: pa.Array[Any] = pa.array(names, pa.string())
-    return pa.array([text_of(name.encode()) for name in texts.to_pylist()], pa.string()) if has_marks(texts) else texts
+    return (
+        pa.array([encode_name_as_text(name.encode()) for name in texts.to_pylist()], pa.string())
+        if has_marks(texts)
+        else texts
+    )
 
 
 def has_marks(texts: pa.Array[Any]) -> bool:
@@ -170,14 +176,14 @@ def _parse_milliseconds(row: int, cell: object) -> int | None:
             return int(cell)
         case str():
             try:
-                return ms_of(cell)
+                return parse_ms(cell)
             except (ValueError, OverflowError):
                 raise BadTimeError(row, cell) from None
         case _:
             raise BadTimeError(row, cell)
 
 
-def ms_of(text: str) -> int:
+def parse_ms(text: str) -> int:
     """Return an ISO 8601 time in ms, by default of UTC; raises `ValueError`."""
     time = datetime.fromisoformat(text.strip())
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND

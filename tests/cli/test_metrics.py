@@ -17,7 +17,7 @@ from reconciler.cli.metrics_file import metrics_body, prometheus_text, put_metri
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry
 from reconciler.embedded.segments.groups import commit_offsets
-from reconciler.embedded.tiered.cache import ChunkCache, cache_levels, take_cache_counts
+from reconciler.embedded.tiered.cache import ChunkCache, measure_cache_levels, take_cache_counts
 from reconciler.embedded.tiered.usage import CountingStore
 from reconciler.errors import IncompleteError, LostRaceError, MissingObjectError, RetryableError, UserError
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -568,7 +568,7 @@ def test_a_cache_counts_what_it_has_and_what_it_fetches(tmp_path: Path) -> None:
         assert cache.small("topics/c/1/00000/0-9-2-0-v1-n.index", lambda: b"footer") == b"footer"
     assert take_cache_counts() == {"cache_op_miss": 1, "cache_op_hit": 2}
     assert take_cache_counts() == {}
-    levels = cache_levels({"cloud_storage_cache_directory": str(tmp_path)}, None)
+    levels = measure_cache_levels({"cloud_storage_cache_directory": str(tmp_path)}, None)
     assert (levels["active_segments"], levels["cache_space_files"]) == (1, 1)
     assert levels["cache_space_size_bytes"] >= len(b"footer")
     assert set(levels) <= set(LEVELS)

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.errors import UserError
 from reconciler.objectstore.directory import DirectoryStore
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange, StagedSink, TopicLog
 from tests.embedded.samples import NOW, cluster_in, numbered, read
 from tests.servers.stores import ON_SERVERS_THOROUGHLY, fresh_store
@@ -85,7 +85,7 @@ def test_a_gap_is_passed_by_all_that_is_said_of_a_log(log: TopicLog, sink: Stage
         within = [row for row in rows if start <= row["offset"] < stop]
         assert read(log, 0, start, stop) == within
         assert sum(extent.records for extent in log.extents(0, offsets)) == len(within)
-        assert digest(log, offsets) == sum((digest_of(batch, base=0) for batch in log.read(0, offsets)), Digest())
+        assert digest(log, offsets) == sum((compute_digest(batch, base=0) for batch in log.read(0, offsets)), Digest())
     assert log.offset_for_time(0, NOW + 3) == 8
     assert log.offset_for_time(0, NOW + 12) is None
 
@@ -97,7 +97,7 @@ def test_what_is_staged_is_not_readable_before_it_is_published(log: TopicLog, si
     staged = sink.stage(0, [numbered(0, 3)], at=OffsetRange(0, 3))
     assert (staged.records, staged.partition, staged.at) == (3, 0, OffsetRange(0, 3))
     assert staged.stored_bytes > 0
-    assert staged.digest == digest_of(numbered(0, 3), base=0)
+    assert staged.digest == compute_digest(numbered(0, 3), base=0)
     assert read(log) == []
     assert sink.ends() == {0: 0, 1: 0, 2: 0}
     assert sink.publish([staged]) == {0: OffsetRange(0, 3)}
@@ -126,7 +126,9 @@ def test_the_end_is_where_the_range_ends_also_after_a_gap(log: TopicLog, sink: S
     fill(sink, 1)
     assert [row["offset"] for row in read(log)] == [2, 3, 4, 12]
     assert sink.ends()[0] == 13
-    assert digest(log, OffsetRange(0, 13)) == digest_of(numbered(2, 3), base=0) + digest_of(numbered(12, 1), base=0)
+    assert digest(log, OffsetRange(0, 13)) == compute_digest(numbered(2, 3), base=0) + compute_digest(
+        numbered(12, 1), base=0
+    )
 
 
 def test_records_outside_the_range_are_left_out(log: TopicLog, sink: StagedSink) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from reconciler.errors import ReconcilerError
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange, TopicLog
 from reconciler.records.schema import INPUT_SCHEMA
 from tests.contracts.topics import EmbeddedTopic, KafkaTopic, Topic
@@ -85,7 +85,7 @@ def test_digests_of_any_range_are_those_of_its_records(log: TopicLog, topic: Top
     topic.fill(4, 1, 5)
     for start, stop in itertools.combinations_with_replacement(range(12), 2):
         records = numbered(start, max(0, min(stop, 10) - start))
-        assert digest(log, OffsetRange(start, stop)) == digest_of(records, base=0)
+        assert digest(log, OffsetRange(start, stop)) == compute_digest(records, base=0)
 
 
 def test_a_log_travels_to_other_processes(log: TopicLog, topic: Topic) -> None:

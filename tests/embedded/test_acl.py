@@ -16,7 +16,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, entries_of, levels_of, namespace_rules
+from reconciler.embedded.acl import (
+    SUPER_USER,
+    Kind,
+    Operation,
+    Permissions,
+    iter_levels,
+    to_acl_entries,
+    to_namespace_acls,
+)
 from reconciler.embedded.catalog.mirror_tables import MirrorShape
 from reconciler.embedded.catalog.model import AclEntry, NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog
@@ -46,7 +54,7 @@ def questions() -> list[Any]:
 
 def rule(text: str) -> AclEntry:
     path, _, operations = text.rpartition(": ")
-    (entry,) = entries_of([parse_rule(ACLS + path, [word.strip() for word in operations.split(",")])])
+    (entry,) = to_acl_entries([parse_rule(ACLS + path, [word.strip() for word in operations.split(",")])])
     return entry
 
 
@@ -208,7 +216,7 @@ def test_the_answer_is_the_one_of_the_rule_in_words(
     """Said from the other end: any denial denies, else any allowance allows, else only no rule at all does."""
     operation, (kind, name) = question
     catalog = catalog_with(world)
-    levels = list(levels_of(catalog, kind, name))
+    levels = list(iter_levels(catalog, kind, name))
     alone = [
         (entry.permission, who.verdict(catalog_with_one(entry, level.label), operation, kind, name).rule is not None)
         for level in levels
@@ -225,13 +233,13 @@ def catalog_with_one(entry: AclEntry, label: str) -> Catalog:
 
 @given(st.lists(_RULES, max_size=5))
 def test_rules_survive_being_fields(entries: list[AclEntry]) -> None:
-    kept = entries_of([parse_rule(path, operations) for path, operations in _fields(entries).items()])
-    assert entries_of(parse_rule(path, operations) for path, operations in _fields(list(kept)).items()) == kept
+    kept = to_acl_entries([parse_rule(path, operations) for path, operations in _fields(entries).items()])
+    assert to_acl_entries(parse_rule(path, operations) for path, operations in _fields(list(kept)).items()) == kept
     assert _fields(list(kept)) == _fields(list(reversed(entries)))
 
 
 def _fields(entries: list[AclEntry]) -> dict[str, tuple[str, ...]]:
-    return to_rule_fields(namespace_rules(entries))
+    return to_rule_fields(to_namespace_acls(entries))
 
 
 @pytest.mark.thorough
@@ -255,7 +263,7 @@ ApplyMode = Callable[[EmbeddedCluster], Any]
 
 def rules(*texts: str) -> tuple[AclEntry, ...]:
     pairs = (text.rpartition(": ") for text in texts)
-    return entries_of(parse_rule(ACLS + path, operations.split(", ")) for path, _, operations in pairs)
+    return to_acl_entries(parse_rule(ACLS + path, operations.split(", ")) for path, _, operations in pairs)
 
 
 @pytest.fixture
@@ -655,8 +663,8 @@ def test_the_guide_refuses_as_it_says() -> None:
     made.create_namespace("shop:eu")
     made.create_topic("shop:eu:invoices")
     shop, invoices = (RESOURCE.validate_python(row) for row in yaml.safe_load_all(guide(RULES, "yaml")[0]))
-    made.set_namespace_acls("shop", entries_of(shop.spec.acls))
-    made.set_topic_acls("shop:eu:invoices", entries_of(invoices.spec.acls))
+    made.set_namespace_acls("shop", to_acl_entries(shop.spec.acls))
+    made.set_topic_acls("shop:eu:invoices", to_acl_entries(invoices.spec.acls))
     with pytest.raises(NotAuthorizedError) as refused:
         consumed(made.acting_as("User:checkout"), "shop:eu:invoices")
     said = f"Error: {refused.value.message}\n  hint: {refused.value.hint.removesuffix('.')}\n"

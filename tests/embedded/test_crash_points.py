@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.pages import all_entries, all_pages
+from reconciler.archives.pages import iter_all_entries, iter_all_pages
 from reconciler.embedded.catalog.model import AclEntry, QuotaEntry
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.head import read_heads
@@ -93,7 +93,9 @@ def left_behind(store: ObjectStore) -> list[str]:
     named: set[str] = set()
     for entry in opened(store).topics().values():
         for number, head in read_heads(store, entry.id).items():
-            named |= {part.key for part in all_entries(store, head)} | {page.key for page in all_pages(store, head)}
+            named |= {part.key for part in iter_all_entries(store, head)} | {
+                page.key for page in iter_all_pages(store, head)
+            }
             named.add(f"heads/{entry.id}/{number:05}.json")
     there = [listed.key for prefix in ("topics/", "pages/", "heads/") for listed in store.list(prefix)]
     return [key for key in there if key not in named]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.embedded.segments import head as head_module
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.embedded.samples import NOW, cluster_in, read
@@ -69,7 +69,7 @@ def check(appends: list[list[dict[str, Any]]], ranges: list[list[int]]) -> None:
             expected = pa.RecordBatch.from_pylist(kept[start:stop], schema=RECORD_SCHEMA)
             assert read(log, partition, start, stop) == expected.to_pylist()
             digest = sum(log.digests(partition, OffsetRange(start, stop)), Digest())
-            assert digest == digest_of(expected, base=0)
+            assert digest == compute_digest(expected, base=0)
         for time in {row["timestamp_ms"] for row in kept} | {NOW + 1}:
             first = next((row["offset"] for row in kept if row["timestamp_ms"] >= time), None)
             assert log.offset_for_time(partition, time) == first

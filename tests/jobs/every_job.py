@@ -19,7 +19,7 @@ from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.mounts.archive_log import ArchiveLog, ArchiveSink
 from reconciler.errors import LostRaceError
 from reconciler.jobs.archive import ArchiveJob, archive
-from reconciler.jobs.compaction import spread
+from reconciler.jobs.compaction import run_in_spark
 from reconciler.jobs.copy import TopicCopyJob, fill, mirror
 from reconciler.jobs.profile import profile
 from reconciler.jobs.source import register
@@ -110,7 +110,7 @@ def verify_finds_what_differs(it: Scene) -> None:
 def upload_and_merge_keep_every_record(it: Scene) -> None:
     tiered = it.tiered()
     before = [read(tiered.log(TOPIC), partition) for partition in range(PARTITIONS)]
-    on_spark = partial(spread, it.engine)
+    on_spark = partial(run_in_spark, it.engine)
     for job in (tiered.upkeep().upload, tiered.upkeep().merge):
         done = job(on_spark)
         assert (done.partitions, done.errors) == (PARTITIONS, [])
@@ -131,7 +131,7 @@ def compaction_keeps_the_newest_of_each_key(it: Scene) -> None:
             for partition in range(PARTITIONS):
                 for number in range(40):
                     producer.send(TOPIC, "value", key=f"k{number}", partition=partition)
-    done = west.upkeep().compact(partial(spread, it.engine))
+    done = west.upkeep().compact(partial(run_in_spark, it.engine))
     assert (done.partitions, done.errors) == (PARTITIONS, [])
     for partition in range(PARTITIONS):
         head = west.log(TOPIC).head(partition)

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from reconciler.archives.archive import Archive, ArchivedTopic, begin, claim, describe, detach, give_back, settle, tidy
+from reconciler.archives.archive import (
+    Archive,
+    ArchivedTopic,
+    begin,
+    claim,
+    describe,
+    detach,
+    release_claim,
+    settle,
+    tidy,
+)
 from reconciler.archives.keys import segment_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.ownership import OwnershipState, read_ownership
@@ -144,7 +154,7 @@ def test_who_has_claimed_it_first_has_it(bucket: Bucket) -> None:
     claim(place, NAME, "first", now_ms=1)
     with pytest.raises(OwnershipLostError, match="being mounted on this cluster"):
         claim(place, NAME, "second", now_ms=1)
-    give_back(place, "first", now_ms=2)
+    release_claim(place, "first", now_ms=2)
     claim(place, NAME, "second", now_ms=3)
     settle(place, NAME, "second", now_ms=4)
     settle(place, NAME, "second", now_ms=4)

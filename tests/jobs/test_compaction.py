@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.embedded.maintenance import compaction as in_memory
 from reconciler.embedded.segments.parts import read_part
-from reconciler.jobs.compaction import add_every_file, find_newest, group_by_file, spread
+from reconciler.jobs.compaction import add_every_file, find_newest, group_by_file, run_in_spark
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.log import OffsetRange
 from tests.embedded.maintenance.tiny_segments import (
@@ -77,7 +77,7 @@ def compacted_here(cluster: EmbeddedCluster) -> int:
 
 def compacted_in_spark(cluster: EmbeddedCluster, spark: SparkSession) -> None:
     engine = on(spark)
-    done = cluster.upkeep().compact(partial(spread, engine))
+    done = cluster.upkeep().compact(partial(run_in_spark, engine))
     assert (done.partitions, done.failed) == (1, 0)
     assert engine.used.spark_tasks > 0
 
@@ -145,7 +145,7 @@ def test_one_pass_in_spark_leaves_what_many_passes_here_leave(spark: SparkSessio
     for moved in (clock, its_clock):
         moved.now_ms += 2 * DAY
     compacted_here(one)
-    assert not two.upkeep().compact(partial(spread, on(spark))).failed
+    assert not two.upkeep().compact(partial(run_in_spark, on(spark))).failed
     assert held(two) == held(one)
     assert all(row["value"] is not None for row in held(two) if row["offset"] < head_of(two).compacted_to)
 
@@ -169,7 +169,7 @@ def test_a_partition_whose_keys_fit_is_compacted_by_one_task(spark: SparkSession
         feed(cluster, seed=5, parts=5)
     assert compacted_here(one) == 1
     engine = on(spark)
-    assert not two.upkeep().compact(partial(spread, engine)).failed
+    assert not two.upkeep().compact(partial(run_in_spark, engine)).failed
     assert engine.used.spark_tasks == 1
     assert held(two) == held(one)
 
@@ -210,7 +210,7 @@ def test_a_part_that_cannot_be_read_leaves_everything_as_it_was(
     else:
         part.write_bytes(bytes(len(part.read_bytes())))
     before, parts = head_of(cluster), parts_in(store)
-    done = cluster.upkeep().compact(partial(spread, on(spark)))
+    done = cluster.upkeep().compact(partial(run_in_spark, on(spark)))
     assert done.failed == 1
     assert part.name in str(done.errors)
     assert "Traceback" not in str(done.errors)
@@ -226,7 +226,7 @@ def test_a_pass_one_of_whose_tasks_was_killed_is_done_by_the_next_run(spark: Spa
     with_topic(cluster, **EAGER)
     feed(cluster, seed=9, parts=20)
     before, records = head_of(cluster), held(cluster)
-    done = cluster.upkeep().compact(partial(spread, on(spark)))  # the tests' Spark tries nothing again
+    done = cluster.upkeep().compact(partial(run_in_spark, on(spark)))  # the tests' Spark tries nothing again
     assert mishap.is_over.exists()
     assert done.failed == 1
     assert (head_of(cluster), held(cluster)) == (before, records)
@@ -247,7 +247,7 @@ def test_upkeep_that_is_stopped_begins_no_other_pass(spark: SparkSession, tmp_pa
         append(cluster, ("z", "closes it"), partition=partition)
         append(cluster, ("z", "closes it too"), partition=partition)
     asked = iter([False, True])
-    done = cluster.upkeep().compact(partial(spread, on(spark, is_stopped=lambda: next(asked, True))))
+    done = cluster.upkeep().compact(partial(run_in_spark, on(spark, is_stopped=lambda: next(asked, True))))
     assert done.partitions == 1
     assert "maintenance was stopped" in str(done.errors)
     assert sorted(head_of(cluster, partition).compacted_to > 0 for partition in range(2)) == [False, True]

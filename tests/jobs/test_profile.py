@@ -119,7 +119,7 @@ def test_the_longest_gap_is_found_in_whatever_order_records_came(spark: SparkSes
 def test_times_of_any_size_are_counted(spark: SparkSession) -> None:
     most = (1 << 63) - 1
     records = frame(spark, [(0, 0, -1, None, 1), (0, 1, 0, None, 1), (0, 2, most, None, 1)])
-    timeline = steps.timeline_of(records, Counts(first_ms=0, last_ms=most))
+    timeline = steps.make_timeline(records, Counts(first_ms=0, last_ms=most))
     assert timeline is not None
     assert (timeline.records[0], timeline.records[-1], sum(timeline.records)) == (1, 1, 2)
     (row,) = steps.find_longest_gaps(records).collect()

@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.jobs import flows
 from reconciler.jobs import rekey as steps
-from reconciler.jobs.flows import PIECE_COST, Piece, pieces_of
+from reconciler.jobs.flows import PIECE_COST, Piece, iter_pieces
 from reconciler.jobs.rekey import add_every_target, read_packed, rekey, sort_by_target, split_by_target
 from reconciler.records.hashes import murmur2
 from reconciler.records.log import Digest, ObservedSource, OffsetRange, TopicLog, Written
@@ -30,7 +30,7 @@ TARGETS = 5
 
 def pieces_in(log: TopicLog) -> list[Piece]:
     ranges = {number: OffsetRange(bounds.start, bounds.stable) for number, bounds in log.bounds().items()}
-    return [piece for number, each in ranges.items() for piece in pieces_of(number, each, log.extents(number, each))]
+    return [piece for number, each in ranges.items() for piece in iter_pieces(number, each, log.extents(number, each))]
 
 
 @dataclass

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from reconciler.errors import UserError
-from reconciler.jobs.scan import COLUMNS, check_schema, ddl_of
+from reconciler.jobs.scan import COLUMNS, build_ddl, check_schema
 from reconciler.jobs.source import check_rows
 from tests.jobs.doubles import fill
 from tests.jobs.test_topic_stream import source
@@ -67,7 +67,7 @@ def test_not_null_is_taken_of_what_is_never_null() -> None:
 
 
 def test_times_are_points_in_time_whatever_a_session_calls_a_timestamp() -> None:
-    assert ddl_of({"columns": "timestamp, offset"}) == "timestamp timestamp_ltz not null, offset bigint not null"
+    assert build_ddl({"columns": "timestamp, offset"}) == "timestamp timestamp_ltz not null, offset bigint not null"
     local = StructType([StructField("timestamp", TimestampNTZType()), StructField("value", BinaryType())])
     problem = "column timestamp of topic-log is of type timestamp, not timestamp_ntz"
     with pytest.raises(UserError, match=re.escape(f"{problem}. Write timestamp timestamp_ltz in .schema(…)")):
@@ -79,15 +79,15 @@ def test_times_are_points_in_time_whatever_a_session_calls_a_timestamp() -> None
 
 def test_a_column_that_is_asked_for_twice_is_refused() -> None:
     twice = StructType([StructField("key", BinaryType()), StructField("key", BinaryType())])
-    for asked in (lambda: ddl_of({"columns": "offset, key, key"}), lambda: check_schema(twice)):
+    for asked in (lambda: build_ddl({"columns": "offset, key, key"}), lambda: check_schema(twice)):
         with pytest.raises(UserError, match="column key is requested twice"):
             asked()
 
 
 def test_headers_may_be_left_out_as_sparks_kafka_source_leaves_them_out() -> None:
-    everything, short = ddl_of({}), ddl_of({"includeheaders": "false"})
-    assert ddl_of({"includeheaders": "true"}) == everything
+    everything, short = build_ddl({}), build_ddl({"includeheaders": "false"})
+    assert build_ddl({"includeheaders": "true"}) == everything
     assert everything == f"{short}, headers {COLUMNS['headers'].type}"
-    assert ddl_of({"includeheaders": "false", "columns": "headers"}) == f"headers {COLUMNS['headers'].type}"
+    assert build_ddl({"includeheaders": "false", "columns": "headers"}) == f"headers {COLUMNS['headers'].type}"
     with pytest.raises(UserError, match="option includeHeaders of topic-log is true or false, not 'yes'"):
-        ddl_of({"includeheaders": "yes"})
+        build_ddl({"includeheaders": "yes"})

@@ -20,15 +20,15 @@ from reconciler.jobs.flows import (
     PIECE_BYTES,
     Budget,
     Piece,
+    deal_to_tasks,
+    iter_pieces,
+    iter_rounds,
     join_pieces,
     missing_ranges,
-    pieces_of,
-    rounds,
-    tasks_of,
 )
 from reconciler.jobs.ordered import verify_renumbered
 from reconciler.jobs.progress import JobProgress
-from reconciler.jobs.stage import Engine, Tasks, spread
+from reconciler.jobs.stage import Engine, Tasks, run_rounds_in_spark
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Bounds, Extent, OffsetRange, Spans
@@ -105,7 +105,7 @@ def test_pieces_cover_every_offset_once_and_cut_no_extent(
 ) -> None:
     stored = extents(sizes, start)
     stop = (stored[-1].offsets.stop if stored else start) + tail
-    pieces = list(pieces_of(0, OffsetRange(start, stop), stored))
+    pieces = list(iter_pieces(0, OffsetRange(start, stop), stored))
     assert [pieces[0].offsets.start, pieces[-1].offsets.stop] == [start, stop]
     assert all(one.offsets.stop == other.offsets.start for one, other in itertools.pairwise(pieces))
     assert sum(piece.records for piece in pieces) == sum(extent.records for extent in stored)
@@ -116,7 +116,7 @@ def test_pieces_cover_every_offset_once_and_cut_no_extent(
 @given(stretches)
 def test_a_piece_is_larger_than_its_limit_only_when_one_object_is(sizes: list[tuple[int, int, int]]) -> None:
     largest = max((stored for _, _, stored in sizes), default=0)
-    for piece in pieces_of(0, OffsetRange(0, 10_000), extents(sizes, 0)):
+    for piece in iter_pieces(0, OffsetRange(0, 10_000), extents(sizes, 0)):
         assert piece.stored_bytes <= max(PIECE_BYTES, largest)
 
 
@@ -124,8 +124,8 @@ def test_a_piece_is_larger_than_its_limit_only_when_one_object_is(sizes: list[tu
 def test_every_piece_is_in_one_round_and_in_one_task(pieces: list[Piece], cores: int) -> None:
     budget = Budget(cores)
     taken = []
-    for one_round in rounds(pieces, budget):
-        tasks = tasks_of(one_round, cores)
+    for one_round in iter_rounds(pieces, budget):
+        tasks = deal_to_tasks(one_round, cores)
         assert all(tasks)
         taken += [piece for task in tasks for piece in task]
     assert taken == pieces
@@ -134,17 +134,17 @@ def test_every_piece_is_in_one_round_and_in_one_task(pieces: list[Piece], cores:
 @given(some_pieces, st.integers(1, 64))
 def test_a_round_keeps_to_its_budget_unless_one_piece_is_larger(pieces: list[Piece], cores: int) -> None:
     budget = Budget(cores)
-    for one_round in rounds(pieces, budget):
+    for one_round in iter_rounds(pieces, budget):
         assert len(one_round) == 1 or sum(piece.cost for piece in one_round) <= budget.cost
 
 
 def test_ten_thousand_tiny_partitions_are_a_few_tasks_a_core() -> None:
     pieces = [Piece(number, OffsetRange(0, 1), 1, 100) for number in range(10_000)]
-    assert len(tasks_of(pieces, 2)) <= 8
+    assert len(deal_to_tasks(pieces, 2)) <= 8
 
 
 def test_work_that_is_too_little_to_share_is_one_task() -> None:
-    assert len(tasks_of([Piece(number, OffsetRange(0, 1), 1, 100) for number in range(4)], 8)) == 1
+    assert len(deal_to_tasks([Piece(number, OffsetRange(0, 1), 1, 100) for number in range(4)], 8)) == 1
 
 
 def test_logs_without_a_record_do_not_differ() -> None:
@@ -212,7 +212,7 @@ def test_all_partitions_are_rolled_by_one_stage(much: EmbeddedCluster, spark: Sp
     begun: list[int] = []
 
     def counted(work: object, do: object) -> object:
-        for found in spread(on(spark), work, do):  # type: ignore[type-var]  # chores and their task
+        for found in run_rounds_in_spark(on(spark), work, do):  # type: ignore[type-var]  # chores and their task
             begun.append(len(found))
             yield found
 
@@ -230,7 +230,7 @@ def test_keys_are_compacted_on_executors(much: EmbeddedCluster, spark: SparkSess
     append(much, ("z", "1"), partition=7)
     append(much, ("z", "2"), partition=7)
     append(much, ("z", "3"), partition=7)
-    done = much.upkeep().compact(partial(spread, on(spark)))
+    done = much.upkeep().compact(partial(run_rounds_in_spark, on(spark)))
     assert done.failed == 0
     assert done.records == 3
     assert [row["key"] for row in held(much, 7)][:6] == [b"a1", b"b1", b"a2", b"b2", b"a0", b"b0"]
@@ -242,13 +242,13 @@ def test_segments_are_uploaded_and_merged_on_executors(spark: SparkSession, tmp_
     storage = DirectoryStore(tmp_path / "storage")
     cluster = tiered_west(tmp_path / "west", storage, partitions=PARTITIONS, parts=9, now_ms=NOW)
     before = {partition: held(cluster, partition) for partition in range(PARTITIONS)}
-    done = cluster.upkeep().upload(partial(spread, on(spark)))
+    done = cluster.upkeep().upload(partial(run_rounds_in_spark, on(spark)))
     assert (done.partitions, done.failed) == (PARTITIONS, 0)
     assert all(head_of(cluster, partition).uploaded_to > 10 for partition in range(PARTITIONS))
     uploaded = len(list(storage.list("topics/")))
     sizes = {"cloud_storage_segment_size_target": str(1 << 20), "cloud_storage_segment_size_min": "1"}
     cluster.alter_cluster(sizes)
-    merged = cluster.upkeep().merge(partial(spread, on(spark)))
+    merged = cluster.upkeep().merge(partial(run_rounds_in_spark, on(spark)))
     assert (merged.partitions, merged.failed) == (PARTITIONS, 0)
     assert len(list(storage.list("topics/"))) < uploaded
     assert {partition: held(cluster, partition) for partition in range(PARTITIONS)} == before
@@ -262,13 +262,13 @@ def test_an_executor_that_does_not_see_the_cluster_ends_it(spark: SparkSession) 
     chore = Chore(Partition(TOPIC, cluster.topic(TOPIC).id, 0), 1)
     # A memory store is there in this process only.
     with pytest.raises(UserError, match="not shared with the executor on"):
-        list(spread(on(spark), [chore], task))
+        list(run_rounds_in_spark(on(spark), [chore], task))
 
 
 @pytest.mark.spark
 def test_what_is_stopped_begins_no_round(spark: SparkSession) -> None:
     with pytest.raises(IncompleteError, match="stopped"):
-        list(spread(on(spark, is_stopped=lambda: True), [Chore(Partition(TOPIC, "x", 0), 1)], list))
+        list(run_rounds_in_spark(on(spark, is_stopped=lambda: True), [Chore(Partition(TOPIC, "x", 0), 1)], list))
 
 
 class Cancelled:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from reconciler.jobs import ordered
-from reconciler.jobs.comparison import DisputedPartition, pairs
+from reconciler.jobs.comparison import DisputedPartition, pair_partitions
 from reconciler.jobs.superseded import (
     explain_in_spark,
     find_differences,
     find_newest,
-    judge_differences,
+    mark_explained,
     sum_by_partition,
 )
 from reconciler.jobs.verify import verify
@@ -66,7 +66,7 @@ def test_what_only_one_log_has_is_explained_by_a_later_record_of_its_key(spark: 
             record(0, 8, 4, partition=1),
         ],
     )
-    found = judge_differences(find_differences(records), find_newest(records))
+    found = mark_explained(find_differences(records), find_newest(records))
     assert sorted(tuple(row) for row in found.collect()) == [
         (0, 1, True),
         (0, 2, True),
@@ -127,7 +127,7 @@ def test_a_join_explains_what_memory_explains(
     elif trouble == "few held":
         monkeypatch.setattr(ordered, "_MAX_HELD", 3)
     logs = west.log(TOPIC), east.log(TOPIC)
-    doubts = [DisputedPartition(logs, pair, logs) for pair in pairs(logs[0].bounds(), logs[1].bounds())]
+    doubts = [DisputedPartition(logs, pair, logs) for pair in pair_partitions(logs[0].bounds(), logs[1].bounds())]
     found, wanted = explain_in_spark(spark, doubts), ordered.explain_differences(here(), doubts)
     assert {number: each.first_difference for number, each in found.items()} == {
         number: each.first_difference for number, each in wanted.items()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from reconciler.records.schema import RECORD_SCHEMA, text_of
+from reconciler.records.schema import RECORD_SCHEMA, encode_name_as_text
 
 contents = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)
-names = st.binary(max_size=8).map(text_of) | st.text(max_size=8).map(lambda text: text_of(text.encode()))
+names = st.binary(max_size=8).map(encode_name_as_text) | st.text(max_size=8).map(
+    lambda text: encode_name_as_text(text.encode())
+)
 headers = st.lists(st.fixed_dictionaries({"key": names, "value": contents}), max_size=3)
 timestamps = st.integers(0, 2**62)
 records = st.fixed_dictionaries(

@@ -7,7 +7,7 @@ import xxhash
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from reconciler.records.hashes import Spread, digest_of, hashes_of, murmur2, partitions_of
+from reconciler.records.hashes import RoundRobinPosition, compute_digest, compute_hashes, murmur2, partitions_of
 from reconciler.records.log import Digest
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.records.generated import batch_of, batches, records
@@ -40,28 +40,28 @@ def slow_digest(batch: pa.RecordBatch, base: int) -> Digest:
 
 @given(batches(), st.integers(0, 2**45))
 def test_the_columnar_digest_is_the_one_taken_record_by_record(batch: pa.RecordBatch, base: int) -> None:
-    assert digest_of(batch, base=base) == slow_digest(batch, base)
+    assert compute_digest(batch, base=base) == slow_digest(batch, base)
 
 
 @given(batches(), st.integers(0, 2**45), st.integers(0, 2**45))
 def test_another_base_is_reached_by_arithmetic(batch: pa.RecordBatch, base: int, other: int) -> None:
-    assert digest_of(batch, base=base).shift(base - other) == digest_of(batch, base=other)
+    assert compute_digest(batch, base=base).shift(base - other) == compute_digest(batch, base=other)
 
 
 @given(batches(), st.data())
 def test_where_records_are_cut_does_not_show(batch: pa.RecordBatch, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, batch.num_rows))
     left, right = batch.slice(0, cut), batch.slice(cut)
-    assert digest_of(left, base=7) + digest_of(right, base=7) == digest_of(batch, base=7)
+    assert compute_digest(left, base=7) + compute_digest(right, base=7) == compute_digest(batch, base=7)
 
 
 @given(batches(min_size=2))
 def test_two_records_that_change_places_change_the_digest(batch: pa.RecordBatch) -> None:
-    hashes = [bytes(row) for row in hashes_of(batch)]
+    hashes = [bytes(row) for row in compute_hashes(batch)]
     assume(hashes[0] != hashes[1])
     swapped = batch.take([1, 0, *range(2, batch.num_rows)])
     moved = swapped.set_column(1, RECORD_SCHEMA.field("offset"), batch.column("offset"))
-    before, after = digest_of(batch, base=0), digest_of(moved, base=0)
+    before, after = compute_digest(batch, base=0), compute_digest(moved, base=0)
     assert before.total == after.total
     assert before.weighted != after.weighted
 
@@ -69,7 +69,7 @@ def test_two_records_that_change_places_change_the_digest(batch: pa.RecordBatch)
 @given(records, records)
 def test_different_records_have_different_hashes(one: dict, other: dict) -> None:
     alike = {**one, "timestamp_type": 0} == {**other, "timestamp_type": 0}
-    first, second = hashes_of(batch_of([one, other]))
+    first, second = compute_hashes(batch_of([one, other]))
     assert (bytes(first) == bytes(second)) == alike
 
 
@@ -87,22 +87,22 @@ def test_null_and_empty_are_told_apart_in_keys_values_and_headers() -> None:
         {**PLAIN, "headers": [{"key": "", "value": b"a"}]},
         {**PLAIN, "headers": [{"key": "a", "value": None}, {"key": "", "value": None}]},
     ]
-    assert len({bytes(row) for row in hashes_of(batch_of(rows))}) == len(rows)
+    assert len({bytes(row) for row in compute_hashes(batch_of(rows))}) == len(rows)
 
 
 def test_a_batch_larger_than_one_piece_has_the_digest_of_its_pieces() -> None:
     batch = batch_of([{**PLAIN, "value": str(i).encode()} for i in range(70_000)])
-    assert digest_of(batch, base=3) == slow_digest(batch, 3)
+    assert compute_digest(batch, base=3) == slow_digest(batch, 3)
 
 
 def test_a_slice_is_hashed_like_a_copy_of_it() -> None:
     batch = batch_of([{**PLAIN, "headers": [{"key": str(i), "value": None}] * (i % 3)} for i in range(20)])
     copied = pa.RecordBatch.from_pylist(batch.slice(5, 9).to_pylist(), schema=RECORD_SCHEMA)
-    assert digest_of(batch.slice(5, 9), base=0) == digest_of(copied, base=0)
+    assert compute_digest(batch.slice(5, 9), base=0) == compute_digest(copied, base=0)
 
 
 def test_no_records_have_the_empty_digest() -> None:
-    assert digest_of(batch_of([]), base=9) == Digest()
+    assert compute_digest(batch_of([]), base=9) == Digest()
 
 
 # UtilsTest.testMurmur2 of Apache Kafka's clients.
@@ -140,15 +140,17 @@ def test_murmur2_gives_what_kafkas_own_test_expects(key: str, expected: int) -> 
 def test_every_key_goes_where_kafkas_java_client_sends_it(keys: list[bytes], partitions: int, skipped: int) -> None:
     array = pa.array([b"before"] * skipped + keys, pa.binary()).slice(skipped)
     expected = [(slow_murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
-    assert partitions_of(array, partitions, state=Spread()).to_pylist() == expected
+    assert partitions_of(array, partitions, state=RoundRobinPosition()).to_pylist() == expected
 
 
 def test_an_empty_key_is_a_key() -> None:
-    assert partitions_of(pa.array([b"", b""]), 12, state=Spread()).to_pylist() == [slow_murmur2(b"") % 12] * 2
+    assert (
+        partitions_of(pa.array([b"", b""]), 12, state=RoundRobinPosition()).to_pylist() == [slow_murmur2(b"") % 12] * 2
+    )
 
 
 def test_rows_without_a_key_take_turns_of_a_thousand_from_partition_0_across_batches() -> None:
-    state, chosen = Spread(), []
+    state, chosen = RoundRobinPosition(), []
     for size in (700, 700, 1600):
         chosen += partitions_of(pa.nulls(size, pa.binary()), 2, state=state).to_pylist()
     assert chosen == [0] * 1000 + [1] * 1000 + [0] * 1000
@@ -156,7 +158,7 @@ def test_rows_without_a_key_take_turns_of_a_thousand_from_partition_0_across_bat
 
 def test_rows_with_a_key_do_not_count_for_the_turns_of_those_without() -> None:
     keys = pa.array([None, b"abc"] * 1001, pa.binary())
-    chosen = partitions_of(keys, 3, state=Spread()).to_pylist()
+    chosen = partitions_of(keys, 3, state=RoundRobinPosition()).to_pylist()
     assert chosen[::2] == [0] * 1000 + [1]
     assert set(chosen[1::2]) == {479470107 % 3}
 

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from reconciler.errors import UserError
 from reconciler.records import files
-from reconciler.records.files import Input, InputFormat, OutputFormat, format_of, read_input, write_output
-from reconciler.records.hashes import digest_of
+from reconciler.records.files import Input, InputFormat, OutputFormat, detect_format, read_input, write_output
+from reconciler.records.hashes import compute_digest
 from reconciler.records.json_lines import Fields, from_lines, to_lines
 from reconciler.records.schema import (
     INPUT_SCHEMA,
     RECORD_SCHEMA,
     BadTimeError,
     decode_name,
-    name_of,
-    text_of,
+    decode_text_as_name,
+    encode_name_as_text,
     texts_of,
     to_milliseconds,
 )
@@ -111,7 +111,7 @@ REFUSED = [
 def test_a_name_of_a_header_that_is_no_text_is_base64_as_a_value_is() -> None:
     line = b'{"value": "v", "headers": [[{"base64": "//4="}, "a"], ["", null], ["\xc3\xb8", "b"]]}\n'
     (batch,) = from_lines([line], source="here")
-    names = [name_of(one["key"]) for one in batch.column("headers")[0].as_py()]
+    names = [decode_text_as_name(one["key"]) for one in batch.column("headers")[0].as_py()]
     assert names == [b"\xff\xfe", b"", "ø".encode()]
     placed = {"partition": 0, "offset": 0, "timestamp_ms": 1, **batch.to_pylist()[0]}
     (written,) = to_lines(pa.RecordBatch.from_pylist([placed | {"partition": 0, "timestamp_ms": 1}], RECORD_SCHEMA))
@@ -176,13 +176,13 @@ FLIGHTS = b'{"tail": "N1", "at": "2013-01-01T05:00:00Z", "delay": 2}\n{"tail": n
     ],
 )
 def test_the_ending_of_a_name_tells_the_format(name: str, form: str) -> None:
-    assert format_of(name) == form
+    assert detect_format(name) == form
 
 
 @pytest.mark.parametrize("name", ["-", "flights", "flights.txt", ".csv", "flights.json"])
 def test_a_name_that_does_not_tell_is_refused_with_the_option_that_does(name: str) -> None:
     with pytest.raises(UserError) as refused:
-        format_of(name)
+        detect_format(name)
     assert refused.value.hint == "Name it with --input-format: jsonl, csv, parquet, records."
 
 
@@ -797,15 +797,15 @@ NAMES = st.one_of(st.binary(), st.lists(st.sampled_from(MARKS)).map(b"".join))
 @given(NAMES)
 @example(b"\xed\xa0\x80")
 def test_every_name_comes_back_from_its_text(name: bytes) -> None:
-    text = text_of(name)
-    assert name_of(text) == name
+    text = encode_name_as_text(name)
+    assert decode_text_as_name(text) == name
     assert text.encode().decode() == text
 
 
 @given(st.text())
 def test_a_name_that_is_text_is_its_own(text: str) -> None:
     if not any(0x10F780 <= ord(one) <= 0x10F7FF for one in text):
-        assert text_of(text.encode()) == text
+        assert encode_name_as_text(text.encode()) == text
 
 
 @given(st.lists(NAMES))
@@ -817,11 +817,11 @@ def test_a_column_has_names_as_text_whether_they_came_decoded_or_not(names: list
             return name
 
     column = texts_of([taken(name) for name in names])
-    assert [name_of(text) for text in column.to_pylist()] == names
+    assert [decode_text_as_name(text) for text in column.to_pylist()] == names
 
 
 def test_python_gets_a_name_as_it_does_those_of_files() -> None:
-    assert decode_name(text_of(b"a\xff\xc3\xb8")) == "a\udcffø"
+    assert decode_name(encode_name_as_text(b"a\xff\xc3\xb8")) == "a\udcffø"
 
 
 @pytest.mark.parametrize("other", [b"\xfe", b"\\xff", "\U0010f7ff".encode(), "�".encode(), "ÿ".encode(), b""])
@@ -831,8 +831,8 @@ def test_records_with_different_names_have_different_digests(other: bytes) -> No
 
 def digest(name: bytes) -> object:
     row = {"partition": 0, "offset": 0, "timestamp_ms": 0, "timestamp_type": 0, "key": None, "value": None}
-    headers = [{"key": text_of(name), "value": b""}]
-    return digest_of(pa.RecordBatch.from_pylist([row | {"headers": headers}], RECORD_SCHEMA), base=0)
+    headers = [{"key": encode_name_as_text(name), "value": b""}]
+    return compute_digest(pa.RecordBatch.from_pylist([row | {"headers": headers}], RECORD_SCHEMA), base=0)
 
 
 @pytest.mark.parametrize(

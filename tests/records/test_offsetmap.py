@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.records.offset_map import CHUNK_PIECES, Chunk, OffsetMap, Piece, append_pieces, chunk_of, pieces_of
+from reconciler.records.offset_map import CHUNK_PIECES, Chunk, OffsetMap, Piece, append_pieces, make_pieces, parse_chunk
 
 Records = list[tuple[int, int]]
 """Offsets of records in a source and in its copy."""
@@ -37,8 +37,8 @@ def mapped(batches: list[Records]) -> dict[int, Chunk]:
     last = Chunk()
     for batch in batches:
         sources, targets = (np.array([pair[side] for pair in batch], np.int64) for side in (0, 1))
-        for chunk in append_pieces(last, pieces_of(sources, targets)):
-            ledger[chunk.number] = last = chunk_of(chunk.number, json.loads(json.dumps(chunk.document())))
+        for chunk in append_pieces(last, make_pieces(sources, targets)):
+            ledger[chunk.number] = last = parse_chunk(chunk.number, json.loads(json.dumps(chunk.document())))
     return ledger
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.errors import UserError
-from reconciler.records.hashes import Spread, partitions_of, split_by_partition
+from reconciler.records.hashes import RoundRobinPosition, partitions_of, split_by_partition
 from reconciler.records.schema import INPUT_SCHEMA, RECORD_SCHEMA
 from tests.records.generated import contents, headers
 
@@ -32,7 +32,7 @@ rows = st.lists(
 def split(given_rows: list[dict[str, Any]], partitions: int = 5) -> dict[int, list[dict[str, Any]]]:
     batch = pa.RecordBatch.from_pylist(given_rows, schema=INPUT_SCHEMA)
     found: dict[int, list[dict[str, Any]]] = {}
-    for partition, records in split_by_partition(batch, partitions=partitions, now_ms=77, spread=Spread()):
+    for partition, records in split_by_partition(batch, partitions=partitions, now_ms=77, spread=RoundRobinPosition()):
         assert records.schema.equals(RECORD_SCHEMA)
         assert partition not in found
         found[partition] = records.to_pylist()
@@ -42,7 +42,9 @@ def split(given_rows: list[dict[str, Any]], partitions: int = 5) -> dict[int, li
 @given(rows)
 def test_every_record_goes_where_it_says_or_where_its_key_says_in_order(given_rows: list[dict[str, Any]]) -> None:
     free = [row for row in given_rows if row["partition"] is None]
-    chosen = iter(partitions_of(pa.array([row["key"] for row in free], pa.binary()), 5, state=Spread()).to_pylist())
+    chosen = iter(
+        partitions_of(pa.array([row["key"] for row in free], pa.binary()), 5, state=RoundRobinPosition()).to_pylist()
+    )
     expected: dict[int, list[dict[str, Any]]] = {}
     for row in given_rows:
         partition = next(chosen) if row["partition"] is None else row["partition"]

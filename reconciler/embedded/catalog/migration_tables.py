@@ -25,7 +25,7 @@ from reconciler.embedded.catalog.tables import (
     topic_named,
 )
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
-from reconciler.embedded.catalog.topic_configs import set_configs, validate_configs
+from reconciler.embedded.catalog.topic_configs import find_set_configs, validate_configs
 from reconciler.embedded.catalog.topics import TopicShape, create_topic
 from reconciler.errors import NotFoundError, UserError
 from reconciler.lifecycles import MOUNT, UNMOUNT, Lifecycle, MigrationState, TieringState
@@ -54,7 +54,7 @@ def lifecycle_of(migration: MigrationEntry) -> Lifecycle[MigrationState]:
     return MOUNT if migration.direction == INBOUND else UNMOUNT
 
 
-def migration_with(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
+def find_migration(catalog: Catalog | Draft, migration: int) -> MigrationEntry:
     """Return a migration."""
     migration_entry = catalog.migrations.get(str(migration))
     if migration_entry is None:
@@ -69,8 +69,8 @@ def begin_unmount(draft: Draft, topics: Mapping[str, str | None], request: Migra
     """Plan to unmount topics (full name → requesting Mounting); return the migration's id."""
     if not topics:
         raise _no_topics_error()
-    migrants = [leaving(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
-    return _begin(draft, OUTBOUND, migrants, request)
+    migrants = [make_unmount_entry(draft, name, mounting, cluster_id) for name, mounting in topics.items()]
+    return _begin_migration(draft, OUTBOUND, migrants, request)
 
 
 def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: MigrationRequest, *, cluster_id: str) -> int:
@@ -97,7 +97,7 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         if migrant.location in under_way:
             message = f"{migrant.location} is undergoing data migration {under_way[migrant.location]}"
             raise UserError(message, hint="See how far it is: reconciler mount status")
-    _check_nowhere_here(draft, wanted, cluster_id)
+    _check_not_in_cluster(draft, wanted, cluster_id)
     for word, values in (
         ("name", [item.name for item in migrants]),
         ("location", [item.location for item in migrants]),
@@ -105,10 +105,10 @@ def begin_mount(draft: Draft, migrants: Sequence[MigrantEntry], request: Migrati
         twice = next((item for item, times in Counter(values).items() if times > 1), None)
         if twice is not None:
             raise UserError(f"{word} {twice} is listed twice in one migration", hint="Mount each topic once.")
-    return _begin(draft, INBOUND, migrants, request)
+    return _begin_migration(draft, INBOUND, migrants, request)
 
 
-def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
+def _check_not_in_cluster(draft: Draft, locations: Collection[str], cluster_id: str) -> None:
     """Two topics at one location would delete each other's objects."""
     revisions = {TopicLocation.parse(location).revision for location in locations}
     for full_name, topic in draft.topics.items():
@@ -130,9 +130,9 @@ def _check_nowhere_here(draft: Draft, locations: Collection[str], cluster_id: st
             raise UserError(message, hint="Finish that first: reconciler run --once --only deletions")
 
 
-def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
+def apply_verb(draft: Draft, migration: int, verb: str) -> MigrationEntry:
     """Apply a verb of the lifecycle; return the new entry."""
-    current = migration_with(draft, migration)
+    current = find_migration(draft, migration)
     table = lifecycle_of(current)
     state = MigrationState(current.state)
     try:
@@ -144,13 +144,13 @@ def ask(draft: Draft, migration: int, verb: str) -> MigrationEntry:
         raise UserError(message, hint=error.hint) from error
     if after is MigrationState.GONE:
         if current.direction == OUTBOUND and state is MigrationState.PLANNED:
-            _hold(draft, current, None)  # No other step releases them.
+            _set_hold(draft, current, None)  # No other step releases them.
         draft.put_migration(migration, None)
         return replace(current, state=str(after))
-    return _enter(draft, migration, current, after)
+    return _enter_state(draft, migration, current, after)
 
 
-def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
+def complete_state(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationState, *, now_ms: int) -> bool:
     """Enter the state after `begun`'s work; `False` if another process was faster."""
     current = draft.migrations.get(str(migration))
     if current is None or (current.state, current.claim) != (begun.state, begun.claim):
@@ -158,13 +158,13 @@ def follow(draft: Draft, migration: int, begun: MigrationEntry, end: MigrationSt
     after = lifecycle_of(current).follow(MigrationState(current.state), end)
     if after in _ENDED:
         current = replace(current, completed_ms=now_ms)
-    _enter(draft, migration, current, after)
+    _enter_state(draft, migration, current, after)
     return True
 
 
 def drop_topics(draft: Draft, migration: MigrationEntry, topics: Sequence[MigrantEntry]) -> None:
     """Remove topics that belong to another cluster; remote objects stay."""
-    _remove(draft, replace(migration, topics=tuple(topics)))
+    _remove_topics(draft, replace(migration, topics=tuple(topics)))
 
 
 def check_mountable_as(draft: Catalog | Draft, full_name: str) -> None:
@@ -186,7 +186,7 @@ def _check_tiered(draft: Catalog | Draft, full_name: str) -> None:
         raise UserError(message, hint=f"Switch {ENABLED} on: all records of a mounted topic are in object storage.")
 
 
-def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
+def make_unmount_entry(draft: Catalog | Draft, full_name: str, mounting: str | None, cluster_id: str) -> MigrantEntry:
     """Return the entry of a topic to unmount."""
     try:
         topic = topic_named(draft, full_name)
@@ -219,7 +219,7 @@ def leaving(draft: Catalog | Draft, full_name: str, mounting: str | None, cluste
     return MigrantEntry(full_name, topic.id, str(location_of(full_name, topic, cluster_id)), mounting)
 
 
-def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], request: MigrationRequest) -> int:
+def _begin_migration(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], request: MigrationRequest) -> int:
     number = draft.next_revision()
     entry = MigrationEntry(
         direction,
@@ -231,35 +231,35 @@ def _begin(draft: Draft, direction: str, migrants: Iterable[MigrantEntry], reque
     )
     draft.put_migration(number, entry)
     if direction == OUTBOUND:
-        _hold(draft, entry, HoldEntry(number))
+        _set_hold(draft, entry, HoldEntry(number))
     return number
 
 
-def _enter(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
+def _enter_state(draft: Draft, number: int, migration: MigrationEntry, state: MigrationState) -> MigrationEntry:
     after = replace(migration, state=str(state))
     draft.put_migration(number, after)
     match migration.direction, state:
         case "outbound", MigrationState.EXECUTING:
-            _hold(draft, migration, HoldEntry(number, is_closed=True))
+            _set_hold(draft, migration, HoldEntry(number, is_closed=True))
         case "outbound", MigrationState.CANCELLED:
-            _hold(draft, migration, None)
+            _set_hold(draft, migration, None)
         case "outbound", MigrationState.FINISHED:
-            _remove(draft, migration)
+            _remove_topics(draft, migration)
         case "inbound", MigrationState.CANCELLED:
-            _remove(draft, migration)
+            _remove_topics(draft, migration)
         case "inbound", MigrationState.FINISHED:
-            _hold(draft, migration, None)
+            _set_hold(draft, migration, None)
         case _:
             pass
     return after
 
 
-def _hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> None:
+def _set_hold(draft: Draft, migration: MigrationEntry, hold: HoldEntry | None) -> None:
     for full_name in _topic_names(draft, migration):
         draft.put_topic(full_name, replace(draft.topics[full_name], hold=hold))
 
 
-def _remove(draft: Draft, migration: MigrationEntry) -> None:
+def _remove_topics(draft: Draft, migration: MigrationEntry) -> None:
     """Remove topics, but not their remote objects (F-R-125)."""
     for full_name in _topic_names(draft, migration):
         topic_id = draft.topics[full_name].id
@@ -297,7 +297,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
 
     Configs that the new namespace would change are set on the topic.
     """
-    for migrant in migration_with(draft, migration).topics:
+    for migrant in find_migration(draft, migration).topics:
         existing, original = draft.topics.get(migrant.name), made[migrant.location]
         if existing is not None and existing.id == migrant.topic_id:
             continue  # Another process created it.
@@ -317,7 +317,7 @@ def create_mounted(draft: Draft, migration: int, made: Mapping[str, MountedTopic
             hold=HoldEntry(migration, is_closed=True),
         )
         draft.put_topic(migrant.name, topic)
-        configs = pin_configs(set_configs(draft, migrant.name), own, effective)
+        configs = pin_configs(find_set_configs(draft, migrant.name), own, effective)
         draft.put_topic(migrant.name, replace(topic, configs=configs))
 
 

@@ -36,7 +36,7 @@ def link_of(catalog: Catalog | Draft, mirror: MirrorEntry) -> tuple[str, LinkEnt
     return next(((name, link) for name, link in catalog.links.items() if link.id == mirror.link_id), None)
 
 
-def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
+def find_mirror(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, MirrorEntry]:
     """Return a topic with its mirror entry, stopped or not."""
     topic = topic_named(catalog, full_name)
     if topic.mirror is None:
@@ -46,8 +46,8 @@ def mirror_named(catalog: Catalog | Draft, full_name: str) -> tuple[TopicEntry, 
 
 def start_mirror_verb(draft: Draft, full_name: str, verb: str, request: TransitionRequest) -> MirrorEntry:
     """Start a verb's operation; return the mirror's new entry."""
-    _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, mirrors.request_verb(full_name, mirror, link_of(draft, mirror), verb, request))
+    _, mirror = find_mirror(draft, full_name)
+    return _put_mirror(draft, full_name, mirrors.request_verb(full_name, mirror, link_of(draft, mirror), verb, request))
 
 
 def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms: int) -> MirrorEntry:
@@ -60,18 +60,18 @@ def join_peer(draft: Draft, full_name: str, peer: Peer, begun: Operation, now_ms
         check_no_replica(full_name, topic, "to become a mirror")
         check_unheld(full_name, topic, "to become a mirror")
         check_served(full_name, topic)
-    return _put(draft, full_name, after)
+    return _put_mirror(draft, full_name, after)
 
 
 def change_mirror(draft: Draft, full_name: str, decide: Callable[[MirrorEntry], MirrorEntry]) -> MirrorEntry:
     """Replace and return a mirror's entry."""
-    _, mirror = mirror_named(draft, full_name)
-    return _put(draft, full_name, decide(mirror))
+    _, mirror = find_mirror(draft, full_name)
+    return _put_mirror(draft, full_name, decide(mirror))
 
 
-def under_way(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
+def find_running_operation(catalog: Catalog | Draft, full_name: str, operation: str) -> tuple[MirrorEntry, Operation]:
     """Return a mirror and its operation in progress."""
-    _, mirror = mirror_named(catalog, full_name)
+    _, mirror = find_mirror(catalog, full_name)
     return mirror, mirrors.require_operation(full_name, mirror, operation)
 
 
@@ -82,7 +82,7 @@ def forget_stopped_mirrors(draft: Draft, link: LinkEntry) -> None:
             draft.put_topic(name, replace(topic, mirror=None))
 
 
-def _put(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntry:
+def _put_mirror(draft: Draft, full_name: str, mirror: MirrorEntry) -> MirrorEntry:
     if draft.topics[full_name].mirror != mirror:
         draft.put_topic(full_name, replace(draft.topics[full_name], mirror=mirror))
     return mirror

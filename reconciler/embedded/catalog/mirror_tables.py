@@ -21,8 +21,8 @@ from reconciler.embedded.catalog.tiering_state import update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
     configs_to_sync,
+    find_set_configs,
     merge_configs,
-    set_configs,
     validate_configs,
 )
 from reconciler.embedded.catalog.topics import check_growth, initial_configs
@@ -137,7 +137,7 @@ def follow_source(draft: Draft, full_name: str, source: SourceTopic) -> None:
 def source_topic(catalog: Catalog, full_name: str) -> SourceTopic:
     """Return what mirrors copy of a topic; defaults differ by cluster."""
     topic = topic_named(catalog, full_name)
-    configs = {key: value for key, (value, _) in set_configs(catalog, full_name).items()}
+    configs = {key: value for key, (value, _) in find_set_configs(catalog, full_name).items()}
     return SourceTopic(partitions=topic.partitions, incarnation=topic.id, configs=configs)
 
 

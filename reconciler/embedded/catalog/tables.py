@@ -209,19 +209,19 @@ class Catalog:
             serial=commit["serial"],
             id=commit["id"],
             revision=commit["revision"],
-            namespaces=_after(self.namespaces, tables.get("namespaces"), NamespaceEntry),
-            topics=_after(self.topics, tables.get("topics"), TopicEntry),
-            links=_after(self.links, tables.get("links"), LinkEntry),
-            deletions=_after(self.deletions, tables.get("deletions"), DeletionEntry),
-            rewrites=_after(self.rewrites, tables.get("rewrites"), RewriteEntry),
-            clusters=_after(self.clusters, tables.get("clusters"), ClusterEntry),
-            migrations=_after(self.migrations, tables.get("migrations"), MigrationEntry),
-            owners=_after(self.owners, tables.get("owners"), OwnerEntry),
-            workspaces=_after(self.workspaces, tables.get("workspaces"), ResourceOwner),
+            namespaces=_apply_changes(self.namespaces, tables.get("namespaces"), NamespaceEntry),
+            topics=_apply_changes(self.topics, tables.get("topics"), TopicEntry),
+            links=_apply_changes(self.links, tables.get("links"), LinkEntry),
+            deletions=_apply_changes(self.deletions, tables.get("deletions"), DeletionEntry),
+            rewrites=_apply_changes(self.rewrites, tables.get("rewrites"), RewriteEntry),
+            clusters=_apply_changes(self.clusters, tables.get("clusters"), ClusterEntry),
+            migrations=_apply_changes(self.migrations, tables.get("migrations"), MigrationEntry),
+            owners=_apply_changes(self.owners, tables.get("owners"), OwnerEntry),
+            workspaces=_apply_changes(self.workspaces, tables.get("workspaces"), ResourceOwner),
         )
 
 
-def _after(table: Mapping[str, E], changes: dict[str, Json | None] | None, kind: type[E]) -> Mapping[str, E]:
+def _apply_changes(table: Mapping[str, E], changes: dict[str, Json | None] | None, kind: type[E]) -> Mapping[str, E]:
     if not changes:
         return table
     changed = dict(table)
@@ -416,10 +416,10 @@ def check_namespace_of(catalog: Catalog | Draft, full_name: str) -> None:
     """Refuse a topic whose namespace does not exist."""
     namespace, _ = split_name(full_name)
     if namespace and namespace not in catalog.namespaces:
-        raise unknown_namespace(namespace)
+        raise unknown_namespace_error(namespace)
 
 
-def unknown_namespace(name: str) -> InvalidNamespaceError:
+def unknown_namespace_error(name: str) -> InvalidNamespaceError:
     """Return the error for a missing namespace."""
     return InvalidNamespaceError(
         f"namespace {name} does not exist", hint="Create it first; namespaces are not created implicitly."

@@ -38,12 +38,12 @@ class EffectiveConfig:
 def effective_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, EffectiveConfig]:
     """Return all configs of a topic, sorted, with inherited values and defaults."""
     effective = {key: EffectiveConfig(known.default, "default") for key, known in CONFIGS.items()}
-    for key, (value, origin) in set_configs(catalog, full_name).items():
+    for key, (value, origin) in find_set_configs(catalog, full_name).items():
         effective[key] = EffectiveConfig(value, origin)
     return dict(sorted(effective.items()))
 
 
-def set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
+def find_set_configs(catalog: Catalog | Draft, full_name: str) -> dict[str, tuple[str, str]]:
     """Return configs set by the topic, its tiers or the cluster: key → (value, origin)."""
     namespace, _ = split_name(full_name)
     topic = catalog.topics.get(full_name)
@@ -143,12 +143,12 @@ def check_not_synced(full_name: str, mirror: MirrorEntry, keys: Iterable[str], c
 # The nearest tier's key wins (SSE-KMS; foreseen by KIP-37).
 
 
-def key_of(catalog: Catalog | Draft, full_name: str) -> str | None:
+def kms_key_of_topic(catalog: Catalog | Draft, full_name: str) -> str | None:
     """Return the key of a topic's objects; `None`: the store's default."""
-    return key_in(catalog, split_name(full_name)[0])
+    return kms_key_of_namespace(catalog, split_name(full_name)[0])
 
 
-def key_in(catalog: Catalog | Draft, namespace: str) -> str | None:
+def kms_key_of_namespace(catalog: Catalog | Draft, namespace: str) -> str | None:
     """Return the key of a namespace or its nearest tier with one."""
     for tier in reversed(tiers_of(namespace)):
         entry = catalog.namespaces.get(tier)
@@ -157,14 +157,14 @@ def key_in(catalog: Catalog | Draft, namespace: str) -> str | None:
     return None
 
 
-def keys_of(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
+def kms_keys_of_topics(catalog: Catalog | Draft, full_names: Iterable[str]) -> dict[str, str | None]:
     """Return the keys of topics, by topic id."""
-    return {catalog.topics[name].id: key_of(catalog, name) for name in full_names}
+    return {catalog.topics[name].id: kms_key_of_topic(catalog, name) for name in full_names}
 
 
 def mark_rewrites(draft: Draft, full_names: Iterable[str], before: Mapping[str, str | None]) -> None:
     """Mark topics whose key differs from `before`, in the commit that changes it."""
     for name in full_names:
         topic_id = draft.topics[name].id
-        if key_of(draft, name) != before[topic_id]:
+        if kms_key_of_topic(draft, name) != before[topic_id]:
             draft.put_rewrite(topic_id, RewriteEntry(name))

@@ -27,15 +27,15 @@ from reconciler.embedded.catalog.tables import (
     check_unheld,
     check_unreserved,
     topic_named,
-    unknown_namespace,
+    unknown_namespace_error,
 )
 from reconciler.embedded.catalog.tiering_state import check_not_disabling, location_to_delete, update_tiering
 from reconciler.embedded.catalog.topic_configs import (
     check_not_synced,
-    keys_of,
+    find_set_configs,
+    kms_keys_of_topics,
     mark_rewrites,
     merge_configs,
-    set_configs,
     validate_configs,
 )
 from reconciler.errors import BlockedError, StalePlanError, UserError
@@ -128,7 +128,7 @@ def move_topic(draft: Draft, old: str, new: str, *, cluster_id: str) -> None:
     check_free(draft, new)
     check_unreserved(draft, new)
     check_quotas(draft.namespaces, draft.usage_below, new, TopicCounts.of(entry), leaving=split_name(old)[0])
-    before = keys_of(draft, [old])
+    before = kms_keys_of_topics(draft, [old])
     draft.put_topic(old, None)
     draft.put_topic(new, replace(entry, origin=entry.origin or (old, cluster_id)))
 
@@ -190,7 +190,7 @@ def recover_topic(
     if draft.cluster.storage_id is None:
         message = f"topic {full_name} cannot be recovered: its cluster is bound to no object storage"
         raise UserError(message, hint="Declare objectStorage on the Cluster, and apply that first.")
-    inherited = {key: value for key, (value, _) in set_configs(draft, full_name).items()}
+    inherited = {key: value for key, (value, _) in find_set_configs(draft, full_name).items()}
     own = {key: value for key, value in original.items() if key != _ONLY_AT_CREATION and inherited.get(key) != value}
     create_topic(draft, full_name, replace(shape, configs={**own, **shape.configs}), topic_id=topic_id)
     topic = draft.topics[full_name]
@@ -198,7 +198,7 @@ def recover_topic(
     draft.put_topic(full_name, replace(topic, tiering=topic.tiering or off, recovering=location))
 
 
-def recovered(draft: Draft, topic_id: str) -> None:
+def finish_recovery(draft: Draft, topic_id: str) -> None:
     """Mark a topic's recovery as complete; ignores a missing topic."""
     for full_name, topic in draft.topics.items():
         if topic.id == topic_id and topic.recovering is not None:
@@ -284,7 +284,7 @@ def limit_namespace(draft: Draft, name: str, quotas: QuotaEntry | None) -> None:
 def encrypt_namespace(draft: Draft, name: str, kms_key_id: str | None) -> None:
     """Set or (`None`) remove a namespace's key, and mark its topics for a rewrite."""
     entry, topics = _namespace_named(draft, name), topics_under(draft, name)
-    before = keys_of(draft, topics)
+    before = kms_keys_of_topics(draft, topics)
     draft.put_namespace(name, replace(entry, kms_key_id=kms_key_id))
     mark_rewrites(draft, topics, before)
 
@@ -323,7 +323,7 @@ def topics_under(catalog: Catalog | Draft, name: str) -> list[str]:
 def _namespace_named(draft: Draft, name: str) -> NamespaceEntry:
     entry = draft.namespaces.get(name)
     if entry is None:
-        raise unknown_namespace(name)
+        raise unknown_namespace_error(name)
     return entry
 
 

@@ -27,10 +27,10 @@ from reconciler.embedded.check.check_catalog import (
     read_catalog,
 )
 from reconciler.embedded.check.check_owners import check_ownership
-from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, unnamed_findings
+from reconciler.embedded.check.check_partitions import PartitionCheck, PartitionReport, Topics, iter_unnamed_findings
 from reconciler.embedded.check.check_remote import RemoteCheck
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, FindingPlace, Kind, Severity
-from reconciler.embedded.check.stored import Contents, Headless, HeadlessObjects, ObjectIndex, list_store
+from reconciler.embedded.check.stored import Contents, HeadlessObjects, HeadlessPartitions, ObjectIndex, list_store
 from reconciler.embedded.keys import CATALOG, GROUPS, HEADS, TRANSACTIONS, is_head_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.errors import UserError
@@ -94,21 +94,21 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
     contents, stored = list_store(store)
     checked = CheckResult(objects=contents.objects, stored_bytes=contents.bytes)
     checked.add(_check_cluster_file(store, checked))
-    read = _catalog(store)
+    read = _read_catalog(store)
     checked.add(read.findings)
     if read.catalog is not None:
         checked.serial = read.catalog.serial
         checked.namespaces, checked.topics = len(read.catalog.namespaces), len(read.catalog.topics)
     stored.name(read.keys)
     present = CurrentTopics(store, checked.serial)
-    remote = _remote(storage, read.catalog, checked.cluster_id, deep=deep)
+    remote = _make_remote_check(storage, read.catalog, checked.cluster_id, deep=deep)
     if remote is not None:
         owned = check_ownership(remote.storage, remote.cluster_id, present.catalog)
         checked.add(owned.findings)
         remote = replace(remote, lost=owned.lost)
     at_once = _AT_ONCE_DEEP if deep else _AT_ONCE
     with ThreadPoolExecutor(at_once, thread_name_prefix="check") as threads:
-        look = _Cluster(
+        look = _ClusterCheck(
             store,
             contents,
             stored,
@@ -121,13 +121,13 @@ def check_cluster(store: ObjectStore, *, deep: bool = False, storage: ObjectStor
         committed = look.groups(checked, ends)
         look.transactions(checked)
     checked.add(_foreign_findings(contents))
-    unnamed = unnamed_findings(store, stored, look.headless(committed))
+    unnamed = iter_unnamed_findings(store, stored, look.headless(committed))
     checked.add(finding for finding in list(unnamed) if checked.is_sure or finding.kind is not Kind.UNNAMED)
     checked.findings.sort(key=_sort_key)
     return checked
 
 
-def _remote(
+def _make_remote_check(
     storage: ObjectStore | None, catalog: Catalog | None, cluster_id: str | None, *, deep: bool
 ) -> RemoteCheck | None:
     bound = None if catalog is None else catalog.cluster.storage_id
@@ -142,7 +142,7 @@ def _remote(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cluster:
+class _ClusterCheck:
     store: ObjectStore
     contents: Contents
     stored: ObjectIndex
@@ -163,7 +163,7 @@ class _Cluster:
         look = PartitionCheck(self.store, self.stored, known, self.present.topics, reader, self.remote)
         ends: dict[tuple[str, int], int] = {}
         for looked in self.threads.over(look.look, self._heads(checked)):
-            _count(checked, looked)
+            _add_report(checked, looked)
             if looked.end is not None:
                 ends[looked.topic_id, looked.partition] = looked.end
             for name, epoch in looked.transactions.items():
@@ -183,7 +183,9 @@ class _Cluster:
         catalog = self.present.catalog()
         if catalog is None or self.stored.is_all_named:
             return None
-        return HeadlessObjects(Headless.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed)
+        return HeadlessObjects(
+            HeadlessPartitions.of(catalog, (listed.key for listed in self.store.list(HEADS))), committed
+        )
 
     def groups(self, checked: CheckResult, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
         look = GroupCheck(self.store, self.present.topics, ends)
@@ -208,7 +210,7 @@ class _Cluster:
                 )
 
 
-def _count(checked: CheckResult, report: PartitionReport) -> None:
+def _add_report(checked: CheckResult, report: PartitionReport) -> None:
     checked.partitions += report.is_there
     checked.pages += report.pages
     checked.parts += report.parts
@@ -225,7 +227,7 @@ def _check_cluster_file(store: ObjectStore, checked: CheckResult) -> Iterator[Ch
         yield CheckFinding(Kind.CLUSTER_FILE, error.message, FindingPlace(CLUSTER))
 
 
-def _catalog(store: ObjectStore) -> ReadCatalog:
+def _read_catalog(store: ObjectStore) -> ReadCatalog:
     """A newer snapshot may have replaced what was read."""
     register = catalog_register(store)
     read = _read_once(register)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from reconciler.archives.objects import MALFORMED
 from reconciler.embedded.catalog.commits import commits_after, read_commit
 from reconciler.embedded.catalog.tables import Catalog, Draft
-from reconciler.embedded.check.check_owners import judge_migrations, judge_mirrors
+from reconciler.embedded.check.check_owners import find_migration_problems, find_mirror_problems
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.clients.transactions import DECIDED, State, Transaction, read_transaction
 from reconciler.embedded.keys import CATALOG, group_of_key, head_key, transactional_id_of_key
-from reconciler.embedded.segments.groups import Group, bounds_at, read_group
+from reconciler.embedded.segments.groups import Group, read_bounds_at, read_group
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import UserError
 from reconciler.objectstore.base import ObjectStore
@@ -57,7 +57,7 @@ def read_catalog(store: ObjectStore, held: RegisterSnapshot | None) -> ReadCatal
     except (UserError, *MALFORMED) as error:
         what = error.message if isinstance(error, UserError) else f"it cannot be read: {type(error).__name__}: {error}"
         return ReadCatalog(None, tuple(keys), (CheckFinding(Kind.CATALOG_DAMAGED, what, FindingPlace(key)),))
-    return ReadCatalog(catalog, tuple(keys), (*findings, *judge_catalog(catalog)))
+    return ReadCatalog(catalog, tuple(keys), (*findings, *find_catalog_problems(catalog)))
 
 
 def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
@@ -67,7 +67,7 @@ def _check_frame(value: Json, catalog: Catalog) -> Iterator[CheckFinding]:
             yield CheckFinding(Kind.CATALOG_CONTRADICTION, what, FindingPlace(CATALOG))
 
 
-def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
+def find_catalog_problems(catalog: Catalog) -> Iterator[CheckFinding]:
     """Yield a catalog's contradictions and unfinished work."""
     yield from _check_names(catalog)
     yield from _check_namespaces(catalog)
@@ -86,8 +86,8 @@ def judge_catalog(catalog: Catalog) -> Iterator[CheckFinding]:
         what = f"topic {rewrite.name} is not yet rewritten under its key"
         name = live.get(topic_id, rewrite.name)
         yield CheckFinding(Kind.REWRITE_UNFINISHED, what, FindingPlace(CATALOG, name))
-    yield from judge_mirrors(catalog)
-    yield from judge_migrations(catalog)
+    yield from find_mirror_problems(catalog)
+    yield from find_migration_problems(catalog)
 
 
 def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
@@ -99,7 +99,7 @@ def _check_names(catalog: Catalog) -> Iterator[CheckFinding]:
                 yield CheckFinding(Kind.CATALOG_CONTRADICTION, f"{name!r} is {error}", FindingPlace(CATALOG, name))
 
 
-def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
+def find_missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
     """Return missing namespaces, each with a topic or namespace below it."""
     missing: dict[str, str] = {}
     homes = [(name, name) for name in catalog.namespaces]
@@ -112,7 +112,7 @@ def missing_namespaces(catalog: Catalog | Draft) -> dict[str, str]:
 
 
 def _check_namespaces(catalog: Catalog) -> Iterator[CheckFinding]:
-    for namespace, below in sorted(missing_namespaces(catalog).items()):
+    for namespace, below in sorted(find_missing_namespaces(catalog).items()):
         what = f"namespace {namespace} is missing, and {below} is in it"
         yield CheckFinding(Kind.NAMESPACE_MISSING, what, FindingPlace(CATALOG, below))
 
@@ -166,19 +166,19 @@ class GroupCheck:
         return (
             []
             if group is None or known is None
-            else list(judge_group(name, group, FindingPlace(key), known, self._read_end))
+            else list(find_group_problems(name, group, FindingPlace(key), known, self._read_end))
         )
 
     def _read_end(self, place: PartitionId, offset: int) -> int:
         """Read again if `offset` is beyond the end, since logs grow; an unreadable head is reported elsewhere."""
         seen = self.ends.get(place, 0)
         try:
-            return seen if offset <= seen else bounds_at(self.store, place).end
+            return seen if offset <= seen else read_bounds_at(self.store, place).end
         except UserError:
             return offset
 
 
-def judge_group(
+def find_group_problems(
     name: str, group: Group, place: FindingPlace, topics: Topics, end_of: Callable[[PartitionId, int], int]
 ) -> Iterator[CheckFinding]:
     """Yield a group's offsets of deleted topics, or beyond an end."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import MOUNTABLE, is_mountable_key, mountable_key
-from reconciler.archives.ownership import Ownership, OwnershipState, ownership_at
+from reconciler.archives.ownership import Ownership, OwnershipState, read_ownership_at
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.tables import SEAL, Catalog, Draft, is_closed
@@ -47,7 +47,7 @@ _SEALED: Final = frozenset({_S.EXECUTED, _S.CUT_OVER})
 """Every head of an outbound migration is sealed in these."""
 
 
-def state_of(migration: MigrationEntry) -> MigrationState | None:
+def parse_migration_state(migration: MigrationEntry) -> MigrationState | None:
     """Return a migration's state; `None` if it is invalid."""
     try:
         return MigrationState(migration.state)
@@ -55,20 +55,20 @@ def state_of(migration: MigrationEntry) -> MigrationState | None:
         return None
 
 
-def migration_of(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry | None:
+def find_holding_migration(catalog: Catalog | Draft, topic: TopicEntry) -> MigrationEntry | None:
     """Return the active migration that holds a topic, or `None`."""
     if topic.hold is None:
         return None
     migration = catalog.migrations.get(str(topic.hold.migration))
     is_its = migration is not None and any(migrant.topic_id == topic.id for migrant in migration.topics)
-    return migration if migration is not None and is_its and state_of(migration) not in _ENDED else None
+    return migration if migration is not None and is_its and parse_migration_state(migration) not in _ENDED else None
 
 
-def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
+def find_migration_problems(catalog: Catalog) -> Iterator[CheckFinding]:
     """Yield active migrations, contradictions with their topics, and stale holds."""
     for number, migration in catalog.migrations.items():
         names = [topic.name for topic in migration.topics]
-        place, state = FindingPlace(CATALOG, names[0] if names else None), state_of(migration)
+        place, state = FindingPlace(CATALOG, names[0] if names else None), parse_migration_state(migration)
         if state is None:
             what = f"migration {number}: {migration.state!r} is not a state of a migration"
             yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, place)
@@ -81,7 +81,7 @@ def judge_migrations(catalog: Catalog) -> Iterator[CheckFinding]:
             yield CheckFinding(kind, what, place, objects=len(names))
             yield from _check_topics(catalog, number, migration, state)
     for name, topic in catalog.topics.items():
-        if topic.hold is not None and migration_of(catalog, topic) is None:
+        if topic.hold is not None and find_holding_migration(catalog, topic) is None:
             closed = "closed, " if topic.hold.is_closed else ""
             what = f"it is {closed}held by migration {topic.hold.migration}, which does not exist or has ended"
             yield CheckFinding(Kind.HOLD_STALE, what, FindingPlace(CATALOG, name))
@@ -106,7 +106,9 @@ def _check_topics(
             yield CheckFinding(Kind.MIGRATION_CONTRADICTION, what, FindingPlace(CATALOG, migrant.name))
 
 
-def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
+def find_writer_difference(
+    catalog: Catalog, topic: TopicEntry, head: Head, place: FindingPlace
+) -> Iterator[CheckFinding]:
     """Yield a difference between a head's writer and the catalog's, unless a migration resolves it."""
     writer = writer_of(topic)
     if head.writer == writer:
@@ -118,7 +120,7 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Finding
                 Kind.SEAL_LEFT, f"migration {number} has sealed it, and it does not hold the topic", place
             )
         return
-    migration = migration_of(catalog, topic)
+    migration = find_holding_migration(catalog, topic)
     if is_closed(topic) and (migration is None or not _is_sealed(migration) or not head.is_settled):
         return  # It waits for a seal or a mount; a stale hold is reported elsewhere.
     kind = Kind.HANDOVER_UNFINISHED if begins_or_ends_mirroring(head.writer, writer) else Kind.HEAD_WRITER
@@ -128,7 +130,7 @@ def judge_writer(catalog: Catalog, topic: TopicEntry, head: Head, place: Finding
 
 
 def _is_sealed(migration: MigrationEntry) -> bool:
-    return migration.direction != INBOUND and state_of(migration) in _SEALED
+    return migration.direction != INBOUND and parse_migration_state(migration) in _SEALED
 
 
 _LOOKS: Final = 3
@@ -171,7 +173,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
                 CheckFinding(Kind.FOREIGN, f"{listed.key} is not an ownership register", FindingPlace(listed.key))
             )
     registers: dict[str, Ownership] = {}
-    looked = map_in_parallel(lambda key: ownership_at(storage, key), keys, name="owners")
+    looked = map_in_parallel(lambda key: read_ownership_at(storage, key), keys, name="owners")
     for key, ownership in zip(keys, looked, strict=True):
         if isinstance(ownership, UserError):
             findings.append(CheckFinding(Kind.OWNERSHIP_DAMAGED, ownership.message, FindingPlace(key)))
@@ -180,7 +182,7 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
     catalog = read()
     if catalog is None:
         return OwnershipCheck(tuple(findings))
-    lost = dict(lost_topics(catalog, cluster_id, registers))
+    lost = dict(find_lost_topics(catalog, cluster_id, registers))
     findings += lost.values()
     findings += _check_claims(catalog, cluster_id, registers)
     findings += (
@@ -189,14 +191,14 @@ def _check_once(storage: ObjectStore, cluster_id: str, read: Callable[[], Catalo
     return OwnershipCheck(tuple(findings), frozenset(lost))
 
 
-def lost_topics(
+def find_lost_topics(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, CheckFinding]]:
     """Yield topics that object storage gives to no or another cluster."""
     for name, topic in catalog.topics.items():
         key = _register_key(name, topic, cluster_id)
         ownership = registers.get(key)
-        if ownership is not None and not _is_ours(ownership, cluster_id, migration_of(catalog, topic)):
+        if ownership is not None and not _is_ours(ownership, cluster_id, find_holding_migration(catalog, topic)):
             yield (
                 name,
                 CheckFinding(Kind.OWNERSHIP_LOST, _describe_owner(ownership, cluster_id), FindingPlace(key, name)),
@@ -214,7 +216,7 @@ def _is_ours(ownership: Ownership, cluster_id: str, migration: MigrationEntry | 
         and ownership.claim == migration.claim
         and ownership.state is not OwnershipState.DETACHED
     )
-    return is_claimed or state_of(migration) not in _CLAIMED
+    return is_claimed or parse_migration_state(migration) not in _CLAIMED
 
 
 def _describe_owner(ownership: Ownership, cluster_id: str) -> str:
@@ -233,16 +235,18 @@ def _describe_cluster(ownership: Ownership, cluster_id: str) -> str:
 
 
 def _check_claims(catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]) -> Iterator[CheckFinding]:
-    for key, ownership in left_claims(catalog, cluster_id, registers):
+    for key, ownership in find_left_claims(catalog, cluster_id, registers):
         what = f"{ownership.location} is claimed by this cluster as {ownership.name}, and no migration of it exists"
         yield CheckFinding(Kind.CLAIM_LEFT, what, FindingPlace(key))
 
 
-def left_claims(
+def find_left_claims(
     catalog: Catalog, cluster_id: str, registers: Mapping[str, Ownership]
 ) -> Iterator[tuple[str, Ownership]]:
     """Yield this cluster's claims without an active migration."""
-    going_on = {migration.claim for migration in catalog.migrations.values() if state_of(migration) not in _OVER}
+    going_on = {
+        migration.claim for migration in catalog.migrations.values() if parse_migration_state(migration) not in _OVER
+    }
     own = {_register_key(name, topic, cluster_id) for name, topic in catalog.topics.items()}
     for key, ownership in registers.items():
         is_claim = ownership.state is OwnershipState.CLAIMED and ownership.owner == cluster_id
@@ -280,7 +284,7 @@ def _register_key(full_name: str, topic: TopicEntry, cluster_id: str) -> str:
 # Any process that reaches both clusters continues an unfinished transition.
 
 
-def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
+def find_mirror_problems(catalog: Catalog) -> Iterator[CheckFinding]:
     """Yield mirrors without a link, and transitions in progress."""
     links = {entry.id for entry in catalog.links.values()}
     for name, entry in catalog.topics.items():
@@ -295,7 +299,7 @@ def judge_mirrors(catalog: Catalog) -> Iterator[CheckFinding]:
             yield CheckFinding(Kind.TRANSITION_UNDER_WAY, what, place)
 
 
-def judge_source(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
+def find_source_difference(topic: TopicEntry, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield a partition copied from another topic than its mirror follows.
 
     During a transition and after mirroring the head describes an earlier copy.

@@ -15,15 +15,21 @@ import pyarrow.parquet as pq
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.keys import index_key
 from reconciler.archives.pages import read_page, read_pages
-from reconciler.embedded.check.check_owners import judge_source, judge_writer
-from reconciler.embedded.check.check_remote import RemoteCheck, are_numbers, is_whole, judge_head, judge_page
+from reconciler.embedded.check.check_owners import find_source_difference, find_writer_difference
+from reconciler.embedded.check.check_remote import (
+    RemoteCheck,
+    find_head_problems,
+    find_page_differences,
+    has_integers,
+    have_valid_types,
+)
 from reconciler.embedded.check.damage import CheckFinding, FindingPlace, Kind
 from reconciler.embedded.check.stored import IMMUTABLE, HeadlessObjects, ObjectIndex
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.head import Head, head_register, parse_head_unchecked
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import MissingObjectError, ReconcilerError, UserError
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ class PartReader:
     def _differences(self, entry: Entry, offsets: OffsetRange) -> Iterator[str]:
         digest, last, times = Digest(), entry.base - 1, [entry.min_ts, entry.max_ts]
         for batch in read_part(self.store, entry, 0, offsets):
-            digest += digest_of(batch, base=entry.base)
+            digest += compute_digest(batch, base=entry.base)
             column = batch.column("offset").to_numpy()
             if column[0] <= last or (np.diff(column) <= 0).any():
                 yield "its offsets do not rise"
@@ -192,7 +198,7 @@ class PartitionCheck:
             return replace(looked, findings=(CheckFinding(Kind.HEAD_DAMAGED, error.message, place),)), None
         if held is None or head is None:
             return replace(looked, is_there=False), None
-        if not is_whole(head):
+        if not has_integers(head):
             finding = CheckFinding(Kind.HEAD_DAMAGED, "one of its numbers is invalid", place)
             return replace(looked, findings=(finding,)), held.version
         within = list(_HeadCheck(self, head, place, held.epoch, looked).findings())
@@ -200,8 +206,11 @@ class PartitionCheck:
         if topics is None or entry is not None:  # Parts of a deleted topic are deleted on purpose.
             findings += within
         if entry is not None and topics is not None:
-            findings += [*judge_writer(topics.catalog, entry, head, place), *judge_head(head, place, epoch=held.epoch)]
-            findings += judge_source(entry, head, place)
+            findings += [
+                *find_writer_difference(topics.catalog, entry, head, place),
+                *find_head_problems(head, place, epoch=held.epoch),
+            ]
+            findings += find_source_difference(entry, head, place)
             if self.remote is not None:
                 findings += self.remote.look(topics.catalog, head, place, epoch=held.epoch, count=looked.count)
         looked.findings, looked.end = tuple(findings), head.end
@@ -257,7 +266,7 @@ class _HeadCheck:
         kind, what = Kind.PAGE_DAMAGED, "one of its numbers is invalid"
         try:
             below = read_pages(self.check.store, page) if page.level else read_page(self.check.store, page)
-            is_read = are_numbers(below)
+            is_read = have_valid_types(below)
         except MissingObjectError as error:
             kind, what, is_read = Kind.PAGE_MISSING, error.message, False
         except UserError as error:
@@ -265,7 +274,7 @@ class _HeadCheck:
         if not is_read:
             yield CheckFinding(kind, what, place, (offsets,))
             return
-        yield from judge_page(page, below, place, epoch=self.epoch)
+        yield from find_page_differences(page, below, place, epoch=self.epoch)
         for item in below:
             if isinstance(item, PageRef):
                 yield from self._check_page(item)
@@ -337,7 +346,9 @@ class _Folder:
     oldest_ms: int
 
 
-def unnamed_findings(store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None) -> Iterator[CheckFinding]:
+def iter_unnamed_findings(
+    store: ObjectStore, stored: ObjectIndex, heads: HeadlessObjects | None
+) -> Iterator[CheckFinding]:
     """Yield one finding per folder with unnamed objects.
 
     Those of partitions without a head are reported separately if topics are known.
@@ -353,13 +364,13 @@ def unnamed_findings(store: ObjectStore, stored: ObjectIndex, heads: HeadlessObj
     yield from () if heads is None else heads.findings(now_ms)
     for folder, contents in sorted(folders.items()):
         age_ms = max(0, now_ms - contents.oldest_ms)
-        what = f"{contents.objects:,} in {folder} that no metadata refers to, the oldest {age_text(age_ms)} old"
+        what = f"{contents.objects:,} in {folder} that no metadata refers to, the oldest {format_age(age_ms)} old"
         yield CheckFinding(
             Kind.UNNAMED, what, FindingPlace(contents.first), (), contents.objects, contents.bytes, age_ms
         )
 
 
-def age_text(age_ms: int) -> str:
+def format_age(age_ms: int) -> str:
     """Return an age in hours, or in minutes below two hours."""
     return f"{age_ms // _HOUR_MS} h" if age_ms >= 2 * _HOUR_MS else f"{age_ms // _MINUTE_MS} min"
 

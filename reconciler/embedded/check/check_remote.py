@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reconciler.objectstore.base import ObjectStore
 
 
-def judge_head(head: Head, place: FindingPlace, *, epoch: int) -> Iterator[CheckFinding]:
+def find_head_problems(head: Head, place: FindingPlace, *, epoch: int) -> Iterator[CheckFinding]:
     """Yield a head's contradictions; `epoch` is its register's."""
     for what in [
         *_check_numbers(head),
@@ -36,7 +36,7 @@ def judge_head(head: Head, place: FindingPlace, *, epoch: int) -> Iterator[Check
         yield CheckFinding(Kind.HEAD_CONTRADICTION, what, place)
 
 
-def judge_page(
+def find_page_differences(
     page: PageRef, below: Sequence[Entry] | Sequence[PageRef], place: FindingPlace, *, epoch: int
 ) -> Iterator[CheckFinding]:
     """Yield differences between a page and the reference to it."""
@@ -58,17 +58,17 @@ def judge_page(
         yield CheckFinding(Kind.PAGE_DAMAGED, what, place)
 
 
-def is_whole(head: Head) -> bool:
+def has_integers(head: Head) -> bool:
     """Whether a head's numbers are integers: it may have been edited."""
     tables: list[Any] = [head.transactions, head.producers]
     if not all(isinstance(table, dict) for table in tables):
         return False
     numbers: list[Any] = [head.start, head.local_start, head.end, head.compacted_to, head.uploaded_to]
     numbers += [number for pair in head.epochs for number in pair]
-    return all(type(number) is int for number in numbers) and are_numbers([*head.pages, *head.entries])
+    return all(type(number) is int for number in numbers) and have_valid_types([*head.pages, *head.entries])
 
 
-def are_numbers(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
+def have_valid_types(named: Sequence[Entry] | Sequence[PageRef] | Sequence[Entry | PageRef]) -> bool:
     """Whether entries or page references have valid types."""
     texts: list[Any] = [item.key for item in named]
     numbers: list[Any] = [
@@ -298,7 +298,7 @@ class RemoteCheck:
             yield CheckFinding(Kind.MANIFEST_FOREIGN, what, manifest_place, _remote_only(head, head.start))
             return
         count(manifest)
-        yield from judge_manifest(manifest, head, manifest_place)
+        yield from find_manifest_problems(manifest, head, manifest_place)
         if manifest.segments:
             listed = list_below(self.storage, f"{partition.place}/")
             segments = SegmentCheck(listed, head.local_start, tiering.uploads, self.deep)
@@ -352,14 +352,14 @@ class RemoteCheck:
         except UserError as error:
             yield CheckFinding(Kind.PAGE_DAMAGED, error.message, place, offsets)
         else:
-            if are_numbers(below):
+            if have_valid_types(below):
                 entries += below
-                yield from judge_page(page, below, place, epoch=epoch)
+                yield from find_page_differences(page, below, place, epoch=epoch)
             else:
                 yield CheckFinding(Kind.PAGE_DAMAGED, "one of its numbers is invalid", place, offsets)
 
 
-def judge_manifest(manifest: Manifest, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
+def find_manifest_problems(manifest: Manifest, head: Head, place: FindingPlace) -> Iterator[CheckFinding]:
     """Yield contradictions between a manifest and its head."""
     if is_uncut(manifest, head) and manifest.end > head.uploaded_to:
         what = f"it ends at offset {manifest.end}, and the log was cut at {_cut_offset(head)}"

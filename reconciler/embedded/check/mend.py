@@ -7,11 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.manifest import read_manifest, remote_partition
-from reconciler.archives.ownership import Ownership, OwnershipState, ownerships, read_ownership, unclaim_topic
+from reconciler.archives.ownership import Ownership, OwnershipState, iter_ownerships, read_ownership, unclaim_topic
 from reconciler.embedded.catalog.model import NamespaceEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of
-from reconciler.embedded.check.check_catalog import missing_namespaces
-from reconciler.embedded.check.check_owners import forget_mirrors, hand_over_heads, left_claims, migration_of
+from reconciler.embedded.check.check_catalog import find_missing_namespaces
+from reconciler.embedded.check.check_owners import (
+    find_holding_migration,
+    find_left_claims,
+    forget_mirrors,
+    hand_over_heads,
+)
 from reconciler.embedded.check.damage import CheckFinding, Kind, RepairResult
 from reconciler.embedded.clients.transactions import finish
 from reconciler.embedded.keys import group_of_key, partition_of_head, transactional_id_of_key
@@ -52,16 +57,16 @@ def release_left_claims(cluster: EmbeddedCluster) -> list[str]:
     remote = cluster.remote
     if remote is None:
         return []
-    owned = {key: ownership for key, ownership in ownerships(remote.storage) if isinstance(ownership, Ownership)}
+    owned = {key: ownership for key, ownership in iter_ownerships(remote.storage) if isinstance(ownership, Ownership)}
     # Read after the registers: a migration is committed before its claim.
-    left = [ownership for _, ownership in left_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
+    left = [ownership for _, ownership in find_left_claims(cluster.catalog.read(), cluster.cluster_id, owned)]
     for ownership in left:
         unclaim_topic(remote.storage, ownership.location, cluster.cluster_id, ownership.claim or "", cluster.now_ms())
     return sorted(str(ownership.location) for ownership in left)
 
 
 def _is_stale(catalog: Catalog | Draft, topic: TopicEntry) -> bool:
-    return topic.hold is not None and migration_of(catalog, topic) is None
+    return topic.hold is not None and find_holding_migration(catalog, topic) is None
 
 
 def _is_ours(cluster: EmbeddedCluster, full_name: str) -> bool:
@@ -99,7 +104,7 @@ def restore_truncated_registers(
     ]
 
 
-def mend(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
+def repair_findings(cluster: EmbeddedCluster, checked: CheckResult) -> list[RepairResult]:
     """Repair what is safe, and report it; repeatable."""
     if checked.kinds & _OF_THE_CATALOG or checked.serial is None:
         return []
@@ -126,7 +131,7 @@ def _make_namespaces(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]
     made: list[str] = []
 
     def decide(draft: Draft) -> None:
-        made[:] = sorted(missing_namespaces(draft))
+        made[:] = sorted(find_missing_namespaces(draft))
         for name in made:
             draft.put_namespace(name, NamespaceEntry())
 
@@ -151,12 +156,12 @@ def _finish_transactions(cluster: EmbeddedCluster, findings: Sequence[CheckFindi
     return f"carried out what was decided of transactions {', '.join(done)}" if done else None
 
 
-def _take_holds_off(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+def _remove_stale_holds(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = release_stale_holds(cluster)
     return f"released topics {', '.join(done)}, whose migration no longer exists" if done else None
 
 
-def _hand_heads_over(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
+def _correct_writers(cluster: EmbeddedCluster, findings: Sequence[CheckFinding]) -> str | None:
     done = hand_over_heads(cluster, findings)
     return f"gave {counted(done, 'partition')} to whom the catalog lets append" if done else None
 
@@ -170,7 +175,7 @@ def _forget_mirrors(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding])
     )
 
 
-def _give_claims_back(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
+def _release_claims(cluster: EmbeddedCluster, _findings: Sequence[CheckFinding]) -> str | None:
     done = release_left_claims(cluster)
     return f"gave back the claims on {', '.join(done)}" if done else None
 
@@ -225,9 +230,9 @@ _STEPS: Final[dict[Kind, Callable[[EmbeddedCluster, Sequence[CheckFinding]], str
     Kind.REWRITE_UNFINISHED: _finish_rewrites,
     Kind.TRANSACTION_UNFINISHED: _finish_transactions,
     Kind.MIRROR_LEFT_OVER: _forget_mirrors,
-    Kind.HANDOVER_UNFINISHED: _hand_heads_over,
-    Kind.HOLD_STALE: _take_holds_off,
-    Kind.CLAIM_LEFT: _give_claims_back,
+    Kind.HANDOVER_UNFINISHED: _correct_writers,
+    Kind.HOLD_STALE: _remove_stale_holds,
+    Kind.CLAIM_LEFT: _release_claims,
     Kind.HEAD_LEFT_OVER: _delete_heads,
     Kind.GROUP_LEFT_OVER: _forget_offsets,
     Kind.UNNAMED: _sweep,

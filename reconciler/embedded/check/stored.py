@@ -157,7 +157,7 @@ _APART_MS: Final = 10 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Headless:
+class HeadlessPartitions:
     """Finds an object's partitions without a head.
 
     A topic's parts are stored under its current or original name.
@@ -169,7 +169,7 @@ class Headless:
     heads: Collection[str]
 
     @classmethod
-    def of(cls, catalog: Catalog, heads: Iterable[str]) -> Headless:
+    def of(cls, catalog: Catalog, heads: Iterable[str]) -> HeadlessPartitions:
         """Index a catalog."""
         ids: defaultdict[str, set[str]] = defaultdict(set)
         for name, entry in catalog.topics.items():
@@ -210,7 +210,7 @@ class _Leftovers:
 class HeadlessObjects:
     """Objects of partitions without a head; `committed`: partitions that a group has read."""
 
-    headless: Headless
+    headless: HeadlessPartitions
     committed: Collection[PartitionId]
     left: dict[PartitionId, _Leftovers] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from reconciler.archives.objects import retry_missing
-from reconciler.archives.pages import all_pages, read_page
+from reconciler.archives.pages import iter_all_pages, read_page
 from reconciler.embedded.catalog.commits import (
     CatalogRegister,
     catalog_register,
@@ -23,7 +23,7 @@ from reconciler.embedded.catalog.commits import (
     keys_named_by,
     lost_catalog_error,
 )
-from reconciler.embedded.check.stored import IMMUTABLE, Headless, ObjectIndex, list_store
+from reconciler.embedded.check.stored import IMMUTABLE, HeadlessPartitions, ObjectIndex, list_store
 from reconciler.embedded.keys import partition_of_head, runner_key
 from reconciler.embedded.objects import read_cluster_id
 from reconciler.embedded.segments.gate import remove_partition
@@ -78,20 +78,20 @@ def sweep(
     is swept last.
     """
     now_ms = store.clock_ms()
-    if unless_recent and now_ms - _last_ms(store) < RECENT_MS:
+    if unless_recent and now_ms - _read_last_sweep_ms(store) < RECENT_MS:
         return SweepResult()
     old_ms = now_ms - OLD_MS
     contents, stored = list_store(store)
     if contents.storages:
         raise _shared_root_error(store, contents.storages[0])
     heads = list(list_heads(store))
-    stored.name(_keys_in_catalog(store))
-    for named in map_in_parallel(lambda listed: _keys_in_head(store, listed.key), heads, name="sweep"):
+    stored.name(_read_keys_in_catalog(store))
+    for named in map_in_parallel(lambda listed: _read_keys_in_head(store, listed.key), heads, name="sweep"):
         stored.name(named)
     swept = _remove_leftovers(store, catalog, (listed for listed in heads if listed.modified_ms < old_ms))
     objects, size = swept.objects, swept.bytes
     # Parts of a removed head are the only copy of acknowledged records.
-    headless = Headless.of(catalog.read(), (listed.key for listed in heads))
+    headless = HeadlessPartitions.of(catalog.read(), (listed.key for listed in heads))
     for batch in _batches(
         listed_object
         for listed_object in _iter_unnamed(store, stored, old_ms)
@@ -100,15 +100,15 @@ def sweep(
         store.delete(listed.key for listed in batch)
         objects += len(batch)
         size += sum(listed.size for listed in batch)
-    remote = _remote(store, catalog, storage)
+    remote = _make_remote_tier(store, catalog, storage)
     if remote is not None:
         remote_objects, remote_size = sweep_remote(store, remote, catalog)
         objects, size = objects + remote_objects, size + remote_size
-    _remember(store, now_ms)
+    _store_sweep_time(store, now_ms)
     return SweepResult(objects, size, swept.partitions)
 
 
-def _remote(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
+def _make_remote_tier(store: ObjectStore, catalog: CatalogRegister, storage: ObjectStore | None) -> RemoteTier | None:
     cluster_id = None if storage is None else read_cluster_id(store)
     return None if cluster_id is None else remote_tier(storage, cluster_id, catalog.read().cluster)
 
@@ -121,7 +121,7 @@ def _shared_root_error(store: ObjectStore, key: str) -> UserError:
     )
 
 
-def _last_ms(store: ObjectStore) -> int:
+def _read_last_sweep_ms(store: ObjectStore) -> int:
     stored = store.get(runner_key(_JOB))
     try:
         return 0 if stored is None else int(orjson.loads(gzip.decompress(stored.body))["at_ms"])
@@ -129,7 +129,7 @@ def _last_ms(store: ObjectStore) -> int:
         return 0  # Only a cache: an extra sweep is harmless.
 
 
-def _remember(store: ObjectStore, at_ms: int) -> None:
+def _store_sweep_time(store: ObjectStore, at_ms: int) -> None:
     body = orjson.dumps({"format": _FORMAT, "at_ms": at_ms})
     store.put(runner_key(_JOB), gzip.compress(body, compresslevel=1, mtime=0))
 
@@ -152,7 +152,7 @@ def _batches(objects: Iterable[ListedObject]) -> Iterator[list[ListedObject]]:
         yield batch
 
 
-def _keys_in_catalog(store: ObjectStore) -> list[str]:
+def _read_keys_in_catalog(store: ObjectStore) -> list[str]:
     held = catalog_register(store).read()
     if held is None:
         trace = find_catalog_trace(store)
@@ -162,7 +162,7 @@ def _keys_in_catalog(store: ObjectStore) -> list[str]:
     return keys_named_by(store, held)
 
 
-def _keys_in_head(store: ObjectStore, key: str) -> list[str]:
+def _read_keys_in_head(store: ObjectStore, key: str) -> list[str]:
     topic_id, partition = partition_of_head(key)
 
     def read_keys() -> list[str]:
@@ -174,7 +174,7 @@ def _keys_in_head(store: ObjectStore, key: str) -> list[str]:
 
 def _read_keys(store: ObjectStore, head: Head) -> list[str]:
     named = [entry.key for entry in head.entries]
-    for page in all_pages(store, head):
+    for page in iter_all_pages(store, head):
         named.append(page.key)
         if page.level == 0:
             # Below the log's start retention has deleted parts.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.acl import Kind, Operation, topic_shown
+from reconciler.embedded.acl import Kind, Operation, find_visible_topic
 from reconciler.embedded.catalog.tables import Catalog, check_served, is_served, topic_named
 from reconciler.embedded.clients.group_admin import Groups
 from reconciler.embedded.clients.topic_log import EmbeddedLog
@@ -128,10 +128,10 @@ def consume(log: EmbeddedLog, *, start_ms: int | None = None) -> Iterator[Record
         if start is None:
             continue
         for batch in log.read(partition, OffsetRange(start, bounds.readable_end(log.isolation))):
-            yield from map(_record, batch.to_pylist())
+            yield from map(_to_record, batch.to_pylist())
 
 
-def _record(row: dict[str, Any]) -> Record:
+def _to_record(row: dict[str, Any]) -> Record:
     headers = tuple((decode_name(header["key"]), header["value"]) for header in row["headers"])
     return Record(row["partition"], row["offset"], row["timestamp_ms"], row["key"], row["value"], headers)
 
@@ -150,11 +150,11 @@ class FetchedRecords:
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the records."""
-        yield from map(_record, self.records.to_pylist())
+        yield from map(_to_record, self.records.to_pylist())
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ConsumerOptions:
     """Options of a consumer. `beginning`: Kafka's `auto.offset.reset`."""
 
     group: str | None = None
@@ -178,7 +178,7 @@ class Consumer:
     own `partitions`.
     """
 
-    def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: Reading) -> None:
+    def __init__(self, cluster: ClusterContext, subscription: Subscription, reading: ConsumerOptions) -> None:
         """Create with `EmbeddedCluster.consumer`."""
         self._cluster = cluster
         self._subscription = subscription
@@ -279,7 +279,7 @@ class Consumer:
         if self._subscription.pattern is None:
             for name in sorted(self._subscription.names):
                 who.check(catalog, Operation.READ, Kind.TOPIC, name)
-                check_served(name, topic_shown(who, catalog, name))
+                check_served(name, find_visible_topic(who, catalog, name))
         topics = self._subscription.topics(catalog)
         return {
             name: topic

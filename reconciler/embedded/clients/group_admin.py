@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.acl import Kind, Operation, Permissions, hidden_topics_error, topic_shown
+from reconciler.embedded.acl import Kind, Operation, Permissions, find_visible_topic, hidden_topics_error
 from reconciler.embedded.catalog.tables import Catalog, names_by_id, topic_named
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import GROUPS, group_of_key
@@ -19,11 +19,11 @@ from reconciler.embedded.segments.groups import (
     commit_offsets,
     delete_group,
     delete_offsets,
-    existing_group,
     fetch_offsets,
-    group_of,
+    get_existing_group,
     group_register,
     list_groups,
+    parse_group,
     read_group,
 )
 from reconciler.embedded.segments.head import read_bounds
@@ -86,7 +86,7 @@ class TopicBounds:
 
 def describe_group(store: ObjectStore, catalog: Catalog, group: str, *, now_ms: int) -> ConsumerGroup:
     """Return a group with every partition of its topics."""
-    existing, read = existing_group(store, group), TopicBounds.of(store, catalog)
+    existing, read = get_existing_group(store, group), TopicBounds.of(store, catalog)
     rows = (row for topic_id in read.living(existing) for row in read.rows(existing, topic_id))
     return ConsumerGroup(group, existing.is_reading(now_ms), existing.last_commit_ms(), tuple(rows))
 
@@ -166,7 +166,7 @@ class Groups:
     def of_topic(self, full_name: str) -> list[ConsumerGroup] | None:
         """Return a topic's groups, limited to it; `None`: too many groups."""
         catalog = self._read_checked(Operation.DESCRIBE, full_name, kind=Kind.TOPIC)
-        topic_id = topic_shown(self.permissions, catalog, full_name).id
+        topic_id = find_visible_topic(self.permissions, catalog, full_name).id
         groups = groups_of(self.store, catalog, topic_id, now_ms=self.now_ms())
         if groups is None:
             return None
@@ -189,7 +189,7 @@ class Groups:
         """Commit a group's next offsets, once per `mark`."""
         catalog = self._read_checked(Operation.READ, group, *{topic for topic, _ in offsets})
         places = {
-            (topic_shown(self.permissions, catalog, topic).id, partition): offset
+            (find_visible_topic(self.permissions, catalog, topic).id, partition): offset
             for (topic, partition), offset in offsets.items()
         }
         self.commit_places(group, places, mark=mark)
@@ -240,9 +240,9 @@ class Groups:
         if topic is None:
             self._check_all_read(self._read_checked(Operation.READ, group), group)
         else:
-            topic_shown(self.permissions, self._read_checked(Operation.READ, group, topic), topic)
+            find_visible_topic(self.permissions, self._read_checked(Operation.READ, group, topic), topic)
         logs = Logs(self.store, self.catalog, self.remote)
-        return moves_of(logs, group, reset, topic=topic, partition=partition)
+        return plan_moves(logs, group, reset, topic=topic, partition=partition)
 
     def move(self, group: str, moves: Sequence[OffsetMove], *, force: bool = False) -> None:
         """Set a group's offsets in one swap.
@@ -266,7 +266,7 @@ class Groups:
             return delete_group(self.store, group, now_ms=now_ms, force=force)
         self.permissions.check(catalog, Operation.READ, Kind.TOPIC, topic)
         return delete_offsets(
-            self.store, group, topic_shown(self.permissions, catalog, topic).id, now_ms=now_ms, force=force
+            self.store, group, find_visible_topic(self.permissions, catalog, topic).id, now_ms=now_ms, force=force
         )
 
     def _read_checked(self, operation: Operation, name: str, *topics: str, kind: Kind = Kind.GROUP) -> Catalog:
@@ -306,7 +306,7 @@ class Logs:
         return EmbeddedLog(self.store, self.catalog, full_name, topic_id, remote=self.remote)
 
 
-def moves_of(
+def plan_moves(
     logs: Logs, group: str, reset: Reset, *, topic: str | None = None, partition: int | None = None
 ) -> tuple[OffsetMove, ...]:
     """Return what a reset would set, clamped to each log, without unchanged partitions.
@@ -350,7 +350,7 @@ def move_offsets(
 
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         known = catalog.read()
-        before = group_of(register, held)
+        before = parse_group(register, held)
         places = _by_place(known, moves)
         if not force:
             for topic_id in sorted({topic_id for topic_id, _ in places}):

@@ -13,26 +13,33 @@ import numpy as np
 import pyarrow as pa
 
 from reconciler.archives.entries import STALE_MS, Entry
-from reconciler.embedded.acl import check_writing, topic_shown
+from reconciler.embedded.acl import check_writing, find_visible_topic
 from reconciler.embedded.clients.sequences import (
     DELIVERY_TIMEOUT_MS,
     Delivery,
     Identity,
     SequencedBatch,
-    advanced,
+    advance_sequence,
     check_sequence,
-    is_there,
-    offsets_of,
+    find_offsets,
+    is_stored,
     remember_producer,
 )
 from reconciler.embedded.keys import check_producer_id, fresh_producer_id, part_key
-from reconciler.embedded.segments.admission import Rules, admit_batch, conform_batch, row_of, rules_of, whole_of
+from reconciler.embedded.segments.admission import (
+    Rules,
+    admit_batch,
+    conform_batch,
+    parse_whole_number,
+    rules_of,
+    to_row,
+)
 from reconciler.embedded.segments.gate import Gate, check_writer
 from reconciler.embedded.segments.head import PRODUCERS, Head, read_heads
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import BrokenInvariantError, MissingObjectError, UserError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.records.hashes import Spread, split_by_partition
+from reconciler.records.hashes import RoundRobinPosition, split_by_partition
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 
@@ -82,8 +89,8 @@ def publish(
     def extend(head: Head, epoch: int) -> Head | None:
         nonlocal offsets
         now_ms = delivery.now_ms()
-        if is_there(head, batch, append.where, now_ms):
-            offsets = offsets_of(head, batch)
+        if is_stored(head, batch, append.where, now_ms):
+            offsets = find_offsets(head, batch)
             return None
         if now_ms - append.put_ms > STALE_MS:
             raise _StaleError
@@ -96,7 +103,7 @@ def publish(
                 append.gate.swap(append.partition, extend, mark=mark, patience_s=delivery.patience_s)
             except _StaleError:
                 still_wanted()
-                _put_again(append, delivery.now_ms())
+                _store_again(append, delivery.now_ms())
             else:
                 return offsets
 
@@ -125,7 +132,7 @@ def _open_transactions(head: Head, who: Identity) -> dict[str, object]:
     return head.transactions
 
 
-def _put_again(append: Append, now_ms: int) -> None:
+def _store_again(append: Append, now_ms: int) -> None:
     """Old keys may be swept at any time."""
     store = append.gate.store
     try:
@@ -160,7 +167,7 @@ class RoutedRecords:
         return PartWriter.of(self.gate.store, self.rules, partition)
 
 
-def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
+def write_parts(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
     """Write the records as parts; return once all are durable."""
     jobs = [(one, partition, records) for one in routed for partition, records in sorted(one.split.items())]
     if len(jobs) == 1 and sum(batch.nbytes for batch in jobs[0][2]) < _WORTH_A_THREAD:
@@ -181,7 +188,7 @@ def written(routed: Iterable[RoutedRecords], now_ms: int) -> list[Append]:
 class RoundRobinState:
     """A producer's round-robin position in a topic."""
 
-    spread: Spread = field(default_factory=Spread)
+    spread: RoundRobinPosition = field(default_factory=RoundRobinPosition)
 
 
 def route(
@@ -194,7 +201,7 @@ def route(
     """
     catalog = cluster.catalog.read()
     check_writing(cluster.permissions, catalog, full_name)
-    topic = topic_shown(cluster.permissions, catalog, full_name)
+    topic = find_visible_topic(cluster.permissions, catalog, full_name)
     check_writer(full_name, topic, PRODUCERS)
     rules, now_ms = rules_of(catalog, full_name), cluster.now_ms()
     split: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -256,7 +263,7 @@ class Producer:
     ) -> None:
         """Append one record; the partition defaults to one by key, the timestamp to now."""
         self._check_open()
-        row = row_of(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        row = to_row(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
         single = self._single[topic]
         single.append(row)
         self._single_bytes[topic] += _bytes_in(row)
@@ -328,7 +335,7 @@ class Producer:
                 raise
         for topic in topics:
             self._forget(topic)
-        appends = written(routed, self._cluster.now_ms())
+        appends = write_parts(routed, self._cluster.now_ms())
         if appends:
             self._prepare_partitions(appends)
         for append in appends:
@@ -342,7 +349,7 @@ class Producer:
         except BaseException:
             self._handle_failure()
             raise
-        self._next[place] = advanced(batch.first, batch.count)
+        self._next[place] = advance_sequence(batch.first, batch.count)
         if offsets is not None:
             gained = self._gained[append.gate.full_name]
             before = gained.get(append.partition, offsets)
@@ -389,7 +396,7 @@ class SequencedProducer:
     ) -> None:
         """Create with `EmbeddedCluster.sequenced_producer`."""
         check_producer_id(producer_id)
-        if whole_of("epoch", epoch, bits=64) < 0:
+        if parse_whole_number("epoch", epoch, bits=64) < 0:
             raise UserError(f"{epoch} is not a producer epoch", hint="Epochs count from 0.")
         self._cluster = cluster
         self._delivery = Delivery(cluster.now_ms, delivery_timeout_ms)
@@ -407,11 +414,11 @@ class SequencedProducer:
             NotAuthorizedError: The principal may not write to the topic.
             RetryableError: It did not succeed in time. Append the same again: it is stored once.
         """
-        check_sequence(whole_of(f"{topic}: sequence", sequence, bits=64))
-        partition = whole_of(f"{topic}: partition", partition, bits=32)
+        check_sequence(parse_whole_number(f"{topic}: sequence", sequence, bits=64))
+        partition = parse_whole_number(f"{topic}: partition", partition, bits=32)
         course = self._courses.setdefault(topic, RoundRobinState())
         routed = route(self._cluster, topic, [conform_batch(topic, records, partition=partition)], course)
-        for append in written([routed], self._cluster.now_ms()):
+        for append in write_parts([routed], self._cluster.now_ms()):
             return publish(append, SequencedBatch(self._identity, sequence, append.records), self._delivery)
         return None
 

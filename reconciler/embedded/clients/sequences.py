@@ -59,7 +59,7 @@ class SequencedBatch:
     @property
     def last(self) -> int:
         """Number of its last record."""
-        return advanced(self.first, self.count - 1)
+        return advance_sequence(self.first, self.count - 1)
 
     def signed(self, parts: Iterable[Entry]) -> list[Entry]:
         """Return its parts, marked with producer and transaction."""
@@ -69,8 +69,8 @@ class SequencedBatch:
                 producer={
                     "id": self.identity.producer_id,
                     "epoch": self.identity.epoch,
-                    "first": advanced(self.first, part.base),
-                    "last": advanced(self.first, part.last),
+                    "first": advance_sequence(self.first, part.base),
+                    "last": advance_sequence(self.first, part.last),
                 },
                 txn=self.identity.transaction,
             )
@@ -78,12 +78,12 @@ class SequencedBatch:
         ]
 
 
-def advanced(sequence: int, count: int) -> int:
+def advance_sequence(sequence: int, count: int) -> int:
     """Return the number `count` records later."""
     return (sequence + count) % SEQUENCES
 
 
-def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
+def is_stored(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool:
     """Return whether a partition already has a batch; `where` names the partition.
 
     A producer unknown for 24 hours is forgotten.
@@ -103,7 +103,7 @@ def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool
         return False
     is_behind = ahead >= SEQUENCES // 2 and (known["last"] - batch.last) % SEQUENCES < SEQUENCES // 2
     # A number above the last one would predate a wrap.
-    if is_behind and (batch.first <= batch.last <= known["last"] or offsets_of(head, batch) is not None):
+    if is_behind and (batch.first <= batch.last <= known["last"] or find_offsets(head, batch) is not None):
         return True
     raise OutOfOrderSequenceError(
         f"Out of order sequence number for producer {batch.identity.producer_id} in {where}: "
@@ -112,7 +112,7 @@ def is_there(head: Head, batch: SequencedBatch, where: str, now_ms: int) -> bool
     )
 
 
-def offsets_of(head: Head, batch: SequencedBatch) -> OffsetRange | None:
+def find_offsets(head: Head, batch: SequencedBatch) -> OffsetRange | None:
     """Return a stored batch's offsets; `None` if unknown."""
     first = last = None
     for entry in head.entries:

@@ -13,14 +13,14 @@ import orjson
 import pyarrow as pa
 
 from reconciler.archives.entries import Entry
-from reconciler.archives.pages import entries_within
+from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage_shared
 from reconciler.embedded.acl import SUPER_USER, Kind, Operation, Permissions, check_writing
 from reconciler.embedded.catalog.mirror_tables import complete_first_copy
 from reconciler.embedded.catalog.tables import SEAL, Draft, check_served, name_with_id, topic_with_id
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_topic_visible, check_writes_visible
-from reconciler.embedded.segments.gate import Gate, gone
+from reconciler.embedded.segments.gate import Gate, missing_topic_error
 from reconciler.embedded.segments.head import (
     NEVER_WRITTEN,
     PRODUCERS,
@@ -30,12 +30,12 @@ from reconciler.embedded.segments.head import (
     read_bounds,
     read_head,
 )
-from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, within
-from reconciler.embedded.tiered.remote_reads import Piece, Tiers, first_since_of, read_pieces
+from reconciler.embedded.segments.parts import EVERYTHING, PartWriter, select_range
+from reconciler.embedded.tiered.remote_reads import Piece, Tiers, find_piece_offset_since, read_pieces
 from reconciler.embedded.tiered.remote_tier import RemoteTier, unwrap_store
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import (
     MAX_OFFSET,
     Bounds,
@@ -150,7 +150,7 @@ class EmbeddedLog:
                 yield piece.entry.digest.shift(piece.entry.base)
             else:
                 for batch in self.read(partition, piece.offsets):
-                    yield digest_of(batch, base=0)
+                    yield compute_digest(batch, base=0)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """Return the first offset at or after a time; `None`: all are older."""
@@ -159,7 +159,7 @@ class EmbeddedLog:
         while looks.again():
             with looks:
                 for piece in looks.pieces(since_ms=timestamp_ms):
-                    offset = first_since_of(self.remote, piece, timestamp_ms)
+                    offset = find_piece_offset_since(self.remote, piece, timestamp_ms)
                     if offset is not None:
                         return offset
                     looks.reached(piece.offsets.stop)
@@ -168,7 +168,7 @@ class EmbeddedLog:
     def entries(self, head: Head, offsets: OffsetRange) -> Iterator[Entry]:
         """Yield a head's local parts with readable records of a range, oldest first."""
         stop = min(offsets.stop, head.bounds.readable_end(self.isolation))
-        return entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
+        return iter_entries_within(self.store, head, OffsetRange(max(offsets.start, head.local_start), stop))
 
     def stretches(self, partition: int, offsets: OffsetRange) -> Iterator[Piece]:
         """Yield the parts of both tiers with readable records of a range, oldest first.
@@ -322,8 +322,8 @@ class EmbeddedSink:
 
     def stage(self, partition: int, batches: Iterable[pa.RecordBatch], *, at: OffsetRange | None) -> StagedRecords:
         """Write batches of `RECORD_SCHEMA`; `at=None`: offsets are assigned later."""
-        fitting = _number_from_zero(batches) if at is None else (within(batch, at) for batch in batches)
-        return staged_parts(partition, at, list(self._writer(partition).write(fitting)))
+        fitting = _number_from_zero(batches) if at is None else (select_range(batch, at) for batch in batches)
+        return to_staged_records(partition, at, list(self._writer(partition).write(fitting)))
 
     def stage_copy(self, partition: int, source: TopicLog, offsets: OffsetRange) -> StagedRecords:
         """Stage a range of another log at the same offsets."""
@@ -341,7 +341,7 @@ class EmbeddedSink:
                 entries.append(copy)
             else:
                 entries.extend(self._writer(partition).write(source.read(partition, piece.offsets)))
-        return staged_parts(partition, offsets, entries)
+        return to_staged_records(partition, offsets, entries)
 
     def publish(self, staged: Sequence[StagedRecords]) -> Mapping[int, OffsetRange]:
         """Publish staged ranges, one swap per partition; return the offsets that each gained.
@@ -416,7 +416,7 @@ class EmbeddedSink:
             name = name_with_id(catalog, self.gate.topic_id, self.gate.full_name)
             check_writing(self.permissions, catalog, name)
         if topic is None:
-            raise gone(self.gate.full_name)
+            raise missing_topic_error(self.gate.full_name)
         return topic
 
 
@@ -473,7 +473,7 @@ def _source_document(source: ObservedSource, partition: int, end: int) -> dict[s
     return {"topic_id": source.topic_id, "epochs": [list(epoch) for epoch in epochs], "fetched": end}
 
 
-def staged_parts(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
+def to_staged_records(partition: int, at: OffsetRange | None, entries: list[Entry]) -> StagedRecords:
     """Return stored parts as a task hands them to the driver."""
     documents: list[dict[str, Any]] = [entry.to_json() for entry in entries]
     return StagedRecords(

@@ -17,11 +17,19 @@ import pyarrow.compute as pc
 
 from reconciler.archives.entries import STALE_MS, Entry
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing, topic_shown
+from reconciler.embedded.acl import Kind, Operation, Permissions, check_writing, find_visible_topic
 from reconciler.embedded.catalog.tables import Catalog, check_namespace_of, topic_with_id
-from reconciler.embedded.clients.producer import FLUSH_BYTES, Append, Gained, Producer, RoundRobinState, route, written
+from reconciler.embedded.clients.producer import (
+    FLUSH_BYTES,
+    Append,
+    Gained,
+    Producer,
+    RoundRobinState,
+    route,
+    write_parts,
+)
 from reconciler.embedded.clients.sequences import DELIVERY_TIMEOUT_MS
-from reconciler.embedded.clients.topic_log import staged_parts
+from reconciler.embedded.clients.topic_log import to_staged_records
 from reconciler.embedded.clients.transactions import (
     Batch,
     Offsets,
@@ -46,7 +54,7 @@ from reconciler.embedded.segments.groups import Place, check_commit
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.errors import ProducerFencedError, UserError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.records.hashes import RUN, Spread, digest_of
+from reconciler.records.hashes import RUN, RoundRobinPosition, compute_digest
 from reconciler.records.log import Digest, NumberedBatch, StagedAppend
 from reconciler.runtime.threads import run_in_parallel
 
@@ -179,7 +187,7 @@ class TransactionalProducer(Producer):
         for topic in sorted({topic for topic, _ in offsets}):
             who.check(catalog, Operation.READ, Kind.TOPIC, topic)
         places: dict[Place, CommittedOffset] = {
-            (topic_shown(who, catalog, topic).id, partition): offset
+            (find_visible_topic(who, catalog, topic).id, partition): offset
             if isinstance(offset, CommittedOffset)
             else CommittedOffset(offset)
             for (topic, partition), offset in offsets.items()
@@ -381,7 +389,7 @@ class EmbeddedAppends:
         """
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
-        topic = topic_shown(cluster.permissions, catalog, full_name)
+        topic = find_visible_topic(cluster.permissions, catalog, full_name)
         check_writer(full_name, topic, PRODUCERS)
         return cls(
             cluster.store,
@@ -400,14 +408,14 @@ class EmbeddedAppends:
 
     def stage(self, records: Iterable[pa.RecordBatch], *, task: int) -> StagedAppend:
         """Write one task's records as unnamed parts."""
-        put_ms, course, digest = self.now_ms(), RoundRobinState(Spread(task * RUN)), Digest()
+        put_ms, course, digest = self.now_ms(), RoundRobinState(RoundRobinPosition(task * RUN)), Digest()
         parts: defaultdict[int, list[Entry]] = defaultdict(list)
         for batches in _group_batches(conform_batch(self.full_name, batch) for batch in records):
             digest = sum(map(_input_digest, batches), digest)
-            for append in written([route(self._cluster, self.full_name, batches, course)], put_ms):
+            for append in write_parts([route(self._cluster, self.full_name, batches, course)], put_ms):
                 parts[append.partition] += append.parts
         runs = {partition: _join_parts(parts[partition]) for partition in sorted(parts)}
-        parts_of_all = tuple(staged_parts(partition, None, run) for partition, run in runs.items())
+        parts_of_all = tuple(to_staged_records(partition, None, run) for partition, run in runs.items())
         return StagedAppend(put_ms, parts_of_all, digest)
 
     def publish(self, staged: Sequence[StagedAppend], batch: NumberedBatch | None = None) -> bool:
@@ -486,7 +494,7 @@ def _input_digest(batch: pa.RecordBatch) -> Digest:
     times = pc.fill_null(batch.column("timestamp_ms"), 0)
     zeros = pa.array(np.zeros(batch.num_rows, np.int64))
     columns = {"timestamp_ms": times, "offset": zeros} | {name: batch.column(name) for name in _CONTENT}
-    return digest_of(pa.RecordBatch.from_pydict(columns), base=0)
+    return compute_digest(pa.RecordBatch.from_pydict(columns), base=0)
 
 
 def _group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

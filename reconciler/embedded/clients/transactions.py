@@ -203,10 +203,10 @@ def read_transaction(store: ObjectStore, transactional_id: str) -> tuple[Transac
     """Return state and epoch of a transactional id; `None` if never claimed."""
     register = transaction_register(store, transactional_id)
     held = register.read()
-    return None if held is None else (transaction_of(register, held), held.epoch)
+    return None if held is None else (parse_transaction(register, held), held.epoch)
 
 
-def transaction_of(register: Register, held: RegisterSnapshot) -> Transaction:
+def parse_transaction(register: Register, held: RegisterSnapshot) -> Transaction:
     """Parse a transaction."""
     return decode_object(register.store, register.key, held.value, Transaction.from_json)
 
@@ -308,7 +308,7 @@ def abort(store: ObjectStore, transactional_id: str, epoch: int) -> None:
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None or held.epoch != epoch:
             return None
-        transaction = transaction_of(register, held)
+        transaction = parse_transaction(register, held)
         return replace(transaction, state=State.ABORTING).to_json() if transaction.state is State.ONGOING else None
 
     register.update(change, mark=fresh_mark(), raises_epoch=True)
@@ -318,16 +318,16 @@ def finish(store: ObjectStore, catalog: CatalogRegister, transactional_id: str, 
     """Complete a transactional id's decided transaction; return whether there was one."""
     register = transaction_register(store, transactional_id)
     held = register.read()
-    decided = None if held is None else decision_in(register, held)
+    decided = None if held is None else find_decision(register, held)
     if decided is None:
         return False
     carry_out(store, catalog, decided, now_ms=now_ms)
     return True
 
 
-def decision_in(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
+def find_decision(register: Register, held: RegisterSnapshot) -> TransactionDecision | None:
     """Return the decision to complete, or `None`."""
-    transaction = transaction_of(register, held)
+    transaction = parse_transaction(register, held)
     transactional_id = transactional_id_of_key(register.key) or ""
     return TransactionDecision(transactional_id, transaction, held.epoch) if transaction.state in DECIDED else None
 
@@ -346,7 +346,7 @@ def carry_out(store: ObjectStore, catalog: CatalogRegister, decided: Transaction
     def empty(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         if held is None or held.epoch != decided.epoch:
             return None
-        transaction = transaction_of(register, held)
+        transaction = parse_transaction(register, held)
         return None if transaction.state is State.EMPTY else transaction.emptied().to_json()
 
     register.update(empty, mark=fresh_mark())
@@ -433,7 +433,7 @@ def claim(
         if held is None:
             epoch = 1
             return Transaction(producer_id, timeout_ms).to_json()
-        transaction = transaction_of(register, held)
+        transaction = parse_transaction(register, held)
         if transaction.state is not State.EMPTY:
             return None
         producer_id, epoch = transaction.producer_id, held.epoch + 1
@@ -444,7 +444,7 @@ def claim(
             held = register.update(change, mark=mark, raises_epoch=True)
             if held is None or mark in held.marks:
                 return held
-            if transaction_of(register, held).state is State.ONGOING:
+            if parse_transaction(register, held).state is State.ONGOING:
                 abort(store, transactional_id, held.epoch)
             finish(store, catalog, transactional_id, now_ms=delivery.now_ms())
 
@@ -506,7 +506,7 @@ def decide(  # noqa: PLR0913 - all of it is one decision, and what may refuse it
         return replace(numbered, state=state, offsets=offsets).to_json()
 
     held = register.update(change, mark=mark, raises_epoch=True)
-    transaction = None if held is None else decision_in(register, held)
+    transaction = None if held is None else find_decision(register, held)
     return transaction if transaction is not None and transaction.epoch == who.epoch + 1 else None
 
 
@@ -538,7 +538,7 @@ def _owned_transaction(
 ) -> Transaction:
     if held is None or held.epoch != who.epoch:
         raise _fenced_error(who.transactional_id)
-    transaction = transaction_of(register, held)
+    transaction = parse_transaction(register, held)
     if transaction.producer_id != who.producer_id or transaction.state not in states:
         raise _fenced_error(who.transactional_id)
     return transaction

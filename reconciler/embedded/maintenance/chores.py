@@ -16,7 +16,7 @@ from reconciler.embedded.objects import check_shared, read_cluster_id
 from reconciler.embedded.segments.admission import Rules, rules_of
 from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.retention import CleanupPolicy, cleanup_policy
-from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, rolled
+from reconciler.embedded.tiered.object_rewrites import PartitionRewrite, write_rolled
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.embedded.tiered.upload import Upload, UploadBatch, upload_compacted_again
 from reconciler.errors import ReconcilerError
@@ -147,7 +147,7 @@ class ChoreTask:
     ) -> PartitionRewrite | UploadBatch | None:
         match self.job:
             case "roll":
-                return rolled(self.store, head, chore.partition, policy, rules)
+                return write_rolled(self.store, head, chore.partition, policy, rules)
             case "compact":
                 compaction = Compaction(self.store, chore.partition, policy, rules, self.remote)
                 return compaction.compacted(head, now_ms=self.now_ms)

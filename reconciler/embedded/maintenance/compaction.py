@@ -13,10 +13,10 @@ import xxhash
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import RemotePartition, check_own, read_manifest, remote_partition
-from reconciler.archives.objects import missing_offsets
-from reconciler.archives.pages import entries_within
+from reconciler.archives.objects import missing_offsets_error
+from reconciler.archives.pages import iter_entries_within
 from reconciler.embedded.segments.parts import PartWriter, read_keys, read_part
-from reconciler.embedded.segments.retention import CleanupPolicy, Segment, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_segments
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
@@ -162,7 +162,7 @@ class NewestOffsets:
     def among(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Mask the records that are not below their key's newest offset."""
         has_key = batch.column("key").is_valid()
-        is_keyed = mask(has_key)
+        is_keyed = to_bool_array(has_key)
         stays = np.ones(batch.num_rows, np.bool_)
         latest = self.of(batch.column("key").filter(has_key))
         stays[is_keyed] = latest <= batch.column("offset").to_numpy()[is_keyed]
@@ -183,7 +183,7 @@ class SurvivingOffsets:
         offsets = batch.column("offset").to_numpy()
         stays = np.isin(offsets, self._offsets, assume_unique=True)
         stays |= offsets >= self._through
-        stays |= mask(batch.column("key").is_null())
+        stays |= to_bool_array(batch.column("key").is_null())
         return stays
 
 
@@ -207,7 +207,9 @@ class Sieve:
         """Yield the surviving records; drops tombstones below `tombstones_to`."""
         for batch in batches:
             stays = self._survivors.among(batch)
-            is_tombstone = mask(batch.column("key").is_valid()) & mask(batch.column("value").is_null())
+            is_tombstone = to_bool_array(batch.column("key").is_valid()) & to_bool_array(
+                batch.column("value").is_null()
+            )
             stays &= ~(is_tombstone & (batch.column("offset").to_numpy() < tombstones_to))
             self.tombstones += int((stays & is_tombstone).sum())
             self.dropped += int((~stays).sum())
@@ -217,7 +219,7 @@ class Sieve:
                 yield batch.filter(pa.array(stays))
 
 
-def mask(column: pa.Array) -> npt.NDArray[np.bool_]:
+def to_bool_array(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Return a boolean column as an array."""
     values: npt.NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
     return values
@@ -235,12 +237,12 @@ def is_log_reachable(head: Head, policy: CleanupPolicy, remote: RemoteTier | Non
     return read_property(remote.properties, ENABLED) == "true"
 
 
-def place_of(policy: CleanupPolicy, partition: Partition) -> RemotePartition | None:
+def find_remote_partition(policy: CleanupPolicy, partition: Partition) -> RemotePartition | None:
     """Return a partition's remote location; `None` if its topic was never tiered."""
     return None if policy.tiering is None else remote_partition(policy.tiering.location, partition.number)
 
 
-def remote_entries(head: Head, place: RemotePartition | None, remote: RemoteTier | None) -> tuple[Entry, ...]:
+def read_remote_only_entries(head: Head, place: RemotePartition | None, remote: RemoteTier | None) -> tuple[Entry, ...]:
     """Return the segments with remote-only records, oldest first.
 
     Raises:
@@ -250,19 +252,19 @@ def remote_entries(head: Head, place: RemotePartition | None, remote: RemoteTier
         return ()
     manifest = read_manifest(remote.storage, place)
     if manifest is None:
-        raise missing_offsets(remote.storage, place.key, head.start, head.local_start - 1)
+        raise missing_offsets_error(remote.storage, place.key, head.start, head.local_start - 1)
     check_own(place, manifest, remote.cluster_id)
     check_not_behind(manifest, head, place, place)
-    return tuple(entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
+    return tuple(iter_entries_within(remote.storage, manifest, OffsetRange(head.start, head.local_start)))
 
 
-def whole_segments(
+def iter_all_segments(
     store: ObjectStore, head: Head, remote: tuple[Entry, ...], policy: CleanupPolicy
 ) -> Iterator[Segment]:
     """Yield the segments of both tiers, oldest first."""
     for entry in remote:
         yield Segment((entry,), is_closed=True)
-    yield from segments_of(entries_within(store, head, OffsetRange(head.local_start, head.end)), policy.limits)
+    yield from iter_segments(iter_entries_within(store, head, OffsetRange(head.local_start, head.end)), policy.limits)
 
 
 KEYS: Final = 5_000_000
@@ -365,7 +367,7 @@ class Compaction:
         self._policy = policy
         self._rules = rules
         self._remote = remote
-        self._place = place_of(policy, partition)
+        self._place = find_remote_partition(policy, partition)
 
     def compacted(self, head: Head, *, now_ms: int) -> PartitionRewrite | None:
         """Write the surviving records of both tiers; `None`: nothing to clean."""
@@ -380,9 +382,9 @@ class Compaction:
         """Return what to clean, or `None`."""
         if not is_log_reachable(head, self._policy, self._remote):
             return None
-        remote = remote_entries(head, self._place, self._remote)
+        remote = read_remote_only_entries(head, self._place, self._remote)
         clean = select_segments_to_clean(
-            whole_segments(self._store, head, remote, self._policy), head, self._policy, now_ms=now_ms
+            iter_all_segments(self._store, head, remote, self._policy), head, self._policy, now_ms=now_ms
         )
         if not clean:
             return None
@@ -424,7 +426,7 @@ class Compaction:
             for batch in read_keys(piece.store, piece.entry, OffsetRange(dirty_from, piece.stop)):
                 offsets = batch.column("offset").to_numpy()
                 has_key = batch.column("key").is_valid()
-                newest.add(batch.column("key").filter(has_key), offsets[mask(has_key)])
+                newest.add(batch.column("key").filter(has_key), offsets[to_bool_array(has_key)])
                 if newest.is_full(KEYS):
                     return newest, int(offsets[-1]) + 1
         return newest, pieces[-1].stop

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.archives.storage import check_given
+from reconciler.archives.storage import check_storage_given
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.maintenance.survey import HeadCache, MaintenanceResult, Survey, SurveyedPartition
@@ -19,20 +19,20 @@ from reconciler.embedded.segments.retention import (
     ExpiryResult,
     Segment,
     cleanup_policy,
-    expired,
+    delete_expired,
+    iter_expired,
+    iter_segments,
     live_bytes,
     live_entries,
     next_expiry_ms,
-    retain,
-    segments_of,
 )
 from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
     TieredPartition,
     capacity_of,
-    disk_under,
     evict,
-    evictable,
+    find_evictable,
+    measure_disk_under,
     plan_evictions,
 )
 from reconciler.embedded.tiered.remote_tier import remote_tier
@@ -56,7 +56,7 @@ class LocalTrim:
     retaining: RetentionJob
     heads: HeadCache
     is_wanted: Callable[[str], bool]
-    disk_bytes: Callable[[ObjectStore], int | None] = disk_under
+    disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
 
     def trim(self, tended: MaintenanceResult) -> None:
         """Evict the excess; failed partitions are reported."""
@@ -193,12 +193,12 @@ class RetentionJob:
         now_ms = self.now_ms()
         if surveyed.policy.tiering is not None:
             return self._tiered_partition(surveyed, surveyed.policy.tiering).retain(head, now_ms=now_ms)
-        segments = segments_of(live_entries(self.store, head), surveyed.policy.limits)
+        segments = iter_segments(live_entries(self.store, head), surveyed.policy.limits)
         stored, stable = live_bytes(self.store, head), head.bounds.stable
-        gone = expired(segments, surveyed.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
+        gone = iter_expired(segments, surveyed.policy, stored_bytes=stored, stable=stable, now_ms=now_ms)
         if next(gone, None) is None:
             return None, next_expiry_ms(self.store, head, surveyed.policy)
-        return retain(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
+        return delete_expired(self.store, surveyed.partition, surveyed.policy, now_ms=now_ms), now_ms
 
     def evictable(self, surveyed: SurveyedPartition, head: Head) -> EvictionCandidates:
         """Return the segments that may leave the local tier."""
@@ -206,12 +206,12 @@ class RetentionJob:
             return EvictionCandidates()
         tier = self._tiered_partition(surveyed, surveyed.policy.tiering)
         head, manifest = tier.sound(head)
-        return evictable(
+        return find_evictable(
             self.store, head, surveyed.policy, lambda: tier.same_below(head, manifest), now_ms=self.now_ms()
         )
 
     def _tiered_partition(self, surveyed: SurveyedPartition, tiering: TopicTiering) -> TieredPartition:
         cluster = self.catalog.known().cluster
-        check_given(self.storage, cluster.storage_id)
+        check_storage_given(self.storage, cluster.storage_id)
         remote = remote_tier(self.storage, self.cluster_id, cluster)
         return TieredPartition(self.store, surveyed.partition, surveyed.policy, tiering, remote)

@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 from zlib import crc32
 
 from reconciler.archives.manifest import ManifestSwap, check_own, purge, read_manifest, remote_partition
-from reconciler.archives.pages import entries_within
+from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore, Job
 from reconciler.embedded.maintenance.compaction import (
+    find_remote_partition,
     is_log_reachable,
+    iter_all_segments,
     next_cleaning_ms,
-    place_of,
-    remote_entries,
+    read_remote_only_entries,
     select_segments_to_clean,
-    whole_segments,
 )
 from reconciler.embedded.maintenance.local_space import LocalTrim, RetentionJob
-from reconciler.embedded.maintenance.roll import MergeLimits, Run, merge_limits, merges, runs_of
+from reconciler.embedded.maintenance.roll import MergeLimits, Run, iter_runs, merge_limits, merges_segments
 from reconciler.embedded.maintenance.survey import (
     HeadCache,
     MaintenanceResult,
     Survey,
     SurveyedPartition,
-    remember,
-    remembered,
+    load_results,
+    store_results,
 )
-from reconciler.embedded.maintenance.uploads import Uploads, describe, refresh_description
+from reconciler.embedded.maintenance.uploads import Uploads, refresh_description, write_changed_descriptions
 from reconciler.embedded.segments.admission import rules_of
 from reconciler.embedded.segments.head import Head, Partition
 from reconciler.embedded.tiered.cluster_metadata import MetadataKeeper, MetadataUpdate
 from reconciler.embedded.tiered.idle_work import HousekeepingTurn
 from reconciler.embedded.tiered.object_rewrites import PartitionRewrite
-from reconciler.embedded.tiered.remote_retention import disk_under
+from reconciler.embedded.tiered.remote_retention import measure_disk_under
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind, remote_tier
 from reconciler.embedded.tiered.scrub import Scrub, ScrubFinding
 from reconciler.embedded.tiered.upload import UploadBatch
@@ -83,7 +83,7 @@ class Upkeep:
     """Decides when the remote tier may be tidied."""
     may_go_on: Callable[[], None] = lambda: None
     """Called before each round is published; may raise to stop the job."""
-    disk_bytes: Callable[[ObjectStore], int | None] = disk_under
+    disk_bytes: Callable[[ObjectStore], int | None] = measure_disk_under
     """Returns the bytes of the disk under a store; `None`: no disk."""
     lost: set[str] = field(default_factory=set)
     """Topics of another cluster, each reported once."""
@@ -116,7 +116,9 @@ class Upkeep:
             return tended
 
         uploads, survey = Uploads(self.store, remote, self.now_ms), Survey.begun(self.store, self.cluster_id, "upload")
-        for full_name, error in describe(remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})):
+        for full_name, error in write_changed_descriptions(
+            remote, catalog, self.is_wanted, survey.notes.setdefault("topics", {})
+        ):
             tended.fail(full_name, error)
         again: list[Chore] = []
 
@@ -129,15 +131,15 @@ class Upkeep:
                 return None, due_ms if outdated is None else self.now_ms()
             return due_chores, due_ms
 
-        due_chores = sorted(self._iter_due_work(survey, tended, _uploads, due), key=_backlog_key)
-        chores = _all_of(due_chores)
+        due_chores = sorted(self._iter_due_work(survey, tended, _has_uploads, due), key=_backlog_key)
+        chores = _flatten_chores(due_chores)
         tended.levels = uploads.share(survey.notes, sum(chore.bytes for chore in chores))
         survey.end()
         self.upload_all(uploads, chores, tended, spread)
         compacting = self._check_due(
             "reupload", tended, lambda policy: policy.compacts and uploads.reuploads(policy), uploads.outdated
         )
-        self.reupload_all([*again, *_all_of(compacting)], tended, spread)
+        self.reupload_all([*again, *_flatten_chores(compacting)], tended, spread)
         return tended
 
     def upload_all(
@@ -190,7 +192,7 @@ class Upkeep:
             return MetadataUpdate()
         if topics and all(topic.replica is not None for topic in topics):
             return MetadataUpdate()
-        _, notes = remembered(self.store, "metadata")
+        _, notes = load_results(self.store, "metadata")
         now_ms, interval_ms = self.now_ms(), int(read_property(properties, METADATA_INTERVAL) or 0)
         looked_ms = notes.get("looked_ms")
         is_due = not isinstance(looked_ms, int) or not looked_ms <= now_ms < looked_ms + interval_ms
@@ -199,11 +201,11 @@ class Upkeep:
         check_storage(remote.storage, self.catalog.known().cluster.storage_id)
         keeper = MetadataKeeper(self.store, remote.storage, self.catalog, self.cluster_id, self.now_ms, self.may_go_on)
         update = keeper.keep(checks=is_named)
-        remember(self.store, "metadata", {}, {"looked_ms": now_ms})
+        store_results(self.store, "metadata", {}, {"looked_ms": now_ms})
         return update
 
     def _merge(self, merges: Merges, spread: Spread | None, tended: MaintenanceResult) -> None:
-        chores = _all_of(self._check_due("merge", tended, merges.asks, merges.due, begin=merges.begin))
+        chores = _flatten_chores(self._check_due("merge", tended, merges.asks, merges.due, begin=merges.begin))
         self._spread("merge", spread, chores, tended, lambda taken, put_ms: self._publish(taken, put_ms, tended))
 
     def _to_roll(self, surveyed: SurveyedPartition, head: Head) -> tuple[Chore | None, int | None]:
@@ -216,8 +218,8 @@ class Upkeep:
         now_ms, remote = self.now_ms(), self.remote
         if not is_log_reachable(head, surveyed.policy, remote):
             return None, now_ms
-        remote_part = remote_entries(head, place_of(surveyed.policy, surveyed.partition), remote)
-        segments = list(whole_segments(self.store, head, remote_part, surveyed.policy))
+        remote_part = read_remote_only_entries(head, find_remote_partition(surveyed.policy, surveyed.partition), remote)
+        segments = list(iter_all_segments(self.store, head, remote_part, surveyed.policy))
         segments_to_clean = select_segments_to_clean(segments, head, surveyed.policy, now_ms=now_ms)
         if not segments_to_clean:
             return None, next_cleaning_ms(segments, head, surveyed.policy, now_ms=now_ms)
@@ -292,14 +294,14 @@ class Upkeep:
             return work
 
         due = list(survey.due(self.catalog.read(), self.heads, is_asked, now_ms=self.now_ms()))
-        for surveyed, work in zip(due, _side_by_side(check, due), strict=True):
+        for surveyed, work in zip(due, _map_in_parallel(check, due), strict=True):
             if work is not None:
                 self.heads.changed(surveyed.partition)
                 yield surveyed.partition, work
 
     def _publish(self, taken: Iterable[Outcome], put_ms: int, tended: MaintenanceResult) -> None:
         """Publish partitions in parallel, each in order of offsets."""
-        from reconciler.embedded.maintenance.roll import drop, publish  # noqa: PLC0415 - as above
+        from reconciler.embedded.maintenance.roll import delete_unpublished, publish  # noqa: PLC0415 - as above
         from reconciler.embedded.tiered.object_rewrites import PartitionRewrite  # noqa: PLC0415 - as above
 
         remote = self.remote
@@ -314,13 +316,15 @@ class Upkeep:
             gains: list[Gain | None] = []
             for one in of_one:
                 try:  # No record may outlive a tombstone of its key.
-                    do = drop if tended.has_failed(one.partition) else publish
+                    do = delete_unpublished if tended.has_failed(one.partition) else publish
                     gains.append(do(self.store, remote, one, put_ms=put_ms, now_ms=self.now_ms))
                 except ReconcilerError as error:
                     tended.fail(one.partition, error)
             return [gain for gain in gains if gain is not None]
 
-        for partition, gains in zip(by_partition, _side_by_side(publish_partition, by_partition.values()), strict=True):
+        for partition, gains in zip(
+            by_partition, _map_in_parallel(publish_partition, by_partition.values()), strict=True
+        ):
             for gain in gains:
                 tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["jobs_cloud_segment_reuploads"] += gain.uploaded
@@ -345,18 +349,20 @@ class Upkeep:
                 tended.fail(of_one[0].partition, error)
                 return None
 
-        for partition, gain in zip(by_partition, _side_by_side(publish_partition, by_partition.values()), strict=True):
+        for partition, gain in zip(
+            by_partition, _map_in_parallel(publish_partition, by_partition.values()), strict=True
+        ):
             if gain is not None:
                 tended.count(records=gain.records, stored=gain.bytes, partition=partition)
                 tended.counts["segment_uploads_total"] += gain.uploaded
                 tended.counts["uploaded_bytes"] += gain.bytes
 
 
-def _uploads(policy: CleanupPolicy) -> bool:
+def _has_uploads(policy: CleanupPolicy) -> bool:
     return policy.tiering is not None and policy.tiering.uploads
 
 
-def _all_of(pairs: Iterable[tuple[Partition, Sequence[Chore]]]) -> list[Chore]:
+def _flatten_chores(pairs: Iterable[tuple[Partition, Sequence[Chore]]]) -> list[Chore]:
     return [chore for _, of_one in pairs for chore in of_one]
 
 
@@ -365,7 +371,7 @@ def _backlog_key(pair: tuple[Partition, Sequence[Chore]]) -> tuple[int, Partitio
     return -sum(chore.bytes for chore in chores), partition
 
 
-def _side_by_side(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
+def _map_in_parallel(call: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
     return map_in_parallel(call, items, name="upkeep")
 
 
@@ -504,7 +510,7 @@ class Merges:
 
     def asks(self, policy: CleanupPolicy) -> bool:
         """Whether a topic's segments may be merged."""
-        return merges(policy, self._remote)
+        return merges_segments(policy, self._remote)
 
     def due(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return a partition's runs to merge, or `None` until more is uploaded.
@@ -515,7 +521,7 @@ class Merges:
             OwnershipLostError: Another cluster owns the partition.
         """
         tiering, storage = surveyed.policy.tiering, self._remote.storage
-        if tiering is None or not merges(surveyed.policy, self._remote):
+        if tiering is None or not merges_segments(surveyed.policy, self._remote):
             return None, None
         place = remote_partition(tiering.location, surveyed.partition.number)
         manifest = read_manifest(storage, place)
@@ -529,9 +535,9 @@ class Merges:
         start = max(manifest.start, settled if (high, low) == (limits.high, limits.low) else 0)
         # Compacted segments leave the local tier only if their copies are equal.
         floor = head.compacted_to if head.compacted_to > head.local_start else 0
-        found_there = entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
+        found_there = iter_entries_within(storage, manifest, OffsetRange(start, max(start, manifest.end)))
         entries = (entry for entry in found_there if entry.base >= floor)
-        runs = [run for run in runs_of(entries, limits) if run.is_open]
+        runs = [run for run in iter_runs(entries, limits) if run.is_open]
         self._settled[surveyed.key] = [limits.high, limits.low, runs[0].entries[0].base if runs else manifest.end]
         return list(_chores(surveyed.partition, runs, limits)) or None, None
 

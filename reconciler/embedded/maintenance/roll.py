@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
-from reconciler.archives.pages import entries_within
+from reconciler.archives.pages import iter_entries_within
 from reconciler.embedded.catalog.tables import Draft, is_closed, names_by_id
-from reconciler.embedded.catalog.topic_configs import key_of
+from reconciler.embedded.catalog.topic_configs import kms_key_of_topic
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import NOBODY, Head, Partition, read_head, swap_head
@@ -26,14 +26,14 @@ from reconciler.embedded.tiered.object_rewrites import (
     SegmentWriter,
     delete_parts_on_error,
     delete_segments_on_error,
-    keys_of,
+    list_object_keys,
     merged_digest,
     publish_remote,
     publish_rewritten,
-    records_of,
+    read_records_of,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.topic_deletion import for_each_head, heads_of, raise_first
+from reconciler.embedded.tiered.topic_deletion import for_each_head, iter_heads_of, raise_first
 from reconciler.errors import MissingObjectError, UserError
 from reconciler.records.log import OffsetRange
 from reconciler.resources.cluster_properties import read_property
@@ -62,20 +62,20 @@ def finish_rewrites(
     closed = {topic.id for topic in now.topics.values() if is_closed(topic)}  # Only their migration touches them.
     marked = [topic_id for topic_id in now.rewrites if topic_id not in closed]
     names = names_by_id(now, marked)
-    keys = {topic_id: key_of(now, name) for topic_id, name in names.items()}
+    keys = {topic_id: kms_key_of_topic(now, name) for topic_id, name in names.items()}
 
     def rewrite_head(head: tuple[str, int]) -> bool:
         topic_id, number = head
         return _rewrite(store, Partition(names[topic_id], topic_id, number), keys[topic_id], is_stopped)
 
-    left = for_each_head(rewrite_head, heads_of(store, names)) if names else {}
+    left = for_each_head(rewrite_head, iter_heads_of(store, names)) if names else {}
     done = [topic_id for topic_id in marked if topic_id not in left]
 
     def unmark(draft: Draft) -> None:
         moved = names_by_id(draft, done)
         for topic_id in done:
             # If the key changed again, the mark stays.
-            is_right = topic_id not in moved or key_of(draft, moved[topic_id]) == keys.get(topic_id)
+            is_right = topic_id not in moved or kms_key_of_topic(draft, moved[topic_id]) == keys.get(topic_id)
             if is_right and topic_id in draft.rewrites:
                 draft.put_rewrite(topic_id, None)
 
@@ -158,13 +158,13 @@ def publish(
     if rewritten.remote is None or remote is None:
         return publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
     remote_gain: Gain | None = None
-    written = keys_of(key for one in rewritten.remote.replacements for key in one.written)
+    written = list_object_keys(key for one in rewritten.remote.replacements for key in one.written)
     check_writes_visible(remote.storage, written, by=rewritten.by)
     try:
         remote_gain = publish_remote(remote.storage, rewritten.remote, put_ms=put_ms, now_ms=now_ms)
     finally:
         if remote_gain is None:
-            _drop_local(store, rewritten)
+            _delete_unpublished_local(store, rewritten)
     if remote_gain is None or rewritten.compacted_to is None:
         return remote_gain
     local_gain = publish_rewritten(store, rewritten, put_ms=put_ms, now_ms=now_ms)
@@ -175,7 +175,7 @@ def publish(
     )
 
 
-def drop(
+def delete_unpublished(
     store: ObjectStore,
     remote: RemoteTier | None,
     rewritten: PartitionRewrite,
@@ -185,12 +185,12 @@ def drop(
 ) -> None:
     """Delete the objects of an unpublished rewrite; parameters as `publish`."""
     del put_ms, now_ms
-    _drop_local(store, rewritten)
+    _delete_unpublished_local(store, rewritten)
     if rewritten.remote is not None and remote is not None:
-        remote.storage.delete(keys_of(key for one in rewritten.remote.replacements for key in one.written))
+        remote.storage.delete(list_object_keys(key for one in rewritten.remote.replacements for key in one.written))
 
 
-def _drop_local(store: ObjectStore, rewritten: PartitionRewrite) -> None:
+def _delete_unpublished_local(store: ObjectStore, rewritten: PartitionRewrite) -> None:
     store.delete([key for one in rewritten.replacements for key in one.written])
 
 
@@ -245,12 +245,12 @@ class Run:
         return self.bytes > limits.low and 2 * self.entries[0].bytes <= self.bytes
 
 
-def runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[Entry, ...]]:
+def iter_runs_to_merge(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[tuple[Entry, ...]]:
     """Yield the runs to merge, oldest first."""
-    return (run.entries for run in runs_of(entries, limits) if run.is_worth(limits))
+    return (run.entries for run in iter_runs(entries, limits) if run.is_worth(limits))
 
 
-def runs_of(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
+def iter_runs(entries: Iterable[Entry], limits: MergeLimits) -> Iterator[Run]:
     """Yield all runs of segments smaller than `high`, oldest first; a scan may start at any.
 
     A run has one epoch, at most `high` bytes, and no gaps: the manifest does not show whether a gap was aborted.
@@ -275,7 +275,7 @@ def _is_adjacent(before: Entry, entry: Entry) -> bool:
 _MERGES: Final = "cloud_storage_enable_segment_merging"
 
 
-def merges(policy: CleanupPolicy, remote: RemoteTier) -> bool:
+def merges_segments(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether a topic's remote segments are merged (F-R-064, F-R-065).
 
     Not while uploads are off; compacted topics merge when compacted.
@@ -299,7 +299,7 @@ class Merge:
         `offsets` starts at a run.
         """
         tiering = self.policy.tiering
-        if tiering is None or not merges(self.policy, self.remote):
+        if tiering is None or not merges_segments(self.policy, self.remote):
             return None
         place = remote_partition(tiering.location, self.partition.number)
         with delete_segments_on_error(self.remote.storage) as done:
@@ -317,7 +317,7 @@ class Merge:
             return
         limits = merge_limits(self.remote.properties, self.policy.limits.bytes)
         remote_range = OffsetRange(max(offsets.start, manifest.start), max(offsets.start, manifest.start, manifest.end))
-        for run in runs_to_merge(entries_within(self.remote.storage, manifest, remote_range), limits):
+        for run in iter_runs_to_merge(iter_entries_within(self.remote.storage, manifest, remote_range), limits):
             if run[0].base >= offsets.stop:
                 return
             yield run
@@ -325,7 +325,7 @@ class Merge:
     def _write_merged(self, run: tuple[Entry, ...], place: RemotePartition) -> Entry:
         storage = self.remote.storage
         writer = SegmentWriter.under(storage, self.rules, place, run[0].epoch)
-        written = writer.write_one(records_of(storage, run, self.partition.number))
+        written = writer.write_one(read_records_of(storage, run, self.partition.number))
         is_same = written is not None and (written.base, written.last) == (run[0].base, run[-1].last)
         if written is None or not is_same or written.digest != merged_digest(run):
             storage.delete([] if written is None else [written.key, index_key(written.key)])

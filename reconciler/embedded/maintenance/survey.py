@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FORMAT: Final = "reconciler.runner/1"
 
 
-def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+def load_results(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """Return the rows and notes of a job; empty if lost or damaged."""
     stored = store.get(runner_key(job))
     if stored is None:
@@ -44,7 +44,7 @@ def remembered(store: ObjectStore, job: str) -> tuple[dict[str, list[Any]], dict
         return {}, {}  # Only a cache: everything is checked again.
 
 
-def remember(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
+def store_results(store: ObjectStore, job: str, rows: Mapping[str, list[Any]], notes: Mapping[str, Any]) -> None:
     """Store rows and notes for the next pass."""
     content = {"format": _FORMAT, "rows": dict(sorted(rows.items())), "notes": notes}
     store.put(runner_key(job), gzip.compress(orjson.dumps(content), compresslevel=1, mtime=0))
@@ -111,7 +111,7 @@ class HeadCache:
 
 @dataclass(slots=True)
 class Survey:
-    """What one job must check, and its results. `remember` is thread-safe."""
+    """What one job must check, and its results. `store_results` is thread-safe."""
 
     store: ObjectStore
     cluster_id: str
@@ -126,7 +126,7 @@ class Survey:
     @classmethod
     def begun(cls, store: ObjectStore, cluster_id: str, job: str) -> Survey:
         """Load the results of the last pass; empty if lost or damaged."""
-        rows, notes = remembered(store, job)
+        rows, notes = load_results(store, job)
         return cls(store, cluster_id, job, rows, notes, {}, orjson.dumps(notes))
 
     def due(
@@ -167,7 +167,7 @@ class Survey:
         noted = orjson.dumps(self.notes)
         if self._kept == self.rows and noted == self._noted:
             return
-        remember(self.store, self.job, self._kept, self.notes)
+        store_results(self.store, self.job, self._kept, self.notes)
         self.rows, self._kept, self._noted = self._kept, {}, noted
 
 

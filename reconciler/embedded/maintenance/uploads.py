@@ -17,7 +17,7 @@ from reconciler.archives.entries import STALE_MS
 from reconciler.archives.keys import location_prefix
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, check_own, read_manifest, remote_partition
-from reconciler.archives.pages import entries_within
+from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.topic_manifest import TopicManifest, write_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_served
 from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
@@ -26,18 +26,18 @@ from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.embedded.segments.retention import CleanupPolicy, Segment
 from reconciler.embedded.segments.rewrites import Gain
-from reconciler.embedded.tiered.remote_retention import is_uncut, settle
+from reconciler.embedded.tiered.remote_retention import cut_manifest, is_uncut
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.embedded.tiered.upload import (
     Controller,
     UploadBatch,
-    connections_of,
-    error_of,
+    compute_connections,
+    controller_error,
     free_bytes,
-    outdated,
+    iter_outdated,
+    iter_segments_to_upload,
     read_agreeing_tiers,
-    reuploads,
-    to_upload,
+    uploads_compacted_again,
 )
 from reconciler.errors import OwnershipLostError, ReconcilerError
 from reconciler.lifecycles import TieringState
@@ -79,8 +79,8 @@ class Uploads:
         due_ms = None if tiering.max_interval_ms is None else manifest.uploaded_ms + tiering.max_interval_ms
         takes_open = self.takes_open or (due_ms is not None and due_ms <= self.now_ms())
         stable = head.bounds.stable
-        entries = entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
-        segments = to_upload(entries, surveyed.policy.limits, stable=stable, takes_open=takes_open)
+        entries = iter_entries_within(self.store, head, OffsetRange(max(manifest.end, head.local_start), head.end))
+        segments = iter_segments_to_upload(entries, surveyed.policy.limits, stable=stable, takes_open=takes_open)
         chores = list(_chores(surveyed.partition, segments, manifest.end))
         if chores:
             return chores, None
@@ -89,7 +89,7 @@ class Uploads:
 
     def reuploads(self, policy: CleanupPolicy) -> bool:
         """Whether compacted segments are uploaded again."""
-        return reuploads(policy, self.remote)
+        return uploads_compacted_again(policy, self.remote)
 
     def outdated(self, surveyed: SurveyedPartition, head: Head) -> tuple[list[Chore] | None, int | None]:
         """Return what was compacted since its upload; `None`: nothing."""
@@ -102,7 +102,7 @@ class Uploads:
             return None, None
         check_own(place, manifest, self.remote.cluster_id)
         check_not_behind(manifest, head, place, surveyed.partition)
-        outdated_stretches = outdated(self.store, self.remote.storage, head, manifest)
+        outdated_stretches = iter_outdated(self.store, self.remote.storage, head, manifest)
         runs = (Segment(remote_run, is_closed=True) for remote_run, _ in outdated_stretches)
         return list(_chores(surveyed.partition, runs, head.local_start)) or None, None
 
@@ -111,13 +111,13 @@ class Uploads:
         controller = Controller.of(self.remote.properties)
         noted = notes.get("controller") or {"at_ms": 0, "backlog": 0, "error": 0.0, "shares": controller.min_shares}
         now_ms = self.now_ms()
-        error = error_of(backlog_bytes, free_bytes(self.store))
+        error = controller_error(backlog_bytes, free_bytes(self.store))
         if (error or noted["error"]) and now_ms - noted["at_ms"] >= controller.interval_ms:
             shares = controller.shares(error, noted["error"])
             noted = {"at_ms": now_ms, "backlog": backlog_bytes, "error": error, "shares": shares}
             notes["controller"] = noted
         connections = self.remote.connections
-        connections.share = connections_of(noted["shares"], connections.limit)
+        connections.share = compute_connections(noted["shares"], connections.limit)
         return {f"upload_backlog_controller_{name}": noted[key] for name, key in _LEVELS.items()}
 
     def publish(self, uploads: Sequence[UploadBatch], *, put_ms: int) -> Gain | None:
@@ -176,7 +176,7 @@ class Uploads:
         manifest = self._manifest(partition, tiering, head)
         if manifest is not None and is_uncut(manifest, head):
             swap = ManifestSwap(self.remote.storage, self.remote.cluster_id, tiering)
-            manifest = settle(swap, remote_partition(tiering.location, partition.number), head)
+            manifest = cut_manifest(swap, remote_partition(tiering.location, partition.number), head)
         if manifest is None or manifest.end == head.uploaded_to:
             return None if manifest is None else (head, manifest)
         return read_agreeing_tiers(self.store, self.remote.storage, partition, tiering)
@@ -244,24 +244,24 @@ def iter_changed_topics(
 ) -> Iterator[tuple[TopicManifest, bool]]:
     """Yield topic descriptions that may have changed, and whether to create a missing one.
 
-    `known`: topic id → `described` at the last write.
+    `known`: topic id → `fingerprint_description` at the last write.
     """
     for full_name, topic in catalog.topics.items():
         tiering = tiering_of(catalog, full_name, remote.cluster_id)
         if tiering is None or not is_served(topic) or not is_wanted(full_name):
             continue
         manifest = topic_manifest_of(catalog, full_name, remote.cluster_id)
-        if known.get(topic.id) != described(manifest, creates=tiering.uploads):
+        if known.get(topic.id) != fingerprint_description(manifest, creates=tiering.uploads):
             yield manifest, tiering.uploads
 
 
-def described(manifest: TopicManifest, *, creates: bool) -> str:
+def fingerprint_description(manifest: TopicManifest, *, creates: bool) -> str:
     """Return a description's fingerprint."""
     content = orjson.dumps([{**manifest.to_json(), "serial": 0}, creates], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(content).hexdigest()[:_DIGEST]
 
 
-def describe(
+def write_changed_descriptions(
     remote: RemoteTier, catalog: Catalog, is_wanted: Callable[[str], bool], known: dict[str, Any]
 ) -> Iterator[tuple[str, ReconcilerError]]:
     """Write changed topic descriptions; yield failed topics. Updates `known`."""
@@ -276,7 +276,7 @@ def describe(
             known.pop(topic_id, None)
             yield manifest.name, error
         else:
-            known[topic_id] = described(manifest, creates=creates)
+            known[topic_id] = fingerprint_description(manifest, creates=creates)
 
 
 def refresh_description(remote: RemoteTier, catalog: Catalog, full_name: str) -> bool:

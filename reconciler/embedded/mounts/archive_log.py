@@ -10,14 +10,14 @@ import orjson
 
 from reconciler.archives.entries import Entry
 from reconciler.archives.manifest import Manifest, read_manifest
-from reconciler.archives.pages import entries_within
+from reconciler.archives.pages import iter_entries_within
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.objects import check_writes_visible
-from reconciler.embedded.segments.parts import first_since, read_part, within
+from reconciler.embedded.segments.parts import find_offset_since, read_part, select_range
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.errors import BrokenInvariantError, UserError
 from reconciler.objectstore.register import fresh_mark
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import (
     Bounds,
     Digest,
@@ -79,7 +79,7 @@ class ArchiveLog:
         manifest = self._manifest(partition)
         whole = OffsetRange(0, 0) if manifest is None else OffsetRange(manifest.start, manifest.end)
         for entry, cut in self._pieces(partition, whole, since_ms=timestamp_ms):
-            offset = first_since(self.archive.storage, entry, timestamp_ms, cut)
+            offset = find_offset_since(self.archive.storage, entry, timestamp_ms, cut)
             if offset is not None:
                 return offset
         return None
@@ -97,7 +97,7 @@ class ArchiveLog:
                 yield entry.digest.shift(entry.base)
             else:
                 for batch in read_part(self.archive.storage, entry, partition, cut):
-                    yield digest_of(batch, base=0)
+                    yield compute_digest(batch, base=0)
 
     def _manifest(self, partition: int) -> Manifest | None:
         return read_manifest(self.archive.storage, self.archive.partition(partition))
@@ -109,7 +109,7 @@ class ArchiveLog:
         if manifest is None:
             return
         readable = OffsetRange(max(offsets.start, manifest.start), min(offsets.stop, manifest.end))
-        for entry in entries_within(self.archive.storage, manifest, readable, since_ms=since_ms):
+        for entry in iter_entries_within(self.archive.storage, manifest, readable, since_ms=since_ms):
             yield entry, OffsetRange(max(entry.base, readable.start), min(entry.last + 1, readable.stop))
 
 
@@ -164,7 +164,7 @@ class ArchiveSink:
         place, archive = self.archive.partition(partition), self.archive
         writer = SegmentWriter(archive.storage, place, 0, compression=self.compression)
         entries = [
-            replace(written, is_segment=True) for written in writer.write(within(batch, at) for batch in batches)
+            replace(written, is_segment=True) for written in writer.write(select_range(batch, at) for batch in batches)
         ]
         return StagedRecords(
             partition,

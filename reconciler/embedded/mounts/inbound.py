@@ -25,11 +25,18 @@ from reconciler.archives.ownership import (
     unclaim_topic,
 )
 from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
-from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over
-from reconciler.embedded.catalog.migration_tables import LOGGER, MountedTopic, ask, create_mounted, drop_topics, follow
+from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, change_topic_manifest
+from reconciler.embedded.catalog.migration_tables import (
+    LOGGER,
+    MountedTopic,
+    apply_verb,
+    complete_state,
+    create_mounted,
+    drop_topics,
+)
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_namespace_of, names_by_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
-from reconciler.embedded.catalog.topic_configs import key_of
+from reconciler.embedded.catalog.topic_configs import kms_key_of_topic
 from reconciler.embedded.clients.transactions import Batch, continue_stream
 from reconciler.embedded.keys import group_key
 from reconciler.embedded.mounts.handover import MigrationContext, OvertakenError, check_current, until_overtaken
@@ -94,7 +101,7 @@ class Inbound:
 
         def delete_record(draft: Draft) -> None:
             if lost and self.migration.is_automatic:
-                ask(draft, self.number, "delete")  # The loss is reported, so the record can go.
+                apply_verb(draft, self.number, "delete")  # The loss is reported, so the record can go.
 
         is_ours = self._follow(
             MigrationState.FINISHED, lambda draft: drop_topics(draft, self.migration, gone), delete_record
@@ -144,7 +151,7 @@ class Inbound:
             )
             if is_ours:
                 decide(draft)
-                follow(draft, self.number, self.migration, end, now_ms=means.now_ms())
+                complete_state(draft, self.number, self.migration, end, now_ms=means.now_ms())
                 then(draft)
 
         means.catalog.commit(advance, may_go_on=means.may_go_on)
@@ -193,7 +200,7 @@ class Inbound:
             return  # The topic has been mounted and removed since.
         entry = catalog.topics[name]
         tiered_epoch = 1 if entry.tiering is None else entry.tiering.epoch
-        source, key = self._read_source(topic), key_of(catalog, name)
+        source, key = self._read_source(topic), kms_key_of_topic(catalog, name)
 
         def check() -> None:
             self._check_current()
@@ -220,7 +227,7 @@ class Inbound:
             check()
             return self._next_description(current, description)
 
-        hand_over(means.storage, location, describe, f"mount-{self.migration.claim}")
+        change_topic_manifest(means.storage, location, describe, f"mount-{self.migration.claim}")
 
     def _next_description(self, current: TopicManifest | None, description: TopicManifest) -> TopicManifest | None:
         if current is not None:

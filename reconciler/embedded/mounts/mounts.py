@@ -29,12 +29,12 @@ from reconciler.embedded.catalog.commits import GroupedCatalog
 from reconciler.embedded.catalog.migration_tables import (
     INBOUND,
     MigrationRequest,
-    ask,
+    apply_verb,
     begin_mount,
     begin_unmount,
     check_mountable_as,
-    leaving,
-    migration_with,
+    find_migration,
+    make_unmount_entry,
 )
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
@@ -153,7 +153,7 @@ class Mounts:
                     check_mountable_as(catalog, name)
                 else:
                     self._check(catalog, Operation.DELETE, name)
-                    leaving(catalog, name, None, self.cluster.cluster_id)
+                    make_unmount_entry(catalog, name, None, self.cluster.cluster_id)
             except ReconcilerError as error:
                 errors[name] = error
         return errors
@@ -187,10 +187,10 @@ class Mounts:
         answers: list[MigrationEntry] = []
 
         def decide(draft: Draft) -> None:
-            current = migration_with(draft, migration)
+            current = find_migration(draft, migration)
             for topic in current.topics:
                 self._check(draft, Operation.CREATE if current.direction == INBOUND else Operation.DELETE, topic.name)
-            answers[:] = [ask(draft, migration, verb)]  # Decided again after a lost race.
+            answers[:] = [apply_verb(draft, migration, verb)]  # Decided again after a lost race.
 
         self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
         return answers[0]
@@ -236,7 +236,7 @@ class Mounts:
             if MigrationState(migration.state) is not MigrationState.CANCELLED
             and any(is_wanted(topic.name) for topic in migration.topics)
         ]
-        return map_in_parallel(self, wanted, partial(error_of, lambda mounts, number: mounts.drive(number)))
+        return map_in_parallel(self, wanted, partial(catch_error, lambda mounts, number: mounts.drive(number)))
 
     def mountable(self) -> list[Ownership]:
         """Return every topic ever detached in this object storage, by location."""
@@ -247,7 +247,7 @@ class Mounts:
     def _advance(self, migration: int, expected: MigrationEntry, verb: str) -> None:
         def decide(draft: Draft) -> None:
             if draft.migrations.get(str(migration)) == expected:
-                ask(draft, migration, verb)
+                apply_verb(draft, migration, verb)
 
         self.cluster.catalog.commit(decide, may_go_on=self.may_go_on)
 
@@ -313,7 +313,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
     begun = mounts.cluster.catalog.read().migrations.get(str(migration))
     if begun is None:
         return
-    bound = _Bound(mounts, migration, timeout_ms, mounts.cluster.now_ms())
+    bound = _TimeoutCheck(mounts, migration, timeout_ms, mounts.cluster.now_ms())
     try:
         replace(mounts, may_go_on=bound).drive(migration)
     except UserError as error:
@@ -334,7 +334,7 @@ def drive_or_undo(mounts: Mounts, migration: int, timeout_ms: int | None = None)
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _TimeoutCheck:
     """Also checks the timeout while the migration can be stopped."""
 
     mounts: Mounts
@@ -416,7 +416,7 @@ def _one_at_a_time(spread: Spread | None) -> Spread:
     return in_turn
 
 
-def error_of(drive: Callable[[Mounts, int], object], mounts: Mounts, migration: int) -> ReconcilerError | None:
+def catch_error(drive: Callable[[Mounts, int], object], mounts: Mounts, migration: int) -> ReconcilerError | None:
     """Return the error of `drive`, or `None`."""
     try:
         drive(mounts, migration)

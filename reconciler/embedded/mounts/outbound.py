@@ -24,10 +24,10 @@ from reconciler.archives.manifest import (
     remote_partition,
 )
 from reconciler.archives.ownership import Ownership, OwnershipState, check_handover_owner, detach_topic, read_ownership
-from reconciler.archives.pages import entries_within
-from reconciler.archives.recoverable import Loss, format_losses, losses_of
-from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, hand_over
-from reconciler.embedded.catalog.migration_tables import follow
+from reconciler.archives.pages import iter_entries_within
+from reconciler.archives.recoverable import Loss, find_losses_at, format_losses
+from reconciler.archives.topic_manifest import CommittedOffset, TopicManifest, change_topic_manifest
+from reconciler.embedded.catalog.migration_tables import complete_state
 from reconciler.embedded.catalog.tables import SEAL, name_with_id, names_by_id, seal_writer, topic_with_id
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.clients.transactions import abort, finish, finish_offsets, stream_batches
@@ -40,7 +40,7 @@ from reconciler.embedded.segments.head import NOBODY as REMOVED
 from reconciler.embedded.segments.head import Head, Partition, head_register, parse_head, read_heads
 from reconciler.embedded.segments.retention import cleanup_policy
 from reconciler.embedded.tiered.remote_tier import RemoteTier
-from reconciler.embedded.tiered.topic_deletion import heads_of
+from reconciler.embedded.tiered.topic_deletion import iter_heads_of
 from reconciler.embedded.tiered.upload import remotely_compacted_end
 from reconciler.errors import OwnershipLostError, RetryableError, UserError
 from reconciler.lifecycles import MigrationState
@@ -138,7 +138,7 @@ class Flush:
         tiering = next((one.policy.tiering for one, _ in partitions.values()), None)
         if tiering is None:
             return []
-        lost = losses_of(self.remote.storage, tiering.location, list(partitions))
+        lost = find_losses_at(self.remote.storage, tiering.location, list(partitions))
         return [loss for loss in lost if loss.last >= partitions[loss.partition][1].start]
 
     def _finish(self, one: SurveyedPartition, head: Head) -> Manifest:
@@ -150,7 +150,7 @@ class Flush:
 
         def end(manifest: Manifest) -> Manifest | None:
             rest = OffsetRange(max(manifest.end, head.local_start), head.end)
-            missing = next(entries_within(self.upkeep.store, head, rest), None)
+            missing = next(iter_entries_within(self.upkeep.store, head, rest), None)
             if missing is not None:
                 raise _incomplete_error(one.partition, missing)
             after = replace(
@@ -295,7 +295,7 @@ class Outbound:
     def _follow(self, end: MigrationState) -> None:
         means = self.means
         means.catalog.commit(
-            lambda draft: follow(draft, self.number, self.migration, end, now_ms=means.now_ms()),
+            lambda draft: complete_state(draft, self.number, self.migration, end, now_ms=means.now_ms()),
             may_go_on=means.may_go_on,
         )
 
@@ -316,7 +316,7 @@ class Outbound:
             opened = {} if held is None else parse_head(store, register.key, held.value).transactions
             return {(name, one["epoch"]) for name, one in opened.items()}
 
-        numbers = sorted(number for _, number in heads_of(store, [topic.topic_id]))
+        numbers = sorted(number for _, number in iter_heads_of(store, [topic.topic_id]))
         return {opened for of_one in map_in_parallel(seal, numbers, name="seal") for opened in of_one}
 
     def _settle_transactions(self, opened: OpenTransactions) -> None:
@@ -356,7 +356,7 @@ class Outbound:
             streams=stream_batches(means.store, topic.topic_id),
         )
         means.may_go_on()
-        hand_over(
+        change_topic_manifest(
             means.storage,
             location,
             lambda current: self._next_description(current, description),

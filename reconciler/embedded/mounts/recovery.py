@@ -12,21 +12,21 @@ from reconciler.archives.cluster_metadata import place_of, read_stored_groups
 from reconciler.archives.keys import copied_segment_key, index_key, location_prefix
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.pages import all_entries
-from reconciler.archives.recoverable import check_named, check_recoverable, find_location, find_topic_at
+from reconciler.archives.pages import iter_all_entries
+from reconciler.archives.recoverable import check_manifest_exists, check_recoverable, find_location, find_topic_at
 from reconciler.archives.topic_manifest import CommittedOffset, write_topic_manifest
 from reconciler.embedded.acl import Kind, Operation
 from reconciler.embedded.catalog.migration_tables import LOGGER
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id, topic_with_id
 from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
-from reconciler.embedded.catalog.topic_configs import key_of, set_configs
-from reconciler.embedded.catalog.topics import TopicShape, recovered
+from reconciler.embedded.catalog.topic_configs import find_set_configs, kms_key_of_topic
+from reconciler.embedded.catalog.topics import TopicShape, finish_recovery
 from reconciler.embedded.catalog.topics import recover_topic as begin
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.gate import remove_partition
-from reconciler.embedded.segments.groups import bounds_at, copy_offsets
+from reconciler.embedded.segments.groups import copy_offsets, read_bounds_at
 from reconciler.embedded.segments.head import PRODUCERS, Head, PageWriter, head_register, read_head
-from reconciler.embedded.tiered.object_rewrites import footer_of
+from reconciler.embedded.tiered.object_rewrites import read_footer
 from reconciler.embedded.tiered.remote_tier import RemoteTier
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.register import fresh_mark
@@ -139,7 +139,9 @@ class Recovery:
             manifest = read_manifest(self.storage, remote_partition(self.source, number))
             if manifest is None:
                 source = remote_partition(self.source, number)
-                check_named(self.storage, source, (listed.key for listed in self.storage.list(f"{source.place}/")))
+                check_manifest_exists(
+                    self.storage, source, (listed.key for listed in self.storage.list(f"{source.place}/"))
+                )
                 return None
             try:
                 entries = list(self._copy_segments(manifest, own, present))
@@ -163,7 +165,7 @@ class Recovery:
         return lost
 
     def _copy_segments(self, manifest: Manifest, own: RemotePartition, present: set[str]) -> Iterator[Entry]:
-        live = (entry for entry in all_entries(self.storage, manifest) if entry.last >= manifest.start)
+        live = (entry for entry in iter_all_entries(self.storage, manifest) if entry.last >= manifest.start)
 
         def copy_entry(entry: Entry) -> Entry:
             key = copied_segment_key(
@@ -195,7 +197,7 @@ class Recovery:
         try:
             self.storage.copy_in(index_key(key), self.storage, index_key(entry.key), kms_key_id=self.kms_key_id)
         except MissingObjectError:
-            footer = footer_of(self.storage, key, entry.bytes)
+            footer = read_footer(self.storage, key, entry.bytes)
             self.storage.put(index_key(key), footer, kms_key_id=self.kms_key_id)
 
     def _publish_copies(
@@ -217,7 +219,9 @@ class Recovery:
         swap(own, lambda held: made if held == Manifest(self.cluster_id) else None)
         after = read_manifest(self.storage, own)
         if after is not None:
-            named = {name for entry in all_entries(self.storage, after) for name in (entry.key, index_key(entry.key))}
+            named = {
+                name for entry in iter_all_entries(self.storage, after) for name in (entry.key, index_key(entry.key))
+            }
             named |= {page.key for page in after.pages} | {own.key}
             self.storage.delete(sorted(present - named))
         return after
@@ -230,7 +234,7 @@ class Recovery:
     def _fetch_newest(self, number: int, manifest: Manifest) -> list[Entry]:
         fetched_entries: list[Entry] = []
         try:
-            for entry in self.fetch.newest(list(all_entries(self.storage, manifest))):
+            for entry in self.fetch.newest(list(iter_all_entries(self.storage, manifest))):
                 self.may_go_on()
                 key = part_key(self.full_name, number)
                 self.store.copy_in(key, self.storage, entry.key, kms_key_id=self.kms_key_id)
@@ -294,7 +298,7 @@ class Recoveries:
             source.location,
             tiering,
             initial_fetch(catalog, full_name, self.now_ms()),
-            key_of(catalog, full_name),
+            kms_key_of_topic(catalog, full_name),
             self.may_go_on,
             self.copied,
         )
@@ -308,7 +312,7 @@ class Recoveries:
                 self.may_go_on()
         self._bring_groups(remote, full_name, topic, source.location)
         self._describe(remote, topic)
-        after = self.catalog.commit(lambda draft: recovered(draft, topic.id), may_go_on=self.may_go_on)
+        after = self.catalog.commit(lambda draft: finish_recovery(draft, topic.id), may_go_on=self.may_go_on)
         if topic_with_id(after, topic.id, full_name) is None:
             self._discard(remote, topic, tiering.location, partitions)
 
@@ -327,7 +331,7 @@ class Recoveries:
         if stored is None:
             return
         offsets = stored.offsets_of(place_of(source.cluster_id, source.revision))
-        bounds = {number: bounds_at(self.store, (topic.id, number)) for number in range(topic.partitions)}
+        bounds = {number: read_bounds_at(self.store, (topic.id, number)) for number in range(topic.partitions)}
         spaces = self.catalog.read().namespaces
         mark, clamped = f"recover-{topic.id}", list[str]()
 
@@ -399,7 +403,7 @@ def recover_topic(
 
 def initial_fetch(catalog: Catalog, full_name: str, now_ms: int) -> Fetch:
     """Return what is copied to the local tier: the initial local retention."""
-    configs = set_configs(catalog, full_name)
+    configs = find_set_configs(catalog, full_name)
 
     def limit(key: str) -> int | None:
         value = int(configs[key][0]) if key in configs else None

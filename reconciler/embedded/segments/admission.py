@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reconciler.embedded.catalog.topic_configs import CONFIGS, key_of, set_configs
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, kms_key_of_topic
 from reconciler.errors import UserError
-from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, text_of
+from reconciler.records.schema import CREATE_TIME, INPUT_SCHEMA, LOG_APPEND_TIME, encode_name_as_text
 from reconciler.runtime.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Rules:
 
 def rules_of(catalog: Catalog, full_name: str) -> Rules:
     """Return the current rules of a topic."""
-    configs = set_configs(catalog, full_name)
+    configs = find_set_configs(catalog, full_name)
     values = {key: configs[key][0] if key in configs else CONFIGS[key].default or "" for key in _KEYS}
     return Rules(
         full_name,
@@ -64,7 +64,7 @@ def rules_of(catalog: Catalog, full_name: str) -> Rules:
         values["compression.type"],
         int(values["segment.bytes"]),
         "compact" in values["cleanup.policy"].split(","),
-        key_of(catalog, full_name),
+        kms_key_of_topic(catalog, full_name),
     )
 
 
@@ -135,7 +135,7 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
     ends = pc.min_max(times).as_py()
     if ends["min"] < 0:
         hint = "Times are ms since 1970 and not negative; leave it out to get the present one."
-        raise _bad_time(times, ends["min"], rules, f"is {ends['min']:,} ms", hint)
+        raise _bad_time_error(times, ends["min"], rules, f"is {ends['min']:,} ms", hint)
     for end, off, own_limit, word in (
         (ends["min"], now_ms - ends["min"], rules.before_max_ms, "before"),
         (ends["max"], ends["max"] - now_ms, rules.after_max_ms, "after"),
@@ -143,10 +143,10 @@ def _check_times(times: pa.Array[Any], rules: Rules, now_ms: int) -> None:
         limit, of = min((own_limit, word), (rules.difference_max_ms, "difference"))
         if off > limit:
             hint = f"message.timestamp.{of}.max.ms of the topic is {limit:,}; correct the time, or raise it."
-            raise _bad_time(times, end, rules, f"lies {off:,} ms {word} now", hint)
+            raise _bad_time_error(times, end, rules, f"lies {off:,} ms {word} now", hint)
 
 
-def _bad_time(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: str) -> UserError:
+def _bad_time_error(times: pa.Array[Any], time: int, rules: Rules, what: str, hint: str) -> UserError:
     row = pc.index(times, time).as_py()
     return UserError(f"{rules.full_name}: the time of record {row} of the batch {what} (INVALID_TIMESTAMP)", hint=hint)
 
@@ -155,7 +155,7 @@ _CONTENT: Final = "text, bytes or None"
 _NOTHING_TAKEN: Final = "This record was not accepted; those before it were."
 
 
-def content_of(topic: str, field: str, value: object) -> bytes | None:
+def encode_content(topic: str, field: str, value: object) -> bytes | None:
     """Return a key, value or header value as bytes; text becomes UTF-8."""
     if value is None or isinstance(value, bytes):
         return value
@@ -166,19 +166,19 @@ def content_of(topic: str, field: str, value: object) -> bytes | None:
     raise _type_error(f"{topic}: {field} takes {_CONTENT}", value, "Encode it first, for example with json.dumps.")
 
 
-def headers_of(topic: str, value: object) -> list[dict[str, Any]]:
+def encode_headers(topic: str, value: object) -> list[dict[str, Any]]:
     """Return headers in their stored form."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
         raise _type_error(f"{topic}: headers take a mapping from text to {_CONTENT}", value)
     return [
-        {"key": _header_name(topic, name), "value": content_of(topic, f"header {name}", content)}
+        {"key": _header_name(topic, name), "value": encode_content(topic, f"header {name}", content)}
         for name, content in value.items()
     ]
 
 
-def whole_of(field: str, value: object, *, bits: int) -> int:
+def parse_whole_number(field: str, value: object, *, bits: int) -> int:
     """Return a signed whole number of `bits` bits; `field` begins the error."""
     if not isinstance(value, SupportsIndex) or isinstance(value, bool):
         raise _type_error(f"{field} takes a whole number", value)
@@ -190,14 +190,14 @@ def whole_of(field: str, value: object, *, bits: int) -> int:
 
 def optional_integer(topic: str, field: str, value: object, *, bits: int) -> int | None:
     """Return a whole number or `None`."""
-    return None if value is None else whole_of(f"{topic}: {field}", value, bits=bits)
+    return None if value is None else parse_whole_number(f"{topic}: {field}", value, bits=bits)
 
 
 def _header_name(topic: str, name: object) -> str:
     if not isinstance(name, str):
         raise _type_error(f"{topic}: the name of a header takes text", name)
     try:
-        return name if name.isascii() else text_of(name.encode("utf-8", "surrogateescape"))
+        return name if name.isascii() else encode_name_as_text(name.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
         raise _type_error(f"{topic}: the name of a header takes text that can be written as UTF-8", name) from error
 
@@ -220,7 +220,7 @@ _LEFT_OUT: Final = frozenset({"offset", "timestamp_type", "topic"})
 """Columns of read records; they are assigned again."""
 
 
-def row_of(
+def to_row(
     topic: str,
     value: str | bytes | None,
     *,
@@ -234,9 +234,9 @@ def row_of(
         "partition": optional_integer(topic, "partition", partition, bits=32),
         "timestamp_ms": optional_integer(topic, "timestamp_ms", timestamp_ms, bits=64),
         "timestamp_type": CREATE_TIME,
-        "key": content_of(topic, "key", key),
-        "value": content_of(topic, "value", value),
-        "headers": headers_of(topic, headers),
+        "key": encode_content(topic, "key", key),
+        "value": encode_content(topic, "value", value),
+        "headers": encode_headers(topic, headers),
     }
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.archives.pages import PagedEntries, all_entries, all_pages
+from reconciler.archives.pages import PagedEntries, iter_all_entries, iter_all_pages
 from reconciler.embedded.catalog.model import TopicEntry
 from reconciler.embedded.catalog.tables import SEAL, Catalog, check_no_replica, check_served, seal_writer, topic_with_id
 from reconciler.embedded.segments.groups import clamp_groups
@@ -60,8 +60,8 @@ def remove_partition(store: ObjectStore, topic_id: str, partition: int) -> None:
 
 def delete_named(store: ObjectStore, held: PagedEntries) -> None:
     """Delete all named objects, lower pages first; skips missing ones."""
-    store.delete(entry.key for entry in all_entries(store, held, skips_missing=True))
-    for pages in _group_by_level(all_pages(store, held, skips_missing=True)):
+    store.delete(entry.key for entry in iter_all_entries(store, held, skips_missing=True))
+    for pages in _group_by_level(iter_all_pages(store, held, skips_missing=True)):
         store.delete(page.key for page in pages)
 
 
@@ -230,13 +230,13 @@ class Gate:
         recent = self.recent.get(register.key)
         # If this raises, the head is unknown.
         self.recent.put(register.key, None)
-        tried: list[_Try] = []
+        tried: list[_SwapAttempt] = []
 
         def change(held: RegisterSnapshot | None) -> Json | None:
             before = self._current_head(partition, register.key, held, recent)
             after = group.extended(before, held)
             spilled = None if after is None else spill.spilled(keys.agreed(None if held is None else before, after))
-            tried.append(_Try(spilled, None if spilled is None else spilled.to_json()))
+            tried.append(_SwapAttempt(spilled, None if spilled is None else spilled.to_json()))
             return tried[-1].value
 
         held = register.update(
@@ -329,11 +329,11 @@ class Gate:
     def _check_topic(self, catalog: Catalog) -> None:
         topic = topic_with_id(catalog, self.topic_id, self.full_name)
         if topic is None:
-            raise gone(self.full_name)
+            raise missing_topic_error(self.full_name)
         check_writer(self.full_name, topic, self.writer)
 
 
-def gone(full_name: str) -> UserError:
+def missing_topic_error(full_name: str) -> UserError:
     """Return the error for a write to a missing topic."""
     hint = "Nothing was written. See whether it is unmounted: reconciler mount list"
     return UserError(f"topic {full_name} was deleted or unmounted", hint=hint)
@@ -383,12 +383,12 @@ class _SharedSwap:
 
 
 @dataclass(frozen=True, slots=True)
-class _Try:
+class _SwapAttempt:
     head: Head | None
     value: Json | None
 
 
-def _own_swap(tried: list[_Try], held: RegisterSnapshot | None) -> RecentHead | None:
+def _own_swap(tried: list[_SwapAttempt], held: RegisterSnapshot | None) -> RecentHead | None:
     """`None` if others write too: the next swap with a remembered head would fail."""
     if held is None or len(tried) != 1:
         return None

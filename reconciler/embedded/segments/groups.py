@@ -178,7 +178,7 @@ def _put(register: Register, read: Callable[[], Catalog], offsets: Mapping[Place
     def change(held: RegisterSnapshot | None) -> dict[str, Any] | None:
         # Read after the register, whose topics an older catalog may lack.
         catalog = read()
-        after = group_of(register, held).with_own(offsets)
+        after = parse_group(register, held).with_own(offsets)
         after = after.only(topic.id for topic in catalog.topics.values())
         return None if held is None and not after.own else after.to_json()
 
@@ -195,10 +195,10 @@ def read_group(store: ObjectStore, group: str) -> Group | None:
     """Return a group, or `None` if it never committed."""
     register = group_register(store, group)
     held = register.read()
-    return None if held is None else group_of(register, held)
+    return None if held is None else parse_group(register, held)
 
 
-def existing_group(store: ObjectStore, group: str) -> Group:
+def get_existing_group(store: ObjectStore, group: str) -> Group:
     """Return a group that must exist."""
     existing = read_group(store, group)
     if existing is None:
@@ -219,7 +219,7 @@ def fetch_offsets(
     living = {topic.id: name for name, topic in known.topics.items()}
     fetched: dict[Place, CommittedOffset] = {}
     for place in sorted(key for key in wanted if key[0] in living):
-        bounds = bounds_at(store, place)
+        bounds = read_bounds_at(store, place)
         is_hiding = bounds.start < bounds.local_start and hides_remote(known, living[place[0]])
         fetched[place] = offsets[place].clamped(bounds.only_local() if is_hiding else bounds)
     return fetched
@@ -264,7 +264,7 @@ def change_group(store: ObjectStore, group: str, decide: Callable[[Group], Group
         if held is None:
             is_changed = False
             return None
-        before = group_of(register, held)
+        before = parse_group(register, held)
         after = decide(before)
         is_changed = after != before
         return after.to_json() if is_changed else None
@@ -288,12 +288,12 @@ def group_register(store: ObjectStore, group: str) -> Register:
     return Register(store, group_key(group), format="reconciler.group/1", shape=_SHAPE)
 
 
-def group_of(register: Register, held: RegisterSnapshot | None) -> Group:
+def parse_group(register: Register, held: RegisterSnapshot | None) -> Group:
     """Parse a group's register, which may be unwritten."""
     return Group() if held is None else decode_object(register.store, register.key, held.value, Group.from_json)
 
 
-def bounds_at(store: ObjectStore, place: Place) -> Bounds:
+def read_bounds_at(store: ObjectStore, place: Place) -> Bounds:
     """Return the bounds of one partition."""
     head = read_head(store, *place)
     return Bounds(0, 0, 0, 0) if head is None else head.bounds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.objects import damaged_error, decode_object, retry_missing
-from reconciler.archives.pages import entries_page, pages_page
+from reconciler.archives.pages import encode_entries_page, encode_pages_page
 from reconciler.embedded.keys import HEADS, head_key, heads_prefix, is_head_key, page_key, partition_of_head
 from reconciler.objectstore.register import Register, RegisterSnapshot, fresh_mark
 from reconciler.records.log import Bounds
@@ -199,7 +199,7 @@ def head_register(store: ObjectStore, topic_id: str, partition: int) -> Register
 def parse_head(store: ObjectStore, key: str, document: Json) -> Head:
     """Parse and check a head."""
     head = parse_head_unchecked(store, key, document)
-    wrong = next(_contradictions(head), None)
+    wrong = next(_find_contradictions(head), None)
     if wrong is not None:
         topic_id, partition = partition_of_head(key)
         raise damaged_error(
@@ -213,7 +213,7 @@ def parse_head_unchecked(store: ObjectStore, key: str, document: Json) -> Head:
     return decode_object(store, key, document, Head.from_json)
 
 
-def _contradictions(head: Head) -> Iterator[str]:
+def _find_contradictions(head: Head) -> Iterator[str]:
     if not 0 <= head.start <= head.end:
         yield f"it begins at offset {head.start} and ends at {head.end}"
     if not head.start <= head.local_start <= head.end:
@@ -422,11 +422,11 @@ class PageWriter:
 
     def leaf(self, entries: Sequence[Entry]) -> PageRef:
         """Write a page of entries."""
-        return self._page(entries_page(entries), lambda key: PageRef.of(key, entries))
+        return self._page(encode_entries_page(entries), lambda key: PageRef.of(key, entries))
 
     def branch(self, pages: Sequence[PageRef]) -> PageRef:
         """Write a page of pages."""
-        return self._page(pages_page(pages), lambda key: PageRef.over(key, pages))
+        return self._page(encode_pages_page(pages), lambda key: PageRef.over(key, pages))
 
     def packed(self, pages: Sequence[PageRef]) -> tuple[PageRef, ...]:
         """Move surplus pages of a level below one of the next level; oldest first."""

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reconciler.archives.entries import Entry
-from reconciler.archives.objects import RESTORE_HINT, missing_offsets
+from reconciler.archives.objects import RESTORE_HINT, missing_offsets_error
 from reconciler.embedded.keys import part_key
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
 from reconciler.objectstore.directory import translate_file_errors
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange, Selection
 from reconciler.records.schema import RECORD_SCHEMA
 
@@ -115,7 +115,7 @@ class PartWriter:
         part: _OpenPart | None = None
         memory = pa.BufferOutputStream()
         size = max(min(self._limit // _GROUPS_OF_A_PART, GROUP_BYTES), _LEAST_GROUP_BYTES)
-        for group in row_groups(batches, size):
+        for group in split_row_groups(batches, size):
             if part is not None and part.max_bytes_with(group) > self._limit:
                 part.close()
                 yield part, memoryview(memory.getvalue())
@@ -136,7 +136,7 @@ class PartWriter:
         """
         part: _OpenPart | None = None
         with _temporary_file() as file:
-            for group in row_groups(batches, GROUP_BYTES):
+            for group in split_row_groups(batches, GROUP_BYTES):
                 part = part or _OpenPart(self._codec, group, pa.PythonFile(file, mode="w"))
                 part.add(group)
             if part is None:
@@ -206,7 +206,7 @@ class _OpenPart:
     def digest(self) -> Digest:
         """Hash the last group, too."""
         if self._unhashed is not None:
-            self._digest += digest_of(self._unhashed, base=self.base)
+            self._digest += compute_digest(self._unhashed, base=self.base)
             self._unhashed = None
         return self._digest
 
@@ -214,7 +214,7 @@ class _OpenPart:
         self._writer.close()
 
 
-def row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+def split_row_groups(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Yield the same records in batches of about `size` bytes.
 
     At most `GROUP_ROWS` rows, and twice the size unless it is a single record.
@@ -282,20 +282,20 @@ def records_of(
     for batch in _batches(file, entry, offsets, stored, selection):
         records = _records(batch, entry.base, partition, schema)
         if not is_whole:
-            records = within(records, offsets)
+            records = select_range(records, offsets)
         if records.num_rows:
             yield records
 
 
-def first_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
+def find_offset_since(store: ObjectStore, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
     """Return the first offset within a range at or after a time, or `None`."""
     with translate_damage(store, entry):
-        return first_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
+        return find_offset_since_in(_open_part(store, entry, is_fetched=False), entry, since_ms, offsets)
 
 
-def first_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
-    """Like `first_since`, for an open part; skips older row groups."""
-    for group in groups_within(file.metadata, entry, offsets):
+def find_offset_since_in(file: pq.ParquetFile, entry: Entry, since_ms: int, offsets: OffsetRange) -> int | None:
+    """Like `find_offset_since`, for an open part; skips older row groups."""
+    for group in find_groups_within(file.metadata, entry, offsets):
         newest = file.metadata.row_group(group).column(1).statistics
         if newest is not None and newest.has_min_max and newest.max < since_ms:
             continue
@@ -314,12 +314,12 @@ def read_keys(store: ObjectStore, entry: Entry, offsets: OffsetRange) -> Iterato
         file = _open_part(store, entry, is_fetched=False)
         for batch in _batches(file, entry, offsets, ["offset_delta", "key"]):
             columns = [pc.add(batch.column("offset_delta"), entry.base), batch.column("key")]
-            records = within(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
+            records = select_range(pa.RecordBatch.from_arrays(columns, names=["offset", "key"]), offsets)
             if records.num_rows:
                 yield records
 
 
-def within(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
+def select_range(records: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
     """Return the records within a range, of a batch in offset order."""
     column = records.column("offset").to_numpy()
     start, stop = column.searchsorted([offsets.start, offsets.stop]).tolist()
@@ -340,7 +340,7 @@ def _open_part(store: ObjectStore, entry: Entry, *, is_fetched: bool) -> pq.Parq
 def check_part(store: ObjectStore, entry: Entry, metadata: pq.FileMetaData) -> None:
     """Reject a file that does not match its entry."""
     if metadata.schema.to_arrow_schema().names != PART_SCHEMA.names or metadata.num_rows != entry.digest.records:
-        raise damaged_part(store, entry, "its columns or the number of its rows are not what the head says")
+        raise damaged_part_error(store, entry, "its columns or the number of its rows are not what the head says")
 
 
 @contextmanager
@@ -349,15 +349,15 @@ def translate_damage(store: ObjectStore, entry: Entry) -> Iterator[None]:
     try:
         yield
     except MissingObjectError as error:
-        raise missing_offsets(store, entry.key, entry.base, entry.last) from error
+        raise missing_offsets_error(store, entry.key, entry.base, entry.last) from error
     except DamagedObjectError as error:
-        raise error if error.offsets else damaged_part(store, entry, error.why) from error
+        raise error if error.offsets else damaged_part_error(store, entry, error.why) from error
     # `OSError` comes only from Thrift and codecs.
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise damaged_part(store, entry, str(error) or type(error).__name__) from error
+        raise damaged_part_error(store, entry, str(error) or type(error).__name__) from error
 
 
-def damaged_part(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
+def damaged_part_error(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectError:
     """Return the error for a damaged part, with its offsets."""
     reason = " ".join(why.split()).rstrip(". ")
     lost = f"the records at offsets {entry.base} to {entry.last} cannot be read"
@@ -369,14 +369,14 @@ def damaged_part(store: ObjectStore, entry: Entry, why: str) -> DamagedObjectErr
 def _batches(
     file: pq.ParquetFile, entry: Entry, offsets: OffsetRange, columns: list[str], selection: Selection = EVERYTHING
 ) -> Iterator[pa.RecordBatch]:
-    for group in groups_within(file.metadata, entry, offsets):
+    for group in find_groups_within(file.metadata, entry, offsets):
         times = file.metadata.row_group(group).column(1).statistics
         if times is not None and times.has_min_max and not selection.may_hold(times.min, times.max):
             continue
         yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 
-def groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
+def find_groups_within(metadata: pq.FileMetaData, entry: Entry, offsets: OffsetRange) -> list[int]:
     """Return the row groups that may hold records of a range."""
     wanted: list[int] = []
     for group in range(metadata.num_row_groups):

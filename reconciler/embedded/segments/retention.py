@@ -11,9 +11,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from reconciler.archives.location import TopicTiering
-from reconciler.archives.pages import entries_within, read_page, read_pages
+from reconciler.archives.pages import iter_entries_within, read_page, read_pages
 from reconciler.embedded.catalog.tiering_state import tiering_of
-from reconciler.embedded.catalog.topic_configs import CONFIGS, follows_starts, set_configs
+from reconciler.embedded.catalog.topic_configs import CONFIGS, find_set_configs, follows_starts
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from reconciler.lifecycles import TieringState
 from reconciler.records.log import OffsetRange
@@ -82,7 +82,7 @@ class Segment:
         return len(self.entries) == 1 and self.entries[0].is_segment
 
 
-def segments_of(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
+def iter_segments(entries: Iterable[Entry], limits: SegmentLimits) -> Iterator[Segment]:
     """Yield a partition's segments lazily, oldest first; only the last is open, and it never expires.
 
     A segment closes when the next part would exceed `segment.bytes`, is more than `segment.ms` younger than the first
@@ -154,7 +154,7 @@ class CleanupPolicy:
 
 def cleanup_policy(catalog: Catalog, full_name: str, cluster_id: str) -> CleanupPolicy:
     """Return a topic's current cleanup policy."""
-    configs = set_configs(catalog, full_name)
+    configs = find_set_configs(catalog, full_name)
 
     def value(key: str) -> str:
         return configs[key][0] if key in configs else CONFIGS[key].default or ""
@@ -187,7 +187,7 @@ def _limit_or_unlimited(target: int | None) -> int:
 
 
 def _is_pausing(catalog: Catalog, full_name: str, tiering: TopicTiering) -> bool:
-    is_writing = tiering.state is TieringState.ENABLED and read_switches(set_configs(catalog, full_name)).write
+    is_writing = tiering.state is TieringState.ENABLED and read_switches(find_set_configs(catalog, full_name)).write
     return is_writing and not tiering.uploads and catalog.cluster.storage_id is not None
 
 
@@ -202,7 +202,7 @@ class ExpiryResult:
     bytes: int = 0
 
 
-def expired(
+def iter_expired(
     segments: Iterable[Segment], policy: CleanupPolicy, *, stored_bytes: int, stable: int, now_ms: int
 ) -> Iterator[Segment]:
     """Yield the segments to delete, oldest first."""
@@ -222,20 +222,22 @@ def next_expiry_ms(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int
     """Return when the oldest segment expires without new records; `None`: never."""
     if not policy.deletes or policy.retention_ms == UNLIMITED:
         return None
-    oldest = next(segments_of(live_entries(store, head), policy.limits), None)
+    oldest = next(iter_segments(live_entries(store, head), policy.limits), None)
     return None if oldest is None or not oldest.is_closed else oldest.max_ts + policy.retention_ms + 1
 
 
-def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int) -> ExpiryResult | None:
+def delete_expired(
+    store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, now_ms: int
+) -> ExpiryResult | None:
     """Delete a partition's expired segments; `None` if there are none."""
     done: ExpiryResult | None = None
     doomed: list[str] = []
 
     def cut(head: Head) -> Head | None:
         nonlocal done, doomed
-        segments = segments_of(live_entries(store, head), policy.limits)
+        segments = iter_segments(live_entries(store, head), policy.limits)
         stored = live_bytes(store, head)
-        gone = list(expired(segments, policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms))
+        gone = list(iter_expired(segments, policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms))
         if not gone:
             done = None
             return None
@@ -245,7 +247,7 @@ def retain(store: ObjectStore, partition: Partition, policy: CleanupPolicy, *, n
             sum(segment.records for segment in gone),
             sum(segment.bytes for segment in gone),
         )
-        after, pages = raised(store, head, done.start)
+        after, pages = with_raised_start(store, head, done.start)
         doomed = [entry.key for segment in gone for entry in segment.entries] + pages
         return after
 
@@ -273,9 +275,9 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
         gone = [entry for entry in live_entries(store, head) if entry.last < new]
         own = [entry for entry in gone if entry.last >= head.uploaded_to]
         records = sum(entry.digest.records for entry in own)
-        segments = len(list(segments_of(own, limits)))
+        segments = len(list(iter_segments(own, limits)))
         done = ExpiryResult(new, segments, records, sum(entry.bytes for entry in gone))
-        after, pages = raised(store, head, new)
+        after, pages = with_raised_start(store, head, new)
         doomed.extend([*(entry.key for entry in gone), *pages])
         return after
 
@@ -284,7 +286,7 @@ def raise_start(store: ObjectStore, partition: Partition, start: int, limits: Se
     return done
 
 
-def raised(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
+def with_raised_start(store: ObjectStore, head: Head, start: int) -> tuple[Head, list[str]]:
     """Return the head with a later start, and unnamed pages, lower levels first."""
     pages, emptied = pages_from(store, head.pages, start)
     after = replace(
@@ -326,7 +328,7 @@ def _walk_pages(store: ObjectStore, page: PageRef) -> Iterator[PageRef]:
 
 def live_entries(store: ObjectStore, head: Head) -> Iterator[Entry]:
     """Yield the entries that readers see, oldest first, lazily."""
-    return entries_within(store, head, OffsetRange(head.start, head.end))
+    return iter_entries_within(store, head, OffsetRange(head.start, head.end))
 
 
 def live_bytes(store: ObjectStore, head: Head) -> int:

@@ -12,7 +12,7 @@ from reconciler.archives.entries import Entry, PageRef
 from reconciler.archives.pages import PagedEntries, read_page, read_pages
 from reconciler.embedded.catalog.model import RewriteEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, names_by_id
-from reconciler.embedded.catalog.topic_configs import key_of
+from reconciler.embedded.catalog.topic_configs import kms_key_of_topic
 from reconciler.embedded.keys import part_key
 from reconciler.embedded.segments.head import TAIL
 
@@ -207,7 +207,7 @@ class AppendEncryption:
         name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
         if name is None:
             return after
-        key = key_of(catalog, name)
+        key = kms_key_of_topic(catalog, name)
         if key != before.kms_key_id:
             self._mark(catalog, key)
         previous_keys = {entry.key for entry in before.entries}
@@ -220,8 +220,8 @@ class AppendEncryption:
     def confirm(self, catalog: Catalog, kms_key_id: str | None) -> None:
         """Check that a new head's key is current; `catalog` is read after writing the head."""
         name = names_by_id(catalog, [self._topic_id]).get(self._topic_id)
-        if name is not None and key_of(catalog, name) != kms_key_id:
-            self._mark(catalog, key_of(catalog, name))
+        if name is not None and kms_key_of_topic(catalog, name) != kms_key_id:
+            self._mark(catalog, kms_key_of_topic(catalog, name))
 
     def _mark(self, catalog: Catalog, kms_key_id: str | None) -> None:
         """The change of the key may have stopped before it saw this head."""
@@ -230,7 +230,7 @@ class AppendEncryption:
 
         def decide(draft: Draft) -> None:
             name = names_by_id(draft, [self._topic_id]).get(self._topic_id)
-            if name is not None and key_of(draft, name) == kms_key_id:
+            if name is not None and kms_key_of_topic(draft, name) == kms_key_id:
                 draft.put_rewrite(self._topic_id, RewriteEntry(name))
 
         self._catalog.commit(decide)

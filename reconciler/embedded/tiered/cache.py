@@ -25,9 +25,9 @@ from reconciler.embedded.tiered.cache_files import (
     HydratedChunk,
     Limits,
     NamedLocks,
-    Needs,
+    PendingReaders,
     Span,
-    chunks_of,
+    divide_into_chunks,
     evict,
     find_cache_folder,
     is_held,
@@ -132,7 +132,7 @@ def stored_bytes_in(segment: str) -> int:
     return int(pieces[_BYTES_IN_NAME]) if is_named else 0
 
 
-def walk(folder: str, at_once: int = 1) -> list[ListedFile]:
+def list_cache_files(folder: str, at_once: int = 1) -> list[ListedFile]:
     """Return all files of a cache, listing `at_once` folders in parallel."""
     all_files: list[ListedFile] = []
     folders = [folder]
@@ -159,7 +159,7 @@ def _list_folder(folder: str) -> tuple[list[str], list[ListedFile]]:
     return folders, files
 
 
-def usage_of(files: list[ListedFile]) -> CacheUsage:
+def sum_usage(files: list[ListedFile]) -> CacheUsage:
     """Sum up the size of files."""
     return CacheUsage(sum(file.bytes for file in files), len(files))
 
@@ -231,7 +231,7 @@ class CacheSpace:
         with self._lock:
             used = self._used
             if used is None or self._is_old():
-                used = usage_of(self._walk_folder())
+                used = sum_usage(self._walk_folder())
             wanted = CacheUsage(used.bytes + size, used.objects + 1)
             if self._limits.target(wanted) is not None:
                 used = self._trim_for(size, used)
@@ -249,7 +249,7 @@ class CacheSpace:
 
     def _walk_folder(self) -> list[ListedFile]:
         self._walked_ns = self._written_ns()
-        return walk(str(self._place.folder), self._at_once)
+        return list_cache_files(str(self._place.folder), self._at_once)
 
     def _trim_for(self, size: int, used: CacheUsage) -> CacheUsage:
         """Files of the last listing go first; all are listed again only if that is not enough."""
@@ -262,7 +262,7 @@ class CacheSpace:
                 self._remember_rest(carried, trim)
                 return trim.left
         files = self._walk_folder()
-        used = usage_of(files)
+        used = sum_usage(files)
         target = self._target(size, used)
         if target is None:
             return used
@@ -270,7 +270,7 @@ class CacheSpace:
         trim.run(files)
         self._end(trim, "cache_trim_exhaustive_trims", used)
         if not trim.is_done:
-            count_of_cache("cache_trim_failed_trims")
+            count_cache_event("cache_trim_failed_trims")
         self._remember_rest(sorted(files, key=lambda file: (file.used_ns, file.path)), trim)
         return trim.left
 
@@ -283,7 +283,7 @@ class CacheSpace:
         return None if target is None else CacheUsage(target.bytes - size, target.objects - 1)
 
     def _end(self, trim: Trim, name: str, used: CacheUsage) -> None:
-        count_of_cache(name)
+        count_cache_event(name)
         log_debug(
             _LOGGER, "trimmed", evicted=len(trim.evicted), bytes=used.bytes - trim.left.bytes, left=trim.left.bytes
         )
@@ -313,7 +313,7 @@ _COUNTS: Final[Counter[str]] = Counter()
 """Of this process; sizes are per machine."""
 
 
-def count_of_cache(name: str) -> None:
+def count_cache_event(name: str) -> None:
     """Count a cache event of `resources.vitals.COUNTER_HELP`. Thread-safe."""
     with _LOCK:
         _COUNTS[name] += 1
@@ -327,13 +327,13 @@ def take_cache_counts() -> Mapping[str, int]:
     return counts
 
 
-def cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
+def measure_cache_levels(properties: Mapping[str, str], default_folder: str | None) -> Mapping[str, float]:
     """Return the levels of `resources.vitals.LEVELS` on this machine; one walk."""
     folder = find_cache_folder(properties, default_folder)
     if folder is None:
         return {}
-    files = walk(str(folder), int(read_property(properties, _WALKERS) or 1))
-    used = usage_of(files)
+    files = list_cache_files(str(folder), int(read_property(properties, _WALKERS) or 1))
+    used = sum_usage(files)
     segments = {file.segment for file in files}
     return {
         "active_segments": len(segments),
@@ -401,7 +401,7 @@ class ChunkCache:
         self.chunk_bytes = int(read_property(properties, "cloud_storage_cache_chunk_size") or 0)
         self._is_whole = read_property(properties, "cloud_storage_disable_chunk_reads") == "true"
         self._rule = EvictionRule.of(properties)
-        self.needs = Needs()
+        self.needs = PendingReaders()
         self._flights = NamedLocks()
         self._room: CacheSpace | None = None
         folder = find_cache_folder(properties, default_folder)
@@ -413,7 +413,7 @@ class ChunkCache:
 
     def chunks(self, size: int, borders: Iterable[int]) -> tuple[Span, ...]:
         """Return a segment's chunks; row groups end at `borders`."""
-        return chunks_of(borders, size, self.chunk_bytes)
+        return divide_into_chunks(borders, size, self.chunk_bytes)
 
     def chunk(self, source: Source, span: Span, chunks: int) -> HeldBytes:
         """Return one of a segment's `chunks`, held.
@@ -448,9 +448,9 @@ class ChunkCache:
             file = self._open_cached(path, size)
             held = None if file is None else _hold_range(path, file, Span(0, file.size))
             if held is not None:
-                count_of_cache("cache_op_hit")
+                count_cache_event("cache_op_hit")
                 return held
-            count_of_cache("cache_op_miss")
+            count_cache_event("cache_op_miss")
             body = fetch()
             return HeldBytes(body, self._write_file(path, len(body), lambda: [body]))
 
@@ -459,7 +459,7 @@ class ChunkCache:
         path = self._path(source.name)
         with self._flights.alone(path):
             file = self._open_cached(path, source.size)
-            count_of_cache("cache_op_miss" if file is None else "cache_op_hit")
+            count_cache_event("cache_op_miss" if file is None else "cache_op_hit")
             file = file or self._write_file(path, source.size, lambda: self._pieces(source))
         held = None if file is None else _hold_range(path, file, span)
         return HeldBytes(source.fetch(span)) if held is None else held
@@ -487,7 +487,7 @@ class ChunkCache:
             )
         except OSError as error:
             log_debug(_LOGGER, "not cached", path=path, why=str(error))
-            count_of_cache(_ANOMALIES)
+            count_cache_event(_ANOMALIES)
             return None
 
     def _keep_few(self, name: str, chunks: int) -> None:
@@ -518,7 +518,7 @@ def _hold_range(path: str, file: CachedFile, span: Span) -> HeldBytes | None:
         return HeldBytes(content, file)
     file.close()
     log_debug(_LOGGER, "damaged", path=path)
-    count_of_cache(_ANOMALIES)
+    count_cache_event(_ANOMALIES)
     evict(path)
     return None
 
@@ -541,7 +541,7 @@ _AHEAD_CHUNKS: Final = 16
 
 
 @dataclass(slots=True)
-class Allowance:
+class PrefetchBudget:
     """Budget of prefetched bytes. Thread-safe."""
 
     left: int
@@ -558,19 +558,19 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineCache:
     """A cache, its threads and prefetch budget."""
 
     cache: ChunkCache
     pool: ThreadPoolExecutor
-    ahead: Allowance
+    ahead: PrefetchBudget
 
 
-_MACHINES: Final[dict[tuple[object, ...], Machine]] = {}
+_MACHINES: Final[dict[tuple[object, ...], MachineCache]] = {}
 _CACHES_LOCK: Final = threading.Lock()
 
 
-def machine_of(properties: Mapping[str, str], folder: str | None) -> Machine:
+def get_machine_cache(properties: Mapping[str, str], folder: str | None) -> MachineCache:
     """Return this process's cache; a fork must not share its parent's threads."""
     key = (os.getpid(), folder, *sorted(properties.items()))
     with _CACHES_LOCK:
@@ -579,5 +579,5 @@ def machine_of(properties: Mapping[str, str], folder: str | None) -> Machine:
             cache = ChunkCache(properties, folder)
             threads = min(_MOST_THREADS, int(read_property(properties, "cloud_storage_max_connections") or 1))
             pool = ThreadPoolExecutor(threads, thread_name_prefix="chunks")
-            machine = _MACHINES[key] = Machine(cache, pool, Allowance(_AHEAD_CHUNKS * cache.chunk_bytes))
+            machine = _MACHINES[key] = MachineCache(cache, pool, PrefetchBudget(_AHEAD_CHUNKS * cache.chunk_bytes))
         return machine

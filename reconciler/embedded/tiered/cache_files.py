@@ -296,7 +296,7 @@ class Span:
         return self.stop - self.start
 
 
-def chunks_of(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span, ...]:
+def divide_into_chunks(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span, ...]:
     """Return a segment's chunks, of at most `chunk_bytes`.
 
     A row group, which ends at a border, stays in one chunk if it fits.
@@ -310,7 +310,7 @@ def chunks_of(borders: Iterable[int], size: int, chunk_bytes: int) -> tuple[Span
     return tuple(Span(start, stop) for start, stop in pairwise([*cuts, size]))
 
 
-def touched(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
+def overlapping_chunks(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
     """Return the chunks that overlap a span."""
     if wanted.length <= 0:
         return ()
@@ -319,7 +319,7 @@ def touched(chunks: Sequence[Span], wanted: Span) -> Sequence[Span]:
     return chunks[first:last]
 
 
-class Needs:
+class PendingReaders:
     """Pending readers per segment and chunk. Thread-safe."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from reconciler.archives.cluster_metadata import (
     StoredMetadata,
     StoredPart,
     metadata_register,
-    parts_of,
+    parse_parts,
     place_of,
     read_metadata,
     read_part,
@@ -126,7 +126,7 @@ class MetadataKeeper:
         register = metadata_register(self.storage, self.cluster_id)
         held = self._read_register(register)  # First: a process that reads later is newer, and wins.
         listed = {listing.key: listing.size for listing in self.storage.list(cluster_metadata_prefix(self.cluster_id))}
-        before = {} if held is None else self._intact_parts(parts_of(held), listed, checks=checks)
+        before = {} if held is None else self._intact_parts(parse_parts(held), listed, checks=checks)
         done = MetadataUpdate()
         groups = {listing.key: listing for listing in self.store.list(GROUPS)}
         mark = _mark_of(groups)

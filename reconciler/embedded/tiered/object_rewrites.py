@@ -21,7 +21,7 @@ from reconciler.archives.objects import retry_missing
 from reconciler.embedded.objects import check_writes_visible
 from reconciler.embedded.segments.head import TAIL, Head, PageWriter, Partition, swap_head
 from reconciler.embedded.segments.parts import PART_BYTES, PartWriter, read_part
-from reconciler.embedded.segments.retention import CleanupPolicy, Segment, live_entries, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, iter_segments, live_entries
 from reconciler.embedded.segments.rewrites import Gain, Replacement, RunReplacer
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.records.log import Digest, OffsetRange
@@ -61,7 +61,7 @@ class RemoteRewrite:
         return Gain(records, stored, sum(len(replacement.added) for replacement in before))
 
 
-def keys_of(segments: Iterable[str]) -> list[str]:
+def list_object_keys(segments: Iterable[str]) -> list[str]:
     """Return the keys of remote segments and their indexes."""
     return [name for key in segments for name in (key, index_key(key))]
 
@@ -74,7 +74,7 @@ def delete_segments_on_error(storage: ObjectStore | None) -> Iterator[list[Repla
         yield done
     except BaseException:
         if storage is not None:
-            storage.delete(keys_of(key for one in done for key in one.written))
+            storage.delete(list_object_keys(key for one in done for key in one.written))
         raise
 
 
@@ -93,7 +93,7 @@ def publish_remote(
     after = retry_missing(lambda: swap(rewrite.partition, change))
     holding = () if after is None else change.holding
     dropped = (key for one in rewrite.replacements if one not in holding for key in one.written)
-    storage.delete([*change.superfluous(after), *keys_of(dropped)])
+    storage.delete([*change.superfluous(after), *list_object_keys(dropped)])
     if after is None:
         return None
     purge(swap, rewrite.partition, after.garbage)
@@ -176,25 +176,25 @@ class SegmentWriter(PartWriter):
 
     def _put_file(self, key: str, body: memoryview) -> None:
         super()._put_file(key, body)
-        footer = bytes(body[-footer_bytes(bytes(body[-_TAIL:])) :])
+        footer = bytes(body[-parse_footer_length(bytes(body[-_TAIL:])) :])
         self._store.put(index_key(key), footer, kms_key_id=self._kms_key_id)
 
 
-def footer_of(store: ObjectStore, key: str, size: int) -> bytes:
+def read_footer(store: ObjectStore, key: str, size: int) -> bytes:
     """Return a Parquet file's footer; one or two requests."""
     start = max(0, size - _LIKELY_FOOTER)
     tail = store.get_range(key, start, size - start)
-    if len(tail) != size - start or not tail.endswith(_MAGIC) or footer_bytes(tail) > size:
+    if len(tail) != size - start or not tail.endswith(_MAGIC) or parse_footer_length(tail) > size:
         why = f"it does not end as a Parquet file of {size:,} bytes does"
         message = f"{store.url}: object {key} is damaged: {why}"
         error = DamagedObjectError(message, hint="Restore it from a copy of the store.")
         error.key, error.url, error.why = key, store.url, why
         raise error
-    wanted = footer_bytes(tail)
+    wanted = parse_footer_length(tail)
     return tail[-wanted:] if wanted <= len(tail) else store.get_range(key, size - wanted, wanted)
 
 
-def footer_bytes(tail: bytes) -> int:
+def parse_footer_length(tail: bytes) -> int:
     """Return a footer's length, from the file's last eight bytes."""
     return int.from_bytes(tail[-_TAIL:-4], "little") + _TAIL
 
@@ -322,16 +322,16 @@ def iter_segments_to_roll(segments: Iterable[Segment], *, stable: int) -> Iterat
 def bytes_to_roll(store: ObjectStore, head: Head, policy: CleanupPolicy) -> int | None:
     """Return how many bytes a roll would write; `None` if none is due."""
     waiting = list(
-        iter_segments_to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+        iter_segments_to_roll(iter_segments(live_entries(store, head), policy.limits), stable=head.bounds.stable)
     )
     return sum(segment.bytes for segment in waiting if len(segment.entries) > 1) if waiting else None
 
 
-def rolled(
+def write_rolled(
     store: ObjectStore, head: Head, partition: Partition, policy: CleanupPolicy, rules: Rules
 ) -> PartitionRewrite:
     """Write one file per segment to roll; no head names them yet. Gaps stay."""
-    waiting = iter_segments_to_roll(segments_of(live_entries(store, head), policy.limits), stable=head.bounds.stable)
+    waiting = iter_segments_to_roll(iter_segments(live_entries(store, head), policy.limits), stable=head.bounds.stable)
     writer = PartWriter.of(store, rules, partition.number)
     with delete_parts_on_error(store) as done:
         for segment in waiting:
@@ -342,7 +342,7 @@ def rolled(
 def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, writer: PartWriter) -> Entry:
     if len(segment.entries) == 1:
         return replace(segment.entries[0], is_segment=True)
-    written = writer.write_one(records_of(store, segment.entries, partition.number))
+    written = writer.write_one(read_records_of(store, segment.entries, partition.number))
     if written is None or written.digest != merged_digest(segment.entries):
         store.delete([] if written is None else [written.key])
         offsets = f"{partition}, offsets {segment.base} to {segment.last}"
@@ -351,7 +351,7 @@ def _write_segment(store: ObjectStore, segment: Segment, partition: Partition, w
     return written.as_segment(segment.entries, segment.epoch)
 
 
-def records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:
+def read_records_of(store: ObjectStore, entries: Iterable[Entry], partition: int) -> Iterator[pa.RecordBatch]:
     """Yield the records of parts in order."""
     for entry in entries:
         yield from read_part(store, entry, partition, OffsetRange(entry.base, entry.last + 1))

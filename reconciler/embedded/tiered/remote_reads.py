@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from reconciler.archives.keys import index_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, read_manifest, remote_partition
-from reconciler.archives.objects import missing_offsets
-from reconciler.archives.pages import PagedEntries, entries_within
+from reconciler.archives.objects import missing_offsets_error
+from reconciler.archives.pages import PagedEntries, iter_entries_within
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tables import Catalog, name_with_id
 from reconciler.embedded.catalog.tiering_state import hides_remote, read_location
@@ -23,16 +23,16 @@ from reconciler.embedded.segments.parts import (
     EVERYTHING,
     RangedFile,
     check_part,
-    first_since,
-    first_since_in,
-    groups_within,
+    find_groups_within,
+    find_offset_since,
+    find_offset_since_in,
     read_part,
     records_of,
     translate_damage,
 )
-from reconciler.embedded.tiered.cache import HeldBytes, Machine, Source, cache_name_of, machine_of
-from reconciler.embedded.tiered.cache_files import Span, touched
-from reconciler.embedded.tiered.object_rewrites import footer_bytes, footer_of
+from reconciler.embedded.tiered.cache import HeldBytes, MachineCache, Source, cache_name_of, get_machine_cache
+from reconciler.embedded.tiered.cache_files import Span, overlapping_chunks
+from reconciler.embedded.tiered.object_rewrites import parse_footer_length, read_footer
 from reconciler.embedded.tiered.remote_tier import RemoteTier, agreed_end, has_dropped_remote
 from reconciler.errors import DamagedObjectError, ReconcilerError, UserError
 from reconciler.records.log import Bounds, Isolation, OffsetRange, Selection
@@ -52,7 +52,7 @@ _FOLLOW_HINT: Final = "`reconciler run --once --only replicas` follows it; then 
 class OpenSegment:
     """A remote segment opened by one reader. Not thread-safe."""
 
-    def __init__(self, machine: Machine, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, machine: MachineCache, piece: Piece, on_step: Callable[[], None] = lambda: None) -> None:
         """`on_step` is called before a wait for a chunk, to request more."""
         self.piece = piece
         self._machine = machine
@@ -81,10 +81,10 @@ class OpenSegment:
         """Register as reader of the chunks with wanted records."""
         chunks = self._locate_chunks()
         if self._metadata is not None:
-            groups = groups_within(self._metadata, self.piece.entry, self.piece.offsets)
+            groups = find_groups_within(self._metadata, self.piece.entry, self.piece.offsets)
             borders = [0, *_borders(self._metadata, self._source.size)]
             wanted = Span(borders[groups[0]], borders[groups[-1] + 1]) if groups else Span(0, 0)
-            chunks = touched(chunks, wanted)
+            chunks = overlapping_chunks(chunks, wanted)
         self._needed = {chunk.start for chunk in chunks}
         self._machine.cache.needs.add(self._source.name, self._needed)
         return chunks
@@ -109,7 +109,7 @@ class OpenSegment:
     def read(self, start: int, length: int) -> bytes | memoryview:
         """Return bytes; chunks that end before them are released."""
         pieces: list[memoryview] = []
-        for span in touched(self._chunks, Span(start, start + length)):
+        for span in overlapping_chunks(self._chunks, Span(start, start + length)):
             self._release_chunks(below=max(start, span.start))
             pieces.append(self._hold_chunk(span)[max(start - span.start, 0) : start + length - span.start])
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -176,7 +176,7 @@ class OpenSegment:
         stored = store.get(index_key(key))
         if stored is not None and _is_footer(stored.body):
             return stored.body
-        return footer_of(store, key, self.size)
+        return read_footer(store, key, self.size)
 
     def _parse_footer(self, footer: bytes) -> pq.FileMetaData:
         """An index of another segment is replaced."""
@@ -186,7 +186,7 @@ class OpenSegment:
             check_part(store, entry, metadata)
         except (UserError, pa.ArrowException, OSError, ValueError):
             self._machine.cache.forget(self._index_name)
-            metadata = pq.read_metadata(pa.BufferReader(footer_of(store, entry.key, self.size)))
+            metadata = pq.read_metadata(pa.BufferReader(read_footer(store, entry.key, self.size)))
             check_part(store, entry, metadata)
         return metadata
 
@@ -204,7 +204,7 @@ def _first_byte(metadata: pq.FileMetaData, group: int) -> int:
 
 
 def _is_footer(body: bytes) -> bool:
-    return body.endswith(_MAGIC) and footer_bytes(body[-_TAIL:]) == len(body)
+    return body.endswith(_MAGIC) and parse_footer_length(body[-_TAIL:]) == len(body)
 
 
 def _release_result(future: Future[HeldBytes]) -> None:
@@ -225,7 +225,7 @@ def read_pieces(
 
     The prefetch grows while the reader continues: one old record costs one chunk.
     """
-    reader = _Reader(None if tier is None else machine_of(tier.properties, tier.cache_folder), pieces)
+    reader = _Reader(None if tier is None else get_machine_cache(tier.properties, tier.cache_folder), pieces)
     try:
         for item in reader:
             if isinstance(item, OpenSegment):
@@ -236,17 +236,17 @@ def read_pieces(
         reader.close()
 
 
-def first_since_of(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
+def find_piece_offset_since(tier: RemoteTier | None, piece: Piece, since_ms: int) -> int | None:
     """Return the first offset of a piece at or after a time."""
     if tier is None or not piece.is_remote:
-        return first_since(piece.store, piece.entry, since_ms, piece.offsets)
-    segment = OpenSegment(machine_of(tier.properties, tier.cache_folder), piece)
+        return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
+    segment = OpenSegment(get_machine_cache(tier.properties, tier.cache_folder), piece)
     try:
         with translate_damage(piece.store, piece.entry):
-            return first_since_in(segment.open(), piece.entry, since_ms, piece.offsets)
+            return find_offset_since_in(segment.open(), piece.entry, since_ms, piece.offsets)
     except DamagedObjectError:
         segment.forget()
-        return first_since(piece.store, piece.entry, since_ms, piece.offsets)
+        return find_offset_since(piece.store, piece.entry, since_ms, piece.offsets)
     finally:
         segment.close()
 
@@ -273,7 +273,7 @@ def _records(segment: OpenSegment, partition: int, selection: Selection) -> Iter
 class _Reader:
     """Remote segments, several at a time, then local parts."""
 
-    def __init__(self, machine: Machine | None, pieces: Iterable[Piece]) -> None:
+    def __init__(self, machine: MachineCache | None, pieces: Iterable[Piece]) -> None:
         self._machine = machine
         self._pieces = iter(pieces)
         self._open: deque[OpenSegment] = deque()
@@ -329,7 +329,7 @@ class _Reader:
         segment = self._open_next()
         while segment is not None:
             following = self._open_next()  # Its index is fetched with the chunks of this segment.
-            for span in _wanted_of(segment):
+            for span in _find_wanted_chunks(segment):
                 if segment.may_need(span):
                     yield segment, span
             segment = following
@@ -350,7 +350,7 @@ class _Reader:
         return segment
 
 
-def _wanted_of(segment: OpenSegment) -> Iterable[Span]:
+def _find_wanted_chunks(segment: OpenSegment) -> Iterable[Span]:
     """None on an error, which the reader meets later."""
     try:
         return segment.wanted()
@@ -444,7 +444,7 @@ class Tiers:
             raise UserError(message, hint=_FOLLOW_HINT)
         key = remote_partition(self.location, partition).key
         first = max(wanted.start, manifest.end)
-        raise missing_offsets(self.remote.storage, key, first, wanted.stop - 1, end=manifest.end)
+        raise missing_offsets_error(self.remote.storage, key, first, wanted.stop - 1, end=manifest.end)
 
     def _manifest(self, partition: int, wanted: OffsetRange, head: Head) -> tuple[ObjectStore, Manifest]:
         if self.remote is None or self.location is None:
@@ -458,12 +458,12 @@ class Tiers:
             self._check_source(manifest, head, partition)
             return storage, manifest
         if manifest is None and head.writer == REPLICA:
-            error = missing_offsets(storage, place.key, wanted.start, wanted.stop - 1)
+            error = missing_offsets_error(storage, place.key, wanted.start, wanted.stop - 1)
             error.hint = f"The source {self.location} of this read replica was deleted, or its manifest is lost."
             raise error
         if manifest is None or manifest.start > wanted.start:
             stop = wanted.stop if manifest is None else min(wanted.stop, manifest.start)
-            raise missing_offsets(storage, place.key, wanted.start, stop - 1)
+            raise missing_offsets_error(storage, place.key, wanted.start, stop - 1)
         return storage, manifest
 
     def _check_source(self, manifest: Manifest, head: Head, partition: int) -> None:
@@ -479,6 +479,6 @@ class Tiers:
 def _pieces(
     store: ObjectStore, held: PagedEntries, offsets: OffsetRange, since_ms: int | None, *, is_remote: bool
 ) -> Iterator[Piece]:
-    for entry in entries_within(store, held, offsets, since_ms=since_ms):
+    for entry in iter_entries_within(store, held, offsets, since_ms=since_ms):
         cut = OffsetRange(max(entry.base, offsets.start), min(entry.last + 1, offsets.stop))
         yield Piece(entry, cut, store, is_remote)

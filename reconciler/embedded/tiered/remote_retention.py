@@ -20,26 +20,26 @@ from reconciler.archives.manifest import (
     ManifestSwap,
     RemotePartition,
     check_own,
-    objects_of,
+    iter_object_keys,
     purge,
     read_manifest,
     remote_partition,
 )
 from reconciler.archives.objects import retry_missing
-from reconciler.archives.pages import entries_within, read_page
+from reconciler.archives.pages import iter_entries_within, read_page
 from reconciler.embedded.segments.head import Head, PageWriter, Partition, read_head, swap_head
-from reconciler.embedded.segments.parts import damaged_part, read_part
+from reconciler.embedded.segments.parts import damaged_part_error, read_part
 from reconciler.embedded.segments.retention import (
     CleanupPolicy,
     ExpiryResult,
     Segment,
-    expired,
+    iter_expired,
+    iter_segments,
     live_bytes,
     live_entries,
     pages_from,
     raise_start,
-    raised,
-    segments_of,
+    with_raised_start,
 )
 from reconciler.embedded.tiered.object_rewrites import SegmentWriter
 from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
@@ -100,7 +100,7 @@ class _Walk:
         return Expiry(self.start, None if is_never else before_ms + self.policy.retention_ms + 1)
 
 
-def expiry(
+def plan_expiry(
     manifest: Manifest,
     policy: CleanupPolicy,
     *,
@@ -161,7 +161,7 @@ def cut_below(storage: ObjectStore, manifest: Manifest, start: int, spill: Manif
         start=max(manifest.start, min(start, manifest.end)),
         pages=tuple(pages),
         entries=tuple(entry for entry in manifest.entries if entry.last >= start),
-        garbage=marked(manifest.garbage, whole, gone, spill),
+        garbage=add_garbage(manifest.garbage, whole, gone, spill),
     )
     return ExpiredManifest(
         after,
@@ -182,7 +182,7 @@ def _rewrite_rest(entries: Sequence[Entry], spill: ManifestSpill) -> list[PageRe
     return pages
 
 
-def marked(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
+def add_garbage(garbage: Garbage, pages: Sequence[PageRef], entries: Sequence[Entry], spill: ManifestSpill) -> Garbage:
     """Return the garbage with more pages and entries."""
     if len(entries) > _MAX_INLINE_GARBAGE:
         return Garbage((*garbage.pages, *pages, spill.page(entries)), garbage.entries)
@@ -194,7 +194,7 @@ def is_uncut(manifest: Manifest, head: Head) -> bool:
     return manifest.epochs[-1][0] < head.truncated_in
 
 
-def settle(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False) -> Manifest | None:
+def cut_manifest(swap: ManifestSwap, place: RemotePartition, head: Head, *, makes: bool = False) -> Manifest | None:
     """Cut a manifest to its head's last cut; return the current manifest.
 
     Readers use the manifest only below the head's end. Uploads, expiry and compaction settle it before they act.
@@ -260,7 +260,7 @@ class _RemoteCut:
             entries=tuple(
                 entry if entry.last < floor else self._write_below(entry, at) for entry in named if entry.base < floor
             ),
-            garbage=marked(manifest.garbage, gone_pages, gone, self._spill),
+            garbage=add_garbage(manifest.garbage, gone_pages, gone, self._spill),
         )
 
     def _write_below(self, entry: Entry, at: int) -> Entry:
@@ -270,7 +270,7 @@ class _RemoteCut:
             writer = SegmentWriter(storage, self.place, entry.epoch, kms_key_id=entry.kms_key_id)
             entry_below = writer.write_one(read_part(storage, entry, number, OffsetRange(entry.base, at)))
             if entry_below is None:
-                raise damaged_part(storage, entry, f"it has no record below offset {at}")
+                raise damaged_part_error(storage, entry, f"it has no record below offset {at}")
             written = self._written[entry.key] = replace(
                 entry_below, epoch=entry.epoch, is_segment=True, horizon_ms=entry.horizon_ms
             )
@@ -281,7 +281,7 @@ class _RemoteCut:
         named = set() if after is None else {entry.key for entry in after.entries}
         unnamed = [entry for entry in self._written.values() if entry.key not in named]
         superfluous = [] if after is None else self._opened
-        self.swap.storage.delete([*self._spill.superfluous(after), *superfluous, *objects_of(unnamed)])
+        self.swap.storage.delete([*self._spill.superfluous(after), *superfluous, *iter_object_keys(unnamed)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,18 +317,20 @@ def local_policy(policy: CleanupPolicy) -> CleanupPolicy:
     )
 
 
-def evictable(
+def find_evictable(
     store: ObjectStore, head: Head, policy: CleanupPolicy, same_below: Callable[[], int], *, now_ms: int
 ) -> EvictionCandidates:
     """Return the segments that may leave the local tier.
 
     Only closed, uploaded segments may, even past their retention (F-R-021). In a compacted log both copies must be
-    equal: an older remote copy has records that compaction removed. `same_below` returns up to where they are.
+    equal: an older remote copy has records that compaction removed. `find_equal_end` returns up to where they are.
     """
-    segments = segments_of(live_entries(store, head), policy.limits)
+    segments = iter_segments(live_entries(store, head), policy.limits)
     copied = list(takewhile(lambda segment: segment.is_closed and segment.last < head.uploaded_to, segments))
     limits = local_policy(policy)
-    beyond = list(expired(copied, limits, stored_bytes=live_bytes(store, head), stable=head.uploaded_to, now_ms=now_ms))
+    beyond = list(
+        iter_expired(copied, limits, stored_bytes=live_bytes(store, head), stable=head.uploaded_to, now_ms=now_ms)
+    )
     if not copied or not (policy.compacts or head.compacted_to):
         return EvictionCandidates(tuple(copied), len(beyond))
     same = same_below()
@@ -338,9 +340,9 @@ def evictable(
     return EvictionCandidates(tuple(free), min(len(beyond), len(free)), is_held=len(beyond) > len(free))
 
 
-def same_below(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
+def find_equal_end(store: ObjectStore, head: Head, storage: ObjectStore, manifest: Manifest) -> int:
     """Return the offset up to which both tiers are equal."""
-    remote = entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
+    remote = iter_entries_within(storage, manifest, OffsetRange(head.local_start, head.end))
     return equal_entries_end(live_entries(store, head), remote, start=head.local_start)
 
 
@@ -438,7 +440,7 @@ class TieredPartition:
             if newer_head is None:
                 return gone, None
             head, manifest = self.sound(newer_head)
-        free = evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
+        free = find_evictable(self.store, head, self.policy, lambda: self.same_below(head, manifest), now_ms=now_ms)
         evicted = evict(self.store, self.partition, free.segments[: free.beyond]) if self._is_strict else None
         if gone is not None or evicted is not None:
             return _combine(head, gone, evicted), None
@@ -467,7 +469,7 @@ class TieredPartition:
         manifest = self.manifest()
         if self.remote is not None and is_uncut(manifest, head):
             # A process died after it cut the head.
-            settled = settle(self._swap(self.remote), self.place, head)
+            settled = cut_manifest(self._swap(self.remote), self.place, head)
             manifest = Manifest(manifest.owner) if settled is None else settled
         if self.remote is None or not is_behind(manifest, head):
             return head, manifest
@@ -477,7 +479,7 @@ class TieredPartition:
         """Return the offset below which both tiers are equal."""
         if self.remote is None:
             return head.local_start
-        return same_below(self.store, head, self.remote.storage, manifest)
+        return find_equal_end(self.store, head, self.remote.storage, manifest)
 
     @property
     def _is_strict(self) -> bool:
@@ -487,7 +489,7 @@ class TieredPartition:
         target = Expiry(head.start)
         if self.remote is not None:
             storage = self.remote.storage
-            target = expiry(
+            target = plan_expiry(
                 manifest, self.policy, start=head.start, now_ms=now_ms, read=lambda page: read_page(storage, page)
             )
             # Records above `uploaded_to` may be another cluster's.
@@ -495,7 +497,7 @@ class TieredPartition:
         return target if self.policy.waits else self._expiry_of_both(head, manifest, target, now_ms)
 
     def _expiry_of_both(self, head: Head, manifest: Manifest, target: Expiry, now_ms: int) -> Expiry:
-        left, _ = raised(self.store, head, max(head.start, target.start))
+        left, _ = with_raised_start(self.store, head, max(head.start, target.start))
         stored = self._remote_bytes(manifest, target.start, head.local_start) + live_bytes(self.store, left)
         segments = list(self._log(head, manifest, target.start, now_ms, stored))
         start = segments[-1].last + 1 if segments else target.start
@@ -506,16 +508,16 @@ class TieredPartition:
 
     def _log(self, head: Head, manifest: Manifest, start: int, now_ms: int, stored: int) -> Iterator[Segment]:
         segments = self._segments(head, manifest, start)
-        return expired(segments, self.policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms)
+        return iter_expired(segments, self.policy, stored_bytes=stored, stable=head.bounds.stable, now_ms=now_ms)
 
     def _segments(self, head: Head, manifest: Manifest, start: int) -> Iterator[Segment]:
         storage = None if self.remote is None else self.remote.storage
         below = OffsetRange(start, max(start, head.local_start))
-        remote = () if storage is None else entries_within(storage, manifest, below)
+        remote = () if storage is None else iter_entries_within(storage, manifest, below)
         local = (entry for entry in live_entries(self.store, head) if entry.last >= start)
         return chain(
             (Segment((entry,), is_closed=True) for entry in remote if below.length),
-            segments_of(local, self.policy.limits),
+            iter_segments(local, self.policy.limits),
         )
 
     def _remote_bytes(self, manifest: Manifest, start: int, stop: int) -> int:
@@ -605,7 +607,7 @@ _FOLDER: Final = "file://"
 _WHOLE: Final = 100.0
 
 
-def disk_under(store: ObjectStore) -> int | None:
+def measure_disk_under(store: ObjectStore) -> int | None:
     """Return the bytes of the disk under a store, or `None`."""
     if not store.url.startswith(_FOLDER):
         return None

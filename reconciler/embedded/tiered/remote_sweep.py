@@ -27,16 +27,16 @@ from reconciler.archives.manifest import (
     ManifestSwap,
     RemotePartition,
     delete_garbage,
+    iter_object_keys,
     manifest_register,
-    objects_of,
     parse_manifest,
     purge,
     read_manifest,
 )
 from reconciler.archives.objects import retry_missing
-from reconciler.archives.ownership import Ownership, OwnershipState, forget_topic, ownership_at
+from reconciler.archives.ownership import Ownership, OwnershipState, forget_topic, read_ownership_at
 from reconciler.archives.pages import read_page
-from reconciler.archives.storage import check_given, check_storage
+from reconciler.archives.storage import check_storage, check_storage_given
 from reconciler.archives.topic_manifest import read_topic_manifest
 from reconciler.embedded.catalog.tables import Catalog, is_closed
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
@@ -61,7 +61,7 @@ class RemoteDeletion:
 
     def delete(self, location: TopicLocation, storage_id: str | None) -> None:
         """Delete all manifests at a location and the objects they name."""
-        check_given(self.storage, storage_id)
+        check_storage_given(self.storage, storage_id)
         if self.storage is None or storage_id is None:
             return  # Never bound to object storage.
         check_storage(self.storage, storage_id)
@@ -181,7 +181,7 @@ def _foreign_locations(storage: ObjectStore, forgotten: Collection[Location], cl
         place = location_of_mountable(listed.key)
         if place is None or place not in forgotten:
             continue
-        owned = ownership_at(storage, listed.key)
+        owned = read_ownership_at(storage, listed.key)
         is_ours = isinstance(owned, Ownership) and (owned.state, owned.owner) == (OwnershipState.MOUNTED, cluster_id)
         if owned is not None and not is_ours:
             foreign.add(place)
@@ -287,13 +287,13 @@ class _FolderCheck:
 
 
 def _named_keys(storage: ObjectStore, manifest: Manifest) -> Iterator[str]:
-    yield from objects_of((*manifest.entries, *manifest.garbage.entries))
+    yield from iter_object_keys((*manifest.entries, *manifest.garbage.entries))
     for page in manifest.pages:
         yield page.key
-        yield from objects_of(read_page(storage, page))
+        yield from iter_object_keys(read_page(storage, page))
     for page in manifest.garbage.pages:
         yield page.key
         try:
-            yield from objects_of(read_page(storage, page))
+            yield from iter_object_keys(read_page(storage, page))
         except MissingObjectError:
             continue  # Its objects went first.

@@ -196,7 +196,7 @@ def check_not_behind(manifest: Manifest | None, head: Head, partition: RemotePar
 def agreed_end(head: Head, manifest: Manifest) -> int:
     """Return the offset up to which a replica's head and its source's manifest are the same log."""
     stop, start = head.end, max(head.start, manifest.start)
-    return find_agreed_end(_since(head.epochs, start), _since(manifest.epochs, start), stop)
+    return find_agreed_end(_epochs_since(head.epochs, start), _epochs_since(manifest.epochs, start), stop)
 
 
 def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
@@ -209,7 +209,7 @@ def has_dropped_remote(head: Head, manifest: Manifest) -> bool:
     return manifest.tiered_epoch > 1 and not manifest.segments
 
 
-def _since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+def _epochs_since(epochs: Sequence[tuple[int, int]], start: int) -> list[tuple[int, int]]:
     """Each place drops older epochs at its own time."""
     return [
         (epoch, max(first, start))

@@ -14,7 +14,7 @@ from reconciler.archives.manifest import Manifest, RemotePartition, read_manifes
 from reconciler.archives.recoverable import find_topic_at
 from reconciler.archives.storage import check_storage
 from reconciler.archives.topic_manifest import read_topic_manifest
-from reconciler.embedded.acl import entries_of
+from reconciler.embedded.acl import to_acl_entries
 from reconciler.embedded.catalog.tables import Catalog, Draft, topic_with_id
 from reconciler.embedded.catalog.topics import create_replica, follow_replica
 from reconciler.embedded.segments.gate import remove_partition
@@ -45,7 +45,7 @@ def make_replica(
     draft: Draft, full_name: str, source: RecoverableTopic, *, topic_id: str, acls: Iterable[TopicAcl] = ()
 ) -> str:
     """Create a read replica if missing; return its topic id."""
-    existing, rules = draft.topics.get(full_name), entries_of(tuple(acls))
+    existing, rules = draft.topics.get(full_name), to_acl_entries(tuple(acls))
     if existing is None:
         create_replica(draft, full_name, source.partitions, topic_id=topic_id, location=source.location, acls=rules)
     elif existing.replica is None or existing.replica.location != source.location or existing.acls != rules:

@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import Manifest, RemotePartition, check_own, read_manifest, remote_partition
-from reconciler.archives.pages import entries_within, read_page
+from reconciler.archives.pages import iter_entries_within, read_page
 from reconciler.embedded.segments.parts import read_part
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered.object_rewrites import (
     RemoteRewrite,
     SegmentWriter,
     delete_segments_on_error,
-    footer_of,
     publish_remote,
+    read_footer,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier, is_behind
 from reconciler.errors import MissingObjectError, UserError
@@ -161,7 +161,7 @@ class Scrub:
     def _rebuild_index(self, entry: Entry, offsets: OffsetRange) -> ScrubFinding:
         storage, key = self.remote.storage, index_key(entry.key)
         try:
-            footer = footer_of(storage, entry.key, entry.bytes)
+            footer = read_footer(storage, entry.key, entry.bytes)
         except UserError as error:
             return ScrubFinding(Fault.SEGMENT_DIFFERS, entry.key, offsets, error.message)
         storage.delete([key])
@@ -187,7 +187,7 @@ class Scrub:
     def _write_local(self, entry: Entry, head: Head) -> list[Entry]:
         """Empty if compaction removed the segment's records."""
         offsets = OffsetRange(entry.base, entry.last + 1)
-        parts = list(entries_within(self.store, head, offsets))
+        parts = list(iter_entries_within(self.store, head, offsets))
         writer = SegmentWriter.under(self.remote.storage, self.rules, self._place, entry.epoch)
         written = writer.write_one(
             batch for part in parts for batch in read_part(self.store, part, self.number, offsets)

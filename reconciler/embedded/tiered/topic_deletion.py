@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from reconciler.archives.location import TopicLocation, TopicTiering
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, remote_partition
 from reconciler.archives.storage import check_storage
-from reconciler.embedded.catalog.tiering_state import disabled, disabling_topics, tiering_of
+from reconciler.embedded.catalog.tiering_state import disabling_topics, finish_disabling, tiering_of
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.gate import remove_partition
 from reconciler.embedded.segments.head import Head, Partition, list_heads, swap_head
@@ -40,7 +40,7 @@ def finish_deletions(store: ObjectStore, catalog: CatalogRegister, remote: Remot
         remove_partition(store, *head)
         return True
 
-    failed = for_each_head(remove, heads_of(store, marked))
+    failed = for_each_head(remove, iter_heads_of(store, marked))
     for topic_id, entry in marked.items():
         if entry.location is not None and topic_id not in failed:
             error = _delete_remote(remote or RemoteDeletion(None, ""), entry.location, read.cluster.storage_id)
@@ -89,7 +89,7 @@ def raise_first(failed: Mapping[str, Failure]) -> None:
             raise error
 
 
-def heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
+def iter_heads_of(store: ObjectStore, topic_ids: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Yield topic id and partition of these topics' heads."""
     wanted = set(topic_ids)
     listings: list[str | None] = [None] if len(wanted) > _MAX_LISTINGS else [*sorted(wanted)]
@@ -138,14 +138,15 @@ def finish_disablings(
         {}
         if bound is None or storage is None
         else for_each_head(
-            lambda head: begun[head[0]].disable_partition(store, storage, head[1], may_go_on), heads_of(store, begun)
+            lambda head: begun[head[0]].disable_partition(store, storage, head[1], may_go_on),
+            iter_heads_of(store, begun),
         )
     )
     done = {topic_id: topic.tiering.epoch for topic_id, topic in begun.items() if topic_id not in failed}
 
     def say(draft: Draft) -> None:
         for topic_id, epoch in done.items():
-            disabled(draft, topic_id, epoch)
+            finish_disabling(draft, topic_id, epoch)
 
     catalog.commit(say, may_go_on=may_go_on)
     raise_first(failed)

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.entries import Entry
 from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.manifest import Manifest, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.pages import PagedEntries, entries_within
+from reconciler.archives.pages import PagedEntries, iter_entries_within
 from reconciler.embedded.segments.head import Head, Partition, read_head
 from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, iter_segments
 from reconciler.embedded.segments.rewrites import Replacement
 from reconciler.embedded.tiered.object_rewrites import (
     PartitionRewrite,
     RemoteRewrite,
     SegmentWriter,
     delete_segments_on_error,
-    footer_of,
     merged_digest,
+    read_footer,
 )
 from reconciler.embedded.tiered.remote_tier import RemoteTier, check_not_behind
 from reconciler.errors import MissingObjectError, UserError
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.cluster_properties import read_property
 from reconciler.runtime.effects import this_process
@@ -67,14 +67,14 @@ class UploadBatch:
         return [key for entry in self.entries for key in (entry.key, index_key(entry.key))]
 
 
-def to_upload(
+def iter_segments_to_upload(
     entries: Iterable[Entry], limits: SegmentLimits, *, stable: int, takes_open: bool = False
 ) -> Iterator[Segment]:
     """Yield closed, stable segments of entries that the manifest lacks.
 
     `takes_open`: also the stable entries of the open one.
     """
-    for segment in segments_of(entries, limits):
+    for segment in iter_segments(entries, limits):
         if segment.is_closed and segment.last < stable:
             yield segment
             continue
@@ -105,7 +105,7 @@ class Upload:
         offsets = OffsetRange(offsets.start, max(offsets.start, min(offsets.stop, head.end)))
         # A cut page may name expired records.
         start = min(max(offsets.start, head.local_start), offsets.stop)
-        segments = list(segments_of(entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
+        segments = list(iter_segments(iter_entries_within(self.store, head, OffsetRange(start, offsets.stop)), limits))
         done: list[Entry] = []
 
         def put(segment: Segment) -> None:
@@ -132,7 +132,7 @@ class Upload:
         """Store a file unchanged, with its index."""
         kms_key_id = self.rules.kms_key_id
         key = segment_key(self.remote.place, (entry.base, entry.last), entry.bytes, entry.epoch)
-        footer = footer_of(self.store, entry.key, entry.bytes)
+        footer = read_footer(self.store, entry.key, entry.bytes)
         self.storage.copy_in(key, self.store, entry.key, kms_key_id=kms_key_id)
         self.storage.put(index_key(key), footer, kms_key_id=kms_key_id)
         return replace(entry, key=key, producer=None, txn=None, is_segment=True, kms_key_id=kms_key_id)
@@ -207,12 +207,12 @@ def _differing_offsets(
 
 def _digest(store: ObjectStore, held: PagedEntries, offsets: OffsetRange, number: int) -> Digest:
     digest = Digest()
-    for entry in entries_within(store, held, offsets):
+    for entry in iter_entries_within(store, held, offsets):
         if entry.is_within(offsets):
             digest += entry.digest.shift(entry.base)
         else:
             for batch in read_part(store, entry, number, offsets):
-                digest += digest_of(batch, base=0)
+                digest += compute_digest(batch, base=0)
     return digest
 
 
@@ -271,7 +271,7 @@ class Controller:
         return max(self.min_shares, min(self.max_shares, wanted))
 
 
-def error_of(backlog_bytes: int, free_bytes: int) -> float:
+def controller_error(backlog_bytes: int, free_bytes: int) -> float:
     """Return the backlog in thousandths of the free disk space, negated."""
     return -backlog_bytes * _ALL_SHARES / max(free_bytes, 1)
 
@@ -283,7 +283,7 @@ def free_bytes(store: ObjectStore) -> int:
     return shutil.disk_usage(store.url.removeprefix(_FILE)).free
 
 
-def connections_of(shares: int, connections: int) -> int:
+def compute_connections(shares: int, connections: int) -> int:
     """Return how many connections uploads may use, at least one."""
     return max(1, min(connections, connections * shares // _ALL_SHARES))
 
@@ -292,13 +292,13 @@ Stretch = tuple[tuple[Entry, ...], tuple[Entry, ...]]
 """Remote entries, and the local ones that replace them."""
 
 
-def reuploads(policy: CleanupPolicy, remote: RemoteTier) -> bool:
+def uploads_compacted_again(policy: CleanupPolicy, remote: RemoteTier) -> bool:
     """Whether compacted segments are uploaded again."""
     is_on = read_property(remote.properties, "cloud_storage_enable_compacted_topic_reupload") == "true"
     return is_on and policy.tiering is not None and policy.tiering.uploads
 
 
-def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
+def iter_outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> Iterator[Stretch]:
     """Yield the stretches whose remote version is outdated, oldest first.
 
     Both tiers hold all their offsets, locally as compacted whole segments.
@@ -308,7 +308,9 @@ def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Man
         return
     both = OffsetRange(start, stop)
     whole = OffsetRange(0 if head.start == start else start, stop)
-    for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
+    for remote, local in group_by_overlap(
+        iter_entries_within(storage, manifest, both), iter_entries_within(store, head, both)
+    ):
         is_settled = all(entry.is_within(whole) for entry in (*remote, *local)) and all(
             segment_entry.is_segment for segment_entry in local
         )
@@ -319,13 +321,15 @@ def outdated(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Man
 def remotely_compacted_end(store: ObjectStore, storage: ObjectStore, head: Head, manifest: Manifest) -> int:
     """Return the offset below which object storage has no key twice."""
     both = OffsetRange(head.local_start, max(head.local_start, min(head.compacted_to, manifest.end)))
-    for remote, local in stretches(entries_within(storage, manifest, both), entries_within(store, head, both)):
+    for remote, local in group_by_overlap(
+        iter_entries_within(storage, manifest, both), iter_entries_within(store, head, both)
+    ):
         if list(map(_version, remote)) != list(map(_version, local)):
             return max(manifest.compacted_to, min(entry.base for entry in (*remote, *local)))
     return head.compacted_to
 
 
-def stretches(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
+def group_by_overlap(remote: Iterable[Entry], local: Iterable[Entry]) -> Iterator[Stretch]:
     """Group the entries of both tiers by overlap; oldest first."""
     tagged = chain(((entry, True) for entry in remote), ((entry, False) for entry in local))
     run: list[tuple[Entry, bool]] = []
@@ -348,7 +352,7 @@ def upload_compacted_again(
     Readers may see a mix: each key's newest record is in either version.
     """
     with delete_segments_on_error(remote.storage) as done:
-        for far, near in outdated(upload.store, remote.storage, head, manifest):
+        for far, near in iter_outdated(upload.store, remote.storage, head, manifest):
             if offsets.start <= max(far[0].base, head.local_start) < offsets.stop:
                 done.append(Replacement.of(far, list(_successors(upload, far, near))))
     rewrite = RemoteRewrite(upload.remote, remote.cluster_id, upload.tiering, tuple(done))

@@ -16,10 +16,10 @@ from reconciler.archives.objects import RESTORE_HINT
 from reconciler.archives.pages import PagedEntries, read_pages
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.catalog.tiering_state import hides_remote, read_location, tiering_of
-from reconciler.embedded.catalog.topic_configs import set_configs
+from reconciler.embedded.catalog.topic_configs import find_set_configs
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.segments.head import REPLICA, Head, list_heads, position_of, read_head, read_heads
-from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, segments_of
+from reconciler.embedded.segments.retention import SegmentLimits, cleanup_policy, iter_segments
 from reconciler.errors import LostRaceError, MissingObjectError, ReconcilerError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.wrappers import LoggingStore
@@ -107,7 +107,9 @@ def _counter_name(method: str, key: str) -> str | None:
             return None
 
 
-def doubt(storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None) -> UserError | None:
+def find_manifest_problem(
+    storage: ObjectStore, partition: RemotePartition, head: Head, manifest: Manifest | None
+) -> UserError | None:
     """Return why a manifest cannot name all uploaded records, or `None`.
 
     A head may be behind a manifest read later: check again with a newer head.
@@ -273,10 +275,10 @@ class StorageReport:
                 manifest = read_manifest(storage, partition)
             except UserError as error:
                 return error
-            if doubt(storage, partition, heads[place], manifest) is None:
+            if find_manifest_problem(storage, partition, heads[place], manifest) is None:
                 return manifest
             newer = read_head(self.store, *place)
-            return manifest if newer is None else doubt(storage, partition, newer, manifest) or manifest
+            return manifest if newer is None else find_manifest_problem(storage, partition, newer, manifest) or manifest
 
         wanted = self._remote_partitions(names, heads)
         results = threads.over(check, wanted)
@@ -347,10 +349,10 @@ class StorageReport:
             read_property(properties, ENABLED) == _TRUE
             and self.catalog.cluster.storage_id is not None
             and tiering.state is TieringState.ENABLED
-            and read_switches(set_configs(self.catalog, name)).write
+            and read_switches(find_set_configs(self.catalog, name)).write
         )
         return TieringShown(
-            mode_of(writes=is_writing, serves=tiering.serves),
+            tiering_mode_of(writes=is_writing, serves=tiering.serves),
             str(tiering.state),
             tiering.epoch,
             str(tiering.location),
@@ -360,14 +362,14 @@ class StorageReport:
         )
 
 
-def mode_of(*, writes: bool, serves: bool) -> Mode:
+def tiering_mode_of(*, writes: bool, serves: bool) -> Mode:
     """Return the present mode of tiering."""
     if writes:
         return "full" if serves else "write_only"
     return "read_only" if serves else "disabled"
 
 
-def remote_of(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
+def remote_usage_of(manifest: Manifest, uploaded_to: int) -> RemoteUsage:
     """Return what object storage has of a partition."""
     garbage = manifest.garbage
     return RemoteUsage(
@@ -393,7 +395,7 @@ def _partition(
         return PartitionStorage(number, 0, 0, 0, TierUsage(), None, 0, 0, 0 if writes else None)
     far = remote_only(head, manifest)
     # Pages hold the oldest segments, one file each.
-    segments = sum(page.entries for page in head.pages) + sum(1 for _ in segments_of(head.entries, limits))
+    segments = sum(page.entries for page in head.pages) + sum(1 for _ in iter_segments(head.entries, limits))
     noted = head.uploaded_to if manifest is None or head.writer != REPLICA else manifest.end
     return PartitionStorage(
         number,
@@ -401,7 +403,7 @@ def _partition(
         head.local_start,
         head.end,
         TierUsage(head.stored_bytes, segments),
-        None if manifest is None else remote_of(manifest, noted),
+        None if manifest is None else remote_usage_of(manifest, noted),
         head.stored_bytes + far.bytes,
         head.records + far.records,
         pending_bytes(head, manifest) if writes else None,
@@ -430,7 +432,7 @@ class Size:
     """Time in ms → bytes of older records; a page that is partly older counts whole."""
 
 
-def size_of(
+def measure_topic(
     store: ObjectStore, topic_id: str, manifest_of: ReadManifest = lambda _number: None, cuts: Iterable[int] = ()
 ) -> Size:
     """Measure a topic, counting records of both tiers once.

@@ -104,7 +104,7 @@ def _restore_cut_off(
 def _repair(
     site: Site, stores: tuple[ObjectStore, ObjectStore | None], checked: CheckResult
 ) -> tuple[RepairResult, ...]:
-    from reconciler.embedded.check.mend import mend
+    from reconciler.embedded.check.mend import repair_findings
     from reconciler.embedded.cluster import EmbeddedCluster
 
     if checked.cluster_id is None:
@@ -113,7 +113,7 @@ def _repair(
     cluster = EmbeddedCluster(
         store, checked.cluster_id, now_ms=site.edge.now_ms, new_id=site.edge.new_id, storage=storage
     )
-    return tuple(mend(cluster, checked))
+    return tuple(repair_findings(cluster, checked))
 
 
 def _open_root(site: Site, name: str) -> ObjectStore:

@@ -25,12 +25,12 @@ from reconciler.records.files import (
     Input,
     InputFormat,
     OutputFormat,
-    format_of,
+    detect_format,
     read_input,
     write_output,
 )
 from reconciler.records.json_lines import Fields
-from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange, TopicLog, isolation_of
+from reconciler.records.log import MAX_OFFSET, Bounds, Isolation, LostOffsets, OffsetRange, TopicLog, parse_isolation
 from reconciler.records.schema import BadTimeError, match_names, to_milliseconds
 from reconciler.resources.address import Address, address_of, cluster_address, cluster_of, full_name_of, kind_of
 
@@ -406,7 +406,7 @@ def consume(
     Offsets are committed after a flush: a crash repeats records but loses none.
     """
     check_start(options.start)
-    form, options = _output_format(options), replace(options, isolation=isolation_of(options.isolation))
+    form, options = _output_format(options), replace(options, isolation=parse_isolation(options.isolation))
     site = reach.site()
     source, where = _open_source(reach, site, address, options)
     named = nullcontext() if options.regex is not None else explain_unmounted(site, source.address)
@@ -552,7 +552,7 @@ def _open_input(invocation: Invocation, options: ProduceOptions, stdin: BinaryIO
 
 def _choose_input_format(wanted: str | None, name: str) -> InputFormat:
     if wanted is None:
-        return format_of(name)
+        return detect_format(name)
     for form in INPUT_FORMATS:
         if form == wanted.lower():
             return form  # type: ignore[return-value]  # the formats are exactly its literals

@@ -257,9 +257,9 @@ class SparkJobs:
         stored_bytes = sum(item.bytes for item in work)
         if engine.starts_spark(stored_bytes):
             engine.spark(stored_bytes)  # without PySpark the import would fail
-            from reconciler.jobs.compaction import spread
+            from reconciler.jobs.compaction import run_in_spark
 
-            yield from spread(engine, work, do)
+            yield from run_in_spark(engine, work, do)
         else:
             engine.used.count(in_process=len(work))
             yield from run_chores_here(work, do)

@@ -153,12 +153,12 @@ def is_still_followed(provider: Provider, mirror: ObservedMirror) -> bool:
 
 def start_offsets(log: TopicLog, start_offset: str) -> dict[int, int]:
     """Return the start offsets of a mirror that does not start with its source."""
-    from reconciler.records.schema import ms_of
+    from reconciler.records.schema import parse_ms
 
     bounds = log.bounds()
     if start_offset == "latest":
         return {number: partition_bounds.stable for number, partition_bounds in bounds.items()}
-    since = {number: log.offset_for_time(number, ms_of(start_offset)) for number in bounds}
+    since = {number: log.offset_for_time(number, parse_ms(start_offset)) for number in bounds}
     return {number: bounds[number].stable if offset is None else offset for number, offset in since.items()}
 
 

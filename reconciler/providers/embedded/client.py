@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
 from reconciler.embedded.acl import Kind, Operation, Permissions, merge_rules, set_namespace_acls, set_topic_acls
-from reconciler.embedded.catalog.mirror_moves import mirror_named, start_mirror_verb
+from reconciler.embedded.catalog.mirror_moves import find_mirror, start_mirror_verb
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link, create_link, create_mirror, delete_link
 from reconciler.embedded.catalog.model import QuotaEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, link_named, topic_named
@@ -63,7 +63,7 @@ def ask_once(draft: Draft, full_name: str, verb: str, now_ms: int) -> str:
     Raises:
         UserError: The topic is no mirror, or the verb is illegal in its state.
     """
-    topic, mirror = mirror_named(draft, full_name)
+    topic, mirror = find_mirror(draft, full_name)
     if not is_done(mirror, verb):
         start_mirror_verb(draft, full_name, verb, TransitionRequest(now_ms))
     return topic.id

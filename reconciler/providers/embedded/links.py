@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from reconciler.embedded.catalog.mirror_moves import link_of, mirror_named
+from reconciler.embedded.catalog.mirror_moves import find_mirror, link_of
 from reconciler.embedded.catalog.mirror_tables import source_topic
 from reconciler.embedded.catalog.tables import is_closed
 from reconciler.embedded.keys import partition_of_head
 from reconciler.embedded.link_groups import group_offsets, group_versions, sync_group_offsets
 from reconciler.embedded.link_side import (
     ClusterLinks,
-    bring_rules,
+    copy_rules,
     follow_sources,
     make_mirrors,
     offered_topics_in,
@@ -22,7 +22,7 @@ from reconciler.embedded.link_side import (
     record_troubles,
     rules_in,
 )
-from reconciler.embedded.maintenance.survey import remember, remembered
+from reconciler.embedded.maintenance.survey import load_results, store_results
 from reconciler.embedded.segments.head import list_heads, position_of, read_heads
 from reconciler.errors import NotAuthorizedError, ReconcilerError, UserError
 from reconciler.lifecycles import MirrorStatus
@@ -235,17 +235,17 @@ class EmbeddedLinks(MirrorEntries):
 
     def load_rows(self, job: str) -> Mapping[str, list[Any]]:
         """Return what a job stored in `runner/`."""
-        return remembered(self.cluster.store, job)[0]
+        return load_results(self.cluster.store, job)[0]
 
     def store_rows(self, job: str, rows: Mapping[str, list[Any]]) -> None:
         """Store rows in `runner/` for the next pass."""
-        remember(self.cluster.store, job, rows, {})
+        store_results(self.cluster.store, job, rows, {})
 
     def _linking(self, may_go_on: Callable[[], None]) -> ClusterLinks:
         return replace(self.cluster.linking, may_go_on=may_go_on)
 
     def _seen(self, catalog: Catalog, full_name: str) -> ObservedMirror:
-        topic, mirror = mirror_named(catalog, full_name)
+        topic, mirror = find_mirror(catalog, full_name)
         of = link_of(catalog, mirror) or (mirror.link_id, None)
         return to_observed_mirror(self.name, full_name, (topic.id, topic.partitions), of, mirror)
 
@@ -316,7 +316,7 @@ class EmbeddedSyncs:
 
     def sync_rules(self, link: str, rules: AccessRules) -> int:
         """Copy a source's access rules to mirrors and namespaces."""
-        return self._commit(f"change access rules for link {link}", lambda draft: bring_rules(draft, link, rules))
+        return self._commit(f"change access rules for link {link}", lambda draft: copy_rules(draft, link, rules))
 
     def protect(self, link: str) -> int:
         """Do nothing: producers cannot write to a mirror."""

@@ -8,9 +8,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from reconciler.embedded.acl import check_writing, topic_shown
+from reconciler.embedded.acl import check_writing, find_visible_topic
 from reconciler.embedded.clients.producer import Producer
-from reconciler.embedded.maintenance.survey import MaintenanceResult, remember, remembered
+from reconciler.embedded.maintenance.survey import MaintenanceResult, load_results, store_results
 from reconciler.embedded.segments.gate import check_writer
 from reconciler.embedded.segments.head import PRODUCERS
 from reconciler.embedded.tiered.cache import take_cache_counts
@@ -128,7 +128,7 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
     topics = {name: topic.id for name, topic in cluster.catalog.read().topics.items() if topic.replica is not None}
     if not topics:
         return UpkeepResult("partition")
-    rows, _ = remembered(cluster.store, REPLICAS)
+    rows, _ = load_results(cluster.store, REPLICAS)
     now_ms, known = (
         cluster.now_ms(),
         {topic_id: row[0] for topic_id, row in rows.items() if row and topic_id in topics.values()},
@@ -143,7 +143,7 @@ def _follow(cluster: EmbeddedCluster, means: MaintenancePorts, is_wanted: Callab
     errors = tuple(result for result in followed.values() if isinstance(result, ReconcilerError))
     done = {topic_id: now_ms for topic_id, result in followed.items() if not isinstance(result, ReconcilerError)}
     if done or known.keys() != rows.keys():
-        remember(cluster.store, REPLICAS, {topic_id: [at_ms] for topic_id, at_ms in {**known, **done}.items()}, {})
+        store_results(cluster.store, REPLICAS, {topic_id: [at_ms] for topic_id, at_ms in {**known, **done}.items()}, {})
     moved = sum(result for result in followed.values() if not isinstance(result, ReconcilerError))
     return UpkeepResult("partition", moved, failed=len(errors), errors=errors)
 
@@ -193,7 +193,7 @@ class OneTopic:
         """Return the producer of a topic; `name` is the cluster's. Rejects mirrors."""
         catalog = cluster.catalog.read()
         check_writing(cluster.permissions, catalog, full_name)
-        topic = topic_shown(cluster.permissions, catalog, full_name)
+        topic = find_visible_topic(cluster.permissions, catalog, full_name)
         if topic.follows is not None:
             raise _is_mirror(catalog, name, full_name, topic.follows)
         check_writer(full_name, topic, PRODUCERS)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
-from reconciler.embedded.acl import Kind, Operation, topic_shown
+from reconciler.embedded.acl import Kind, Operation, find_visible_topic
 from reconciler.embedded.catalog.tiering_state import hides_remote
 from reconciler.embedded.keys import topic_of_head
 from reconciler.embedded.segments.groups import Group, list_groups, read_group
 from reconciler.embedded.segments.head import NEVER_WRITTEN, Head, list_heads
-from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, manifests_of, size_of
+from reconciler.embedded.tiered.usage import Heads, Manifests, StorageReport, manifests_of, measure_topic
 from reconciler.errors import UserError
 from reconciler.providers.protocol import TopicStanding
 from reconciler.resources.address import Address, address_of, full_name_of
@@ -60,7 +60,7 @@ def measure_topics(cluster: EmbeddedCluster, addresses: Sequence[Address], cuts:
         elif heads <= left:
             left -= heads
             manifest_of = manifests_of(cluster.storage, catalog, names[address], cluster.cluster_id)
-            size = size_of(cluster.store, topic.id, manifest_of, cuts.get(address, ()))
+            size = measure_topic(cluster.store, topic.id, manifest_of, cuts.get(address, ()))
             tiered = () if topic.tiering is None else size.tiered
             newest_ms = max((newest for newest, _ in size.ages), default=None)
             measures[address] = Measure(
@@ -89,7 +89,7 @@ def list_topic_storages(cluster: EmbeddedCluster, topics: Sequence[Address]) -> 
     names = {full_name_of(topic): topic for topic in topics}
     for name in names:
         cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
-        topic_shown(cluster.permissions, catalog, name)
+        find_visible_topic(cluster.permissions, catalog, name)
     return build_storage_report(cluster, catalog).of(names)
 
 
@@ -97,7 +97,7 @@ def read_standing(cluster: EmbeddedCluster, topic: Address) -> TopicStanding:
     """Return a topic's bounds for readers, and its contents."""
     name, catalog = full_name_of(topic), cluster.catalog.read()
     cluster.permissions.check(catalog, Operation.DESCRIBE, Kind.TOPIC, name)
-    entry, report = topic_shown(cluster.permissions, catalog, name), build_storage_report(cluster, catalog)
+    entry, report = find_visible_topic(cluster.permissions, catalog, name), build_storage_report(cluster, catalog)
     heads, manifests = report.read([name])
     storage, hides = report.topic(name, topic, heads, manifests), hides_remote(catalog, name)
     bounds = {

@@ -17,17 +17,17 @@ from reconciler.archives.ownership import (
     OwnershipState,
     check_claimable,
     check_owned,
-    ownerships,
+    iter_ownerships,
     read_ownership,
 )
 from reconciler.archives.recoverable import find_topic_at, whole_partitions_of
 from reconciler.archives.storage import check_storage
 from reconciler.embedded.acl import Kind, Operation, Permissions
-from reconciler.embedded.catalog.migration_tables import INBOUND, ask, begin_mount, begin_unmount
+from reconciler.embedded.catalog.migration_tables import INBOUND, apply_verb, begin_mount, begin_unmount
 from reconciler.embedded.catalog.model import MigrantEntry, MigrationEntry, TopicEntry
 from reconciler.embedded.catalog.tables import Catalog, Draft, check_unheld, is_closed, names_by_id
 from reconciler.embedded.catalog.tiering_state import location_of, tiering_of
-from reconciler.embedded.mounts.mounts import Mount, drive_or_undo, error_of, map_in_parallel, migrations_in
+from reconciler.embedded.mounts.mounts import Mount, catch_error, drive_or_undo, map_in_parallel, migrations_in
 from reconciler.embedded.mounts.outbound import pending_bytes
 from reconciler.errors import IncompleteError, InterruptedRunError, ReconcilerError, StalePlanError, UserError
 from reconciler.lifecycles import ADVANCES, BEFORE_EXECUTED, MOUNT, UNMOUNT, MigrationState, is_under_way
@@ -192,7 +192,7 @@ class MountBatch:
             if draft.migrations[str(number)].state != MigrationState.CANCELLED:
                 self.begun[action] = number
                 return topic.topic_id if attachment.is_mount else None
-            ask(draft, number, "delete")  # a cancelled migration is begun again
+            apply_verb(draft, number, "delete")  # a cancelled migration is begun again
         existing = draft.topics.get(attachment.name)
         if existing is not None:
             location = location_of(attachment.name, existing, self.cluster.cluster_id)
@@ -218,7 +218,7 @@ class MountBatch:
         errors = map_in_parallel(
             replace(self.cluster.mounts, may_go_on=may_go_on),
             list(timeouts),
-            lambda mounts, number: error_of(partial(drive_or_undo, timeout_ms=timeouts[number]), mounts, number),
+            lambda mounts, number: catch_error(partial(drive_or_undo, timeout_ms=timeouts[number]), mounts, number),
         )
         for outcome in ours:
             error = errors[self.begun[outcome.id]]
@@ -251,7 +251,7 @@ def _find_ownership(cluster: EmbeddedCluster, attachment: Attachment) -> Ownersh
         return None
     if location is not None:
         return read_ownership(remote.storage, location)
-    registers = [ownership for _, ownership in ownerships(remote.storage) if isinstance(ownership, Ownership)]
+    registers = [ownership for _, ownership in iter_ownerships(remote.storage) if isinstance(ownership, Ownership)]
     ours = [
         ownership
         for ownership in registers

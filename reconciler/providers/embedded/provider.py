@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-from reconciler.archives.storage import check_not_lost, check_place, check_usable, create_storage, read_storage_id
+from reconciler.archives.storage import (
+    check_not_lost,
+    check_storage_place,
+    check_usable,
+    create_storage,
+    read_storage_id,
+)
 from reconciler.embedded.acl import Kind, Operation, Permissions
 from reconciler.embedded.catalog.tables import Catalog, Draft
 from reconciler.embedded.catalog.tiering_state import alter_cluster, bind_storage, tiered_topics
@@ -86,7 +92,7 @@ def observe_storage(catalog: Catalog, storage: ObjectStore | None, root: str) ->
         if storage_id is None and bound is not None:
             check_not_lost(storage, bound)
         if storage_id is None or storage_id != bound:
-            check_place(storage, root)  # callers without list permission cannot tier, and learn it in the plan
+            check_storage_place(storage, root)  # callers without list permission cannot tier, and learn it in the plan
     except UserError as error:
         return ObservedStorage(bound, None, tiered, error)
     return ObservedStorage(bound, storage_id, tiered)
@@ -112,7 +118,7 @@ def check_new_locations(store: ObjectStore, storage: ObjectStore) -> None:
     """Reject a root or object storage that a new cluster cannot use."""
     read_cluster_id(store)
     try:
-        check_place(storage, store.url)
+        check_storage_place(storage, store.url)
         if read_storage_id(storage) is None:
             check_not_lost(storage, None)
     except UserError as error:
@@ -371,12 +377,14 @@ class EmbeddedProvider:
 
     def vitals(self) -> Vitals:
         """Return metrics of at most 1,000 topics and groups."""
-        from reconciler.embedded.tiered.cache import cache_levels
+        from reconciler.embedded.tiered.cache import measure_cache_levels
         from reconciler.providers.embedded.measures import build_storage_report, measure_cluster
 
         cluster = self._cluster()
         vitals, tier = measure_cluster(build_storage_report(cluster), self._declared.metadata.name), cluster.remote
-        return vitals if tier is None else replace(vitals, levels=cache_levels(tier.properties, tier.cache_folder))
+        return (
+            vitals if tier is None else replace(vitals, levels=measure_cache_levels(tier.properties, tier.cache_folder))
+        )
 
     @property
     def groups(self) -> Groups:

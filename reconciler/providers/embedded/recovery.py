@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from reconciler.archives.cluster_metadata import GroupOffsets, list_stored_clusters, place_of, read_stored_groups
 from reconciler.archives.keys import cluster_metadata_key, topic_manifest_key
 from reconciler.archives.location import TopicLocation
-from reconciler.archives.ownership import OwnershipState, ownerships
-from reconciler.archives.recoverable import check_recoverable, find_location, manifests_in
+from reconciler.archives.ownership import OwnershipState, iter_ownerships
+from reconciler.archives.recoverable import check_recoverable, count_manifests, find_location
 from reconciler.archives.topic_manifest import read_topic_manifest
-from reconciler.embedded.acl import Permissions, entries_of
+from reconciler.embedded.acl import Permissions, to_acl_entries
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.catalog.topics import TopicShape, recover_topic
 from reconciler.embedded.tiered.cluster_metadata import PARTS, read_cluster_metadata
@@ -135,11 +135,11 @@ def list_archived(
     if storage is None:
         raise UserError(f"{cluster} has no object storage", hint="Declare its objectStorage: nothing else is read.")
     cluster_id = cluster_id or _only_cluster_id(storage)
-    manifests = manifests_in(storage, cluster_id)
+    manifests = count_manifests(storage, cluster_id)
     mounted = dict(_list_foreign_mounted(cluster_id, storage))
     if not (manifests or mounted or _has_metadata(storage, cluster_id)) or cluster_id is None:
         _check_cluster_chosen(
-            storage, cluster_id, sorted({made_by for made_by, _ in manifests or manifests_in(storage)})
+            storage, cluster_id, sorted({made_by for made_by, _ in manifests or count_manifests(storage)})
         )
     for (made_by, revision), count in manifests.items():
         place = topic_manifest_key(made_by, revision)
@@ -155,7 +155,7 @@ def list_archived(
 
 
 def _only_cluster_id(storage: ObjectStore) -> str | None:
-    cluster_ids = {made_by for made_by, _ in manifests_in(storage)} | set(list_stored_clusters(storage))
+    cluster_ids = {made_by for made_by, _ in count_manifests(storage)} | set(list_stored_clusters(storage))
     return cluster_ids.pop() if len(cluster_ids) == 1 else None
 
 
@@ -165,7 +165,7 @@ def _has_metadata(storage: ObjectStore, cluster_id: str | None) -> bool:
 
 def _list_foreign_mounted(cluster_id: str | None, storage: ObjectStore) -> Iterator[tuple[str, UserError]]:
     """Recovery must not copy topics of other clusters: a Mounting mounts them again."""
-    for place, ownership in ownerships(storage) if cluster_id is not None else ():
+    for place, ownership in iter_ownerships(storage) if cluster_id is not None else ():
         if isinstance(ownership, UserError):
             yield place, ownership
         elif (
@@ -311,7 +311,7 @@ def begin(draft: Draft, action: Create, topic: Topic, source: RecoverableTopic |
             partitions=spec.partitions or source.partitions,
             replication_factor=spec.replication_factor or source.replication_factor,
             configs=spec.configs,
-            acls=entries_of(spec.acls),
+            acls=to_acl_entries(spec.acls),
         )
         unset = {path.removeprefix(_CONFIGS) for path, origin in action.origins.items() if origin == DEFAULT}
         configs = {key: value for key, value in source.configs.items() if key not in unset}

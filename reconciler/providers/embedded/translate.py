@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from reconciler.embedded.acl import entries_of, namespace_rules, topic_rules
+from reconciler.embedded.acl import to_acl_entries, to_namespace_acls, to_topic_acls
 from reconciler.embedded.catalog.migration_tables import INBOUND
 from reconciler.embedded.catalog.model import MigrantEntry, NamespaceEntry, QuotaEntry, TopicEntry
 from reconciler.embedded.catalog.tiering_state import location_of, location_to_delete
@@ -47,7 +47,7 @@ class TopicModels:
                 "partitions": entry.partitions,
                 "replication_factor": entry.replication_factor,
                 "configs": dict(entry.configs),
-                "acls": topic_rules(entry.acls),
+                "acls": to_topic_acls(entry.acls),
                 "read_replica_of": replica_of,
             }
             spec = self._specs[alike] = self._pattern.spec.model_copy(update=shape)
@@ -145,7 +145,7 @@ def _namespace(name: str, cluster: str, entry: NamespaceEntry) -> Namespace:
         if quotas is None
         else Quotas(topics=quotas.topics, partitions=quotas.partitions, bytes=quotas.bytes),
         encryption=None if key is None else Encryption(kms_key_id=key),
-        acls=namespace_rules(entry.acls),
+        acls=to_namespace_acls(entry.acls),
     )
     return Namespace(metadata=OfNamespace(name=name, cluster=cluster), spec=spec)
 
@@ -159,7 +159,7 @@ def namespace_entry(namespace: Namespace) -> NamespaceEntry:
         if spec.quotas is None
         else QuotaEntry(spec.quotas.topics, spec.quotas.partitions, spec.quotas.bytes),
         kms_key_id=None if spec.encryption is None else spec.encryption.kms_key_id,
-        acls=entries_of(spec.acls),
+        acls=to_acl_entries(spec.acls),
     )
 
 
@@ -171,14 +171,14 @@ def shape_of(topic: Topic) -> TopicShape:
         partitions=topic.spec.partitions,
         replication_factor=topic.spec.replication_factor or 1,
         configs=topic.spec.configs,
-        acls=entries_of(topic.spec.acls),
+        acls=to_acl_entries(topic.spec.acls),
     )
 
 
 def fields_of(entry: TopicEntry | NamespaceEntry) -> dict[str, Value]:
     """Return an entry's fields, by the paths of changes."""
     fields: dict[str, Value] = {CONFIGS + key: value for key, value in entry.configs.items()}
-    fields.update(to_rule_fields(namespace_rules(entry.acls)))
+    fields.update(to_rule_fields(to_namespace_acls(entry.acls)))
     match entry:
         case TopicEntry():
             replica = {} if entry.replica is None else {READ_REPLICA: entry.replica.location}

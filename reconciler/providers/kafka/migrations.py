@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from reconciler.archives.archive import Archive, give_back
+from reconciler.archives.archive import Archive, release_claim
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import check_recoverable, find_location
 from reconciler.errors import NotFoundError, ReconcilerError, UserError
@@ -128,7 +128,7 @@ class KafkaMigrations:
                 moves.remove(move.topic, topic_id)
             may_go_on()
             place = TopicLocation.parse(move.location)
-            give_back(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.by_jobs.now_ms())
+            release_claim(Archive(moves.storage, place, moves.cluster_id), move.claim, now_ms=self.by_jobs.now_ms())
         elif move.topic_id is not None:
             moves.accept_producers(move.topic_id)
         may_go_on()

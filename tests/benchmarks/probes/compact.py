@@ -24,7 +24,7 @@ from pyspark.sql.functions import max as newest
 from probes.embedded import BATCH, EDGE, cluster_in
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import compaction as in_memory
-from reconciler.jobs.compaction import spread
+from reconciler.jobs.compaction import run_in_spark
 from reconciler.jobs.session import start_session
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.records.schema import HEADERS, RECORD_SCHEMA
@@ -91,7 +91,7 @@ def compacted(session: SparkSession, folder: Path) -> float:
     os.sync()
     engine = on(session)
     began = time.perf_counter()
-    done = cluster.upkeep().compact(partial(spread, engine))
+    done = cluster.upkeep().compact(partial(run_in_spark, engine))
     took = time.perf_counter() - began
     if (done.partitions, done.failed) != (1, 0) or not engine.used.spark_tasks:
         sys.exit(f"nothing was compacted in Spark: {done}")

@@ -13,7 +13,7 @@ from reconciler.archives.keys import CLUSTER
 from reconciler.embedded.catalog.model import DeletionEntry, RewriteEntry, TopicEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Severity
-from reconciler.embedded.check.mend import mend
+from reconciler.embedded.check.mend import repair_findings
 from reconciler.embedded.check.sweep import SweepResult
 from reconciler.embedded.clients.transactions import State
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -511,7 +511,7 @@ def test_what_is_wrong_is_found_and_mended_only_where_nothing_is_lost(busy: Embe
     assert tuple(gone) == damage.gone
 
     stored = set(keys(busy.store, "topics/"))
-    mended = mend(busy, checked)
+    mended = repair_findings(busy, checked)
     after = check_cluster(busy.store)
     if damage.is_mended:
         assert after.findings == []
@@ -520,7 +520,7 @@ def test_what_is_wrong_is_found_and_mended_only_where_nothing_is_lost(busy: Embe
         assert found_in(after) == found_in(checked)
         assert mended == []
         assert set(keys(busy.store, "topics/")) == stored
-    assert mend(busy, after) == []
+    assert repair_findings(busy, after) == []
 
 
 REMOTE = {
@@ -589,7 +589,7 @@ def test_a_part_that_is_no_part_is_found_by_reading_it(busy: EmbeddedCluster) ->
 def test_offsets_that_are_gone_stay_said_after_a_repair(busy: EmbeddedCluster) -> None:
     delete_parts(1, 2)(busy)
     mark_deletion(busy)
-    mended = mend(busy, check_cluster(busy.store))
+    mended = repair_findings(busy, check_cluster(busy.store))
     assert [each.kind for each in mended] == [Kind.DELETION_UNFINISHED]
     (finding,) = check_cluster(busy.store).findings
     assert finding.gone == (OffsetRange(2, 6),)
@@ -674,7 +674,7 @@ def test_a_catalog_that_went_back_since_the_check_mends_nothing(busy: EmbeddedCl
     checked = check_cluster(busy.store)
     overwrite(busy.store, CATALOG, found.body)
     with pytest.raises(UserError, match="the catalog was at commit"):
-        mend(busy, checked)
+        repair_findings(busy, checked)
 
 
 def test_the_sweep_deletes_nothing_of_what_an_older_catalog_does_not_know(busy: EmbeddedCluster) -> None:
@@ -700,7 +700,7 @@ def test_where_a_head_is_lost_neither_sweep_nor_repair_deletes_what_it_named(bus
     assert opened(store).sweep().objects == 0
     checked = check_cluster(store)
     assert [finding.kind for finding in checked.findings if finding.severity is ERROR] == [Kind.HEAD_LOST]
-    assert mend(opened(store), checked) == []
+    assert repair_findings(opened(store), checked) == []
     assert (keys(busy.store, "topics/"), keys(busy.store, "pages/")) == before
     for key, body in bodies.items():
         overwrite(busy.store, key, body)
@@ -734,12 +734,12 @@ def test_a_lost_head_is_found_beside_other_damage(busy: EmbeddedCluster) -> None
 def test_what_nobody_names_is_swept_once_it_is_a_day_old(busy: EmbeddedCluster) -> None:
     orphan(busy)
     checked = check_cluster(busy.store)
-    assert mend(busy, checked) == []
+    assert repair_findings(busy, checked) == []
     store = Aged(busy.store)
     (finding,) = check_cluster(store).findings
     assert finding.age_ms is not None
     assert finding.age_ms > 24 * 3_600_000
-    (mended,) = mend(opened(store), check_cluster(store))
+    (mended,) = repair_findings(opened(store), check_cluster(store))
     assert mended.what == "deleted 1 object of 15 bytes that nothing referred to for a day"
     assert check_cluster(store).findings == []
 
@@ -770,7 +770,7 @@ def test_an_older_catalog_mends_nothing_also_where_other_findings_leave_no_room_
     monkeypatch.setattr("reconciler.embedded.check.damage.FINDINGS", 1)
     checked = check_cluster(busy.store)
     assert [finding.kind for finding in checked.findings] == [Kind.NAMESPACE_MISSING]
-    assert mend(busy, checked) == []
+    assert repair_findings(busy, checked) == []
     assert "shop" not in busy.catalog.read().namespaces
 
 

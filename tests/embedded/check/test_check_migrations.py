@@ -17,7 +17,7 @@ from reconciler.embedded.catalog.model import HoldEntry
 from reconciler.embedded.catalog.tables import seal_writer
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, CheckResult, Kind, Severity
-from reconciler.embedded.check.mend import mend
+from reconciler.embedded.check.mend import repair_findings
 from reconciler.embedded.keys import head_key
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import OwnershipLostError, UserError
@@ -47,7 +47,7 @@ def one(bucket: Bucket, kind: Kind, cluster: str = "west") -> CheckFinding:
 
 
 def mended(bucket: Bucket, cluster: str = "west") -> list[str]:
-    return [each.what for each in mend(bucket.cluster(cluster), checked(bucket, cluster))]
+    return [each.what for each in repair_findings(bucket.cluster(cluster), checked(bucket, cluster))]
 
 
 def change_register(bucket: Bucket, location: str, change: Callable[[dict[str, Any]], object]) -> str:
@@ -297,7 +297,7 @@ def test_a_repair_that_finds_the_claim_gone_does_nothing(bucket: Bucket) -> None
     before = checked(bucket, "east")
     unclaim_topic(bucket.storage, place, bucket.east.cluster_id, "gone", 2)
     bucket.mounted(location, cluster="north")
-    assert mend(bucket.east, before) == []
+    assert repair_findings(bucket.east, before) == []
     assert owners(bucket) == ["north"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
-from reconciler.embedded.check.mend import mend
+from reconciler.embedded.check.mend import repair_findings
 from reconciler.embedded.segments.head import Head, Partition, swap_head
 from tests.embedded.links.linked import ORDERS, Linked, archived, joined, mirrored
 from tests.embedded.segments.test_truncation import deaths
@@ -23,7 +23,7 @@ def found(linked: Linked, cluster: str = "east") -> list[CheckFinding]:
 
 
 def mended(linked: Linked, cluster: str = "east") -> list[str]:
-    return [each.what for each in mend(linked.cluster(cluster), check_cluster(linked.stores[cluster]))]
+    return [each.what for each in repair_findings(linked.cluster(cluster), check_cluster(linked.stores[cluster]))]
 
 
 def forget_link(linked: Linked) -> None:

@@ -12,7 +12,7 @@ from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import Garbage, Manifest, ManifestSwap, manifest_register
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind
-from reconciler.embedded.check.mend import mend, restore_truncated_registers
+from reconciler.embedded.check.mend import repair_findings, restore_truncated_registers
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.errors import UserError
 from reconciler.objectstore.memory import MemoryStore
@@ -96,7 +96,7 @@ def test_a_manifest_that_is_gone_or_damaged_is_told_with_the_offsets_nobody_can_
         assert finding.kind is kind
         assert finding.gone == (OffsetRange(0, 15),)
         assert (finding.place.key, finding.place.topic, finding.place.partition) == (it.remote().key, TOPIC, 0)
-        assert mend(it.cluster, check_cluster(it.store, storage=it.storage)) == []
+        assert repair_findings(it.cluster, check_cluster(it.store, storage=it.storage)) == []
 
 
 def test_a_manifest_that_was_cut_off_is_put_back_where_object_storage_keeps_versions(s3_server: S3Server) -> None:

@@ -13,7 +13,7 @@ from reconciler.embedded.catalog import commits
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.segments import head as head_module
-from reconciler.embedded.tiered.usage import size_of
+from reconciler.embedded.tiered.usage import measure_topic
 from reconciler.errors import BrokenInvariantError, MissingObjectError, ReconcilerError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.embedded.deaths import opened
@@ -69,7 +69,7 @@ READS: dict[str, Act] = {
     "observe": observe,
     "look by time": lambda cluster: cluster.log("shop:orders").offset_for_time(0, NOW),
     "describe a group": lambda cluster: cluster.groups.describe("readers"),
-    "measure": lambda cluster: size_of(cluster.store, cluster.topic("shop:orders").id),
+    "measure": lambda cluster: measure_topic(cluster.store, cluster.topic("shop:orders").id),
     "check": lambda cluster: check_cluster(cluster.store, deep=True),
 }
 WRITES: dict[str, Act] = {

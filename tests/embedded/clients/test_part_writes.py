@@ -14,7 +14,7 @@ from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import RetryableError
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import OffsetRange
 from tests.embedded.samples import cluster_in, contents, values
 from tests.embedded.stores import WatchedStore
@@ -91,7 +91,7 @@ def test_what_is_hashed_while_it_is_written_has_the_digest_of_its_records(rows: 
     with cluster.producer() as producer:
         producer.append("orders", values(*[os.urandom(500) for _ in range(rows)]))
     log = cluster.log("orders")
-    read = [digest_of(batch, base=0) for batch in log.read(0, OffsetRange(0, rows))]
+    read = [compute_digest(batch, base=0) for batch in log.read(0, OffsetRange(0, rows))]
     found = list(log.digests(0, OffsetRange(0, rows)))
     assert len(found) >= 1
     assert sum(found[1:], found[0]) == sum(read[1:], read[0])

@@ -16,7 +16,7 @@ from reconciler.embedded.segments import parts
 from reconciler.embedded.segments import parts as parts_module
 from reconciler.embedded.segments.head import read_head
 from reconciler.errors import LostRaceError, RetryableError, UserError
-from reconciler.records.hashes import Spread, partitions_of
+from reconciler.records.hashes import RoundRobinPosition, partitions_of
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import INPUT_SCHEMA
 from reconciler.resources.mirrors import LinkEntry, SourceTopic
@@ -50,7 +50,7 @@ def test_keys_decide_the_partition_and_keep_their_order(cluster: EmbeddedCluster
     keys = [b"k%d" % (number % 37) for number in range(500)]
     batch = values(*[f"v{number}" for number in range(500)], key=keys)
     append(cluster, batch)
-    expected = partitions_of(batch.column("key"), 5, state=Spread()).to_pylist()
+    expected = partitions_of(batch.column("key"), 5, state=RoundRobinPosition()).to_pylist()
     log = cluster.log("orders")
     for partition in range(5):
         mine = [(key, b"v%d" % number) for number, key in enumerate(keys) if expected[number] == partition]
@@ -73,7 +73,7 @@ def test_a_record_may_name_its_partition(cluster: EmbeddedCluster) -> None:
         with pytest.raises(UserError, match=f"partition {missing}: the topic does not have it"):
             append(cluster, values("d", partition=pa.array([missing], pa.int32())))
     log = cluster.log("orders")
-    chosen = partitions_of(pa.array([b"k"]), 3, state=Spread()).to_pylist()[0]
+    chosen = partitions_of(pa.array([b"k"]), 3, state=RoundRobinPosition()).to_pylist()[0]
     assert b"a" in [row["value"] for row in read(log, 2)]
     assert b"b" in [row["value"] for row in read(log, chosen)]
     assert sum(bounds.end for bounds in log.bounds().values()) == 3

@@ -16,9 +16,9 @@ from reconciler.embedded.clients.sequences import (
     SEQUENCES,
     Identity,
     SequencedBatch,
-    advanced,
-    is_there,
-    offsets_of,
+    advance_sequence,
+    find_offsets,
+    is_stored,
     remember_producer,
 )
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -202,18 +202,18 @@ def test_whatever_part_of_what_is_there_comes_again_is_found_where_it_lies(
 ) -> None:
     who, found, end = Identity("p"), Head(PRODUCERS), 0
     for count in counts:
-        found = taken(found, SequencedBatch(who, advanced(first, end), count))
+        found = taken(found, SequencedBatch(who, advance_sequence(first, end), count))
         end += count
     for skipped, count in again:
-        batch = SequencedBatch(who, advanced(first, skipped), count)
+        batch = SequencedBatch(who, advance_sequence(first, skipped), count)
         if skipped + count <= end:
-            assert is_there(found, batch, "here", NOW)
-            assert offsets_of(found, batch) == OffsetRange(skipped, skipped + count)
+            assert is_stored(found, batch, "here", NOW)
+            assert find_offsets(found, batch) == OffsetRange(skipped, skipped + count)
         elif skipped == end:
-            assert not is_there(found, batch, "here", NOW)
+            assert not is_stored(found, batch, "here", NOW)
         else:
             with pytest.raises(OutOfOrderSequenceError):
-                is_there(found, batch, "here", NOW)
+                is_stored(found, batch, "here", NOW)
 
 
 @settings(max_examples=30)

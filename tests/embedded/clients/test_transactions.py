@@ -15,7 +15,7 @@ from reconciler.embedded.keys import transaction_key
 from reconciler.embedded.segments import head as head_module
 from reconciler.errors import InvalidNamespaceError, ProducerFencedError, UserError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from tests.embedded.clients.transactional_producers import (
     CHECKOUT,
@@ -438,7 +438,7 @@ def test_everything_said_of_a_log_holds_around_what_was_aborted(
         wanted = [row for row in rows if start <= row["offset"] < stop]
         assert read(log, 0, start, stop) == wanted
         assert sum(extent.records for extent in log.extents(0, offsets)) == len(wanted)
-        digests = (digest_of(batch, base=0) for batch in log.read(0, offsets))
+        digests = (compute_digest(batch, base=0) for batch in log.read(0, offsets))
         assert sum(log.digests(0, offsets), Digest()) == sum(digests, Digest())
     assert log.offset_for_time(0, NOW) == 0
     assert log.offset_for_time(0, NOW + 1) is None

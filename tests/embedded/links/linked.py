@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.archives.manifest import read_manifest
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.embedded.catalog.mirror_tables import MirrorShape, alter_link
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.restore_cut import truncate_topic
 from reconciler.embedded.segments.head import Partition
-from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
+from reconciler.embedded.segments.retention import cleanup_policy, iter_segments, live_entries
 from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.jobs.flows import missing_ranges
 from reconciler.lifecycles import LinkStatus, MirrorStatus
@@ -328,7 +328,7 @@ def mirror_more(it: Tiered, count: int, *, partition: int = 0) -> None:
 def let_go(it: Tiered, segments: int) -> None:
     """Let the oldest segments leave the local tier, as retention does where its targets say so."""
     policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
-    found = list(segments_of(live_entries(it.store, head_of(it.cluster)), policy.limits))[:segments]
+    found = list(iter_segments(live_entries(it.store, head_of(it.cluster)), policy.limits))[:segments]
     assert evict(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), found) is not None
 
 
@@ -366,8 +366,8 @@ def is_sound(it: Tiered, partition: int = 0) -> None:
     head = head_of(it.opened(), partition)
     assert head.start <= head.local_start <= head.end
     assert head.uploaded_to <= head.end >= head.compacted_to
-    parts = {entry.key for entry in all_entries(it.store, head)}
-    assert {entry.key for entry in all_entries(it.store, head) if entry.last >= head.start} <= parts_in(it.store)
+    parts = {entry.key for entry in iter_all_entries(it.store, head)}
+    assert {entry.key for entry in iter_all_entries(it.store, head) if entry.last >= head.start} <= parts_in(it.store)
     late: tuple[Any, Any] = LateStore(it.store, DAY + 60_000), LateStore(it.storage, DAY + 60_000)
     it.opened(*late).sweep()
     assert parts_in(it.store) <= parts

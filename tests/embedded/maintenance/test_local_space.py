@@ -18,8 +18,8 @@ from reconciler.embedded.segments.retention import Segment
 from reconciler.embedded.tiered.remote_retention import (
     EvictionCandidates,
     capacity_of,
-    disk_under,
     equal_entries_end,
+    measure_disk_under,
     plan_evictions,
 )
 from reconciler.objectstore.directory import DirectoryStore
@@ -78,8 +78,8 @@ def test_the_capacity_is_the_smaller_of_both_targets(
 def test_the_disk_under_a_folder_is_asked_of_the_system_and_a_bucket_has_none(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "a folder")
     store.put("anything", b"")
-    assert disk_under(store) == shutil.disk_usage(tmp_path).total
-    assert disk_under(MemoryStore()) is None
+    assert measure_disk_under(store) == shutil.disk_usage(tmp_path).total
+    assert measure_disk_under(MemoryStore()) is None
 
 
 # -- what goes first

@@ -16,8 +16,8 @@ import pytest
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask, FailedChore
 from reconciler.embedded.maintenance.survey import Survey
 from reconciler.embedded.tiered.remote_tier import Connections, connections_to, limit_connections
-from reconciler.embedded.tiered.upload import Controller, connections_of, error_of, free_bytes
-from reconciler.jobs.flows import Budget, rounds, tasks_of
+from reconciler.embedded.tiered.upload import Controller, compute_connections, controller_error, free_bytes
+from reconciler.jobs.flows import Budget, deal_to_tasks, iter_rounds
 from reconciler.objectstore.directory import DirectoryStore
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded.maintenance import jobs_of
@@ -134,12 +134,12 @@ FREE = 1000
 )
 def test_shares_follow_the_backlog(backlog: int, before: int, properties: Mapping[str, str], shares: int) -> None:
     controller = Controller.of({f"cloud_storage_upload_ctrl_{name}": value for name, value in properties.items()})
-    assert controller.shares(error_of(backlog, FREE), error_of(before, FREE)) == shares
+    assert controller.shares(controller_error(backlog, FREE), controller_error(before, FREE)) == shares
 
 
 @pytest.mark.fact("F-R-034")
 def test_a_share_is_at_least_one_connection_and_at_most_all() -> None:
-    assert [connections_of(shares, 20) for shares in (0, 49, 100, 500, 1000, 2000)] == [1, 1, 2, 10, 20, 20]
+    assert [compute_connections(shares, 20) for shares in (0, 49, 100, 500, 1000, 2000)] == [1, 1, 2, 10, 20, 20]
 
 
 def test_space_is_that_of_the_disk_or_of_a_large_one(tmp_path: Path) -> None:
@@ -351,8 +351,8 @@ def test_two_thousand_partitions_are_one_stage_and_few_requests() -> None:
 
     def spread(chores: Sequence[Chore], task: ChoreTask) -> Iterator[list[PartitionRewrite | FailedChore]]:
         """Do as the executors of two cores would."""
-        for taken in rounds(chores, Budget(2)):
-            tasks = tasks_of(taken, 2)
+        for taken in iter_rounds(chores, Budget(2)):
+            tasks = deal_to_tasks(taken, 2)
             stages.append(len(tasks))
             yield [one for chores_of_task in tasks for one in task(chores_of_task)]
 

@@ -18,7 +18,7 @@ from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestHandover
 from reconciler.archives.ownership import ownership_register, read_ownership
 from reconciler.embedded.catalog import migration_tables
-from reconciler.embedded.catalog.migration_tables import follow
+from reconciler.embedded.catalog.migration_tables import complete_state
 from reconciler.embedded.catalog.tables import is_closed
 from reconciler.embedded.catalog.tiering_state import location_of
 from reconciler.embedded.check.check import check_cluster
@@ -591,7 +591,7 @@ def _detaches_first(self: Outbound, topic: MigrantEntry) -> None:
     def handed(_self: ManifestHandover, _partitions: Any, _change: Any) -> dict[int, Any]:
         return {}
 
-    with patch.object(outbound, "hand_over", soon), patch.object(ManifestHandover, "__call__", handed):
+    with patch.object(outbound, "change_topic_manifest", soon), patch.object(ManifestHandover, "__call__", handed):
         _detach(self, topic)
     _detach(self, topic)
 
@@ -614,7 +614,7 @@ def _removes_first(self: Outbound, state: MigrationState) -> None:
 def _opens_first(self: Inbound) -> None:
     means, begun = self.means, self.migration
     catalog = means.catalog.read()
-    means.catalog.commit(lambda draft: follow(draft, self.number, begun, _S.FINISHED, now_ms=means.now_ms()))
+    means.catalog.commit(lambda draft: complete_state(draft, self.number, begun, _S.FINISHED, now_ms=means.now_ms()))
     with patch.object(means.catalog, "read", lambda: catalog):
         for topic in begun.topics:
             self._take_over(topic)

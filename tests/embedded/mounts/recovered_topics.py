@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.archives.keys import index_key
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.recoverable import check_recoverable
 from reconciler.archives.topic_manifest import write_topic_manifest
 from reconciler.embedded.catalog.tiering_state import tiering_of, topic_manifest_of
@@ -118,7 +118,7 @@ def named_objects(cluster: EmbeddedCluster, partitions: int = 1) -> set[str]:
     named = {f"topics/{OTHER_ID}/1/topic.json"}
     for partition in range(partitions):
         manifest = manifest_of(cluster, partition)
-        segments = [entry.key for entry in all_entries(cluster.storage, manifest)]
+        segments = [entry.key for entry in iter_all_entries(cluster.storage, manifest)]
         named |= {RemotePartition(OTHER_ID, 1, partition).key, *(page.key for page in manifest.pages)}
         named |= {*segments, *(key.replace(".parquet", ".index") for key in segments)}
     return named

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.recoverable import find_topic_at
-from reconciler.archives.topic_manifest import CommittedOffset, hand_over
+from reconciler.archives.topic_manifest import CommittedOffset, change_topic_manifest
 from reconciler.embedded.catalog.model import AclEntry
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.clients.transactions import State, decide
@@ -325,7 +325,7 @@ def test_a_group_of_another_platform_whose_name_none_can_have_here_stays_with_th
     location = bucket.unmounted()
     strange = {"": {0: CommittedOffset(1)}, "読" * 28: {0: CommittedOffset(2)}, "billing": {0: CommittedOffset(3)}}
     place = TopicLocation.parse(location)
-    hand_over(bucket.storage, place, lambda found: found and replace(found, groups=strange), "archived")
+    change_topic_manifest(bucket.storage, place, lambda found: found and replace(found, groups=strange), "archived")
     bucket.mounted(location)
     assert bucket.east.groups.names() == ["billing"]
     assert "a name that none can have here" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 from reconciler.archives.archive import release
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import Manifest, manifest_register, remote_partition
-from reconciler.archives.recoverable import manifests_in
+from reconciler.archives.recoverable import count_manifests
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.errors import UserError
@@ -373,7 +373,7 @@ def test_a_mounted_topic_that_is_deleted_takes_its_objects_along_where_it_says_s
     bucket.east.delete_topic(CLICKS)
     bucket.east.finish_deletions()
     revision = int(location.rpartition("/")[2])
-    assert ((bucket.west.cluster_id, revision) in manifests_in(bucket.storage)) == left
+    assert ((bucket.west.cluster_id, revision) in count_manifests(bucket.storage)) == left
     assert len(bucket.values("shop:kept")) == 3
     assert [each.state for each in bucket.west.mounts.mountable()] == (["mounted"] if left else [])
     if left:

@@ -13,7 +13,7 @@ import pytest
 
 from reconciler.archives.location import TopicLocation
 from reconciler.archives.manifest import ManifestSwap, RemotePartition
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.recoverable import check_recoverable
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.keys import head_key
@@ -74,7 +74,7 @@ def test_parts_stay_that_a_head_names_which_landed_unanswered_and_was_built_upon
     head = read_head(inner, topic_id, 0)
     assert head is not None
     assert head.entries
-    assert {entry.key for entry in all_entries(inner, head)} <= {each.key for each in inner.list("")}
+    assert {entry.key for entry in iter_all_entries(inner, head)} <= {each.key for each in inner.list("")}
 
 
 def test_partitions_that_the_source_got_since_the_recovery_began_are_not_taken(storage: ObjectStore) -> None:

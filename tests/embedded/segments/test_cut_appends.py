@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reconciler.embedded.segments.parts import PartWriter
 from reconciler.errors import UnansweredError
 from reconciler.objectstore.memory import MemoryStore
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.records.schema import RECORD_SCHEMA
 from tests.embedded.maintenance.tiny_segments import (
@@ -118,7 +118,7 @@ def test_no_part_of_several_records_is_above_the_limit_and_nothing_is_lost(
     # A file of a few records is nearly all frame: no limit makes it smaller.
     assert all(entry.bytes <= max(limit, 5_000) for entry in entries if entry.digest.records > 1)
     assert [entry.base for entry in entries] == [0, *[entry.last + 1 for entry in entries[:-1]]][: len(entries)]
-    whole = sum((digest_of(batch, base=0) for batch in batches), Digest())
+    whole = sum((compute_digest(batch, base=0) for batch in batches), Digest())
     assert sum((entry.digest.shift(entry.base) for entry in entries), Digest()) == whole
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from reconciler.archives.pages import all_entries, all_pages, read_page
+from reconciler.archives.pages import iter_all_entries, iter_all_pages, read_page
 from reconciler.embedded.catalog.topics import delete_topic
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import Kind
@@ -22,7 +22,7 @@ from reconciler.errors import MissingObjectError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.providers.embedded import measures
 from reconciler.providers.embedded.measures import measure_topics
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Digest, OffsetRange
 from reconciler.resources.address import Address
 from tests.embedded.deaths import opened
@@ -139,7 +139,7 @@ def test_older_entries_go_to_pages_and_are_read_from_there(
     store: ObjectStore, cluster: EmbeddedCluster, paged: str
 ) -> None:
     found = head(store, paged)
-    named = list(all_pages(store, found))
+    named = list(iter_all_pages(store, found))
     leaves = [page for page in named if page.level == 0]
     assert len(leaves) > 5
     assert leaves[0].base == 0
@@ -151,7 +151,7 @@ def test_older_entries_go_to_pages_and_are_read_from_there(
     for start, stop in ((0, 1), (5, 30), (50, 120), (119, 120)):
         assert read(log, 0, start, stop) == numbered(start, stop - start).to_pylist()
         digest = sum(log.digests(0, OffsetRange(start, stop)), Digest())
-        assert digest == digest_of(numbered(start, stop - start), base=0)
+        assert digest == compute_digest(numbered(start, stop - start), base=0)
     assert log.offset_for_time(0, NOW + 33) == 33
 
 
@@ -196,7 +196,7 @@ def test_deleting_finds_the_keys_in_pages(store: ObjectStore, cluster: EmbeddedC
 def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
     store: ObjectStore, cluster: EmbeddedCluster, paged: str
 ) -> None:
-    page = [page for page in all_pages(store, head(store, paged)) if page.level == 0][1]
+    page = [page for page in iter_all_pages(store, head(store, paged)) if page.level == 0][1]
     store.delete([page.key])
     log = cluster.log("orders")
     assert read(log, 0, 0, page.base) == numbered(0, page.base).to_pylist()
@@ -206,7 +206,7 @@ def test_a_page_that_is_gone_says_which_offsets_lay_in_it(
 
 @pytest.mark.thorough
 def test_a_damaged_page_is_said_by_name(store: ObjectStore, cluster: EmbeddedCluster, paged: str) -> None:
-    for page in all_pages(store, head(store, paged)):
+    for page in iter_all_pages(store, head(store, paged)):
         kept = store.get(page.key)
         assert kept is not None
         for body in (b"", b"{", b"[]", b'{"format": "reconciler.page/2"}', b'{"format": "reconciler.page/1"}'):
@@ -230,7 +230,7 @@ def test_a_head_stays_small_however_many_parts_it_has(
     register.swap(held, grown.to_json())
     assert len(grown.entries) <= 64
     assert len(grown.pages) <= 3 * 32
-    assert (grown.records, grown.end, len(list(all_entries(store, grown)))) == (10_000,) * 3
+    assert (grown.records, grown.end, len(list(iter_all_entries(store, grown)))) == (10_000,) * 3
     watched = WatchedStore(store)
     log = cluster_in(watched).log("orders")
     for offset in (0, 5_000, 9_990):
@@ -436,7 +436,7 @@ def test_deletion_is_marked_first_and_finished_by_whoever_comes_next(
 def test_a_deletion_goes_on_where_an_earlier_one_had_deleted_a_page(
     store: ObjectStore, cluster: EmbeddedCluster, paged: str
 ) -> None:
-    page = next(all_pages(store, head(store, paged)))
+    page = next(iter_all_pages(store, head(store, paged)))
     store.delete([entry.key for entry in read_page(store, page)])
     store.delete([page.key])
     cluster.delete_topic("orders")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments import rewrites
@@ -171,7 +171,7 @@ def test_pages_and_pages_of_pages_are_written_anew(
     head = read_head(store, cluster.topic("us:orders").id, 0)
     assert head is not None
     assert head.pages
-    assert [entry.kms_key_id for entry in all_entries(store, head)] == ["key-us"] * 23
+    assert [entry.kms_key_id for entry in iter_all_entries(store, head)] == ["key-us"] * 23
 
 
 def test_what_retention_left_of_a_page_is_written_anew() -> None:
@@ -347,7 +347,7 @@ def test_a_move_that_died_anywhere_is_finished_by_the_next(monkeypatch: pytest.M
         assert contents(log) == [*expected, (5, b"f")]
         assert contents(log, 1) == [(0, b"z")]
         heads = [head for partition in (0, 1) if (head := log.head(partition)) is not None]
-        named = {entry.key for head in heads for entry in all_entries(store, head)}
+        named = {entry.key for head in heads for entry in iter_all_entries(store, head)}
         assert {store.key_of[key] for key in named} == {"key-us"}
         assert {head.kms_key_id for head in heads} == {"key-us"}
         assert dict(cluster.catalog.read().rewrites) == {}

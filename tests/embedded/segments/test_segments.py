@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.archives.entries import Entry
-from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, expired, segments_of
+from reconciler.embedded.segments.retention import CleanupPolicy, Segment, SegmentLimits, iter_expired, iter_segments
 from reconciler.embedded.tiered.object_rewrites import iter_segments_to_roll
 from reconciler.records.log import Digest
 
@@ -39,34 +39,34 @@ def bases(segments: list[Segment]) -> list[list[int]]:
     ],
 )
 def test_where_segments_begin(why: str, parts: list[Entry], expected: list[list[int]]) -> None:
-    found = list(segments_of(parts, LIMITS))
+    found = list(iter_segments(parts, LIMITS))
     assert bases(found) == expected, why
     assert [segment.is_closed for segment in found] == [True] * (len(found) - 1) + [False] * bool(found)
 
 
 def test_a_closed_segment_stays_what_it_is_while_the_log_grows_and_its_beginning_goes() -> None:
     parts = [part(10 * number, size=30 + 7 * (number % 5), at=150 * number) for number in range(60)]
-    whole = list(segments_of(parts, LIMITS))
+    whole = list(iter_segments(parts, LIMITS))
     for count in range(1, 60):
-        grown = list(segments_of(parts[:count], LIMITS))
+        grown = list(iter_segments(parts[:count], LIMITS))
         assert grown[:-1] == whole[: len(grown) - 1]
     for number, segment in enumerate(whole):
         rest = [entry for entry in parts if entry.base >= segment.base]
-        assert list(segments_of(rest, LIMITS)) == whole[number:]
+        assert list(iter_segments(rest, LIMITS)) == whole[number:]
 
 
 def test_making_one_file_of_a_segment_moves_no_border() -> None:
     parts = [part(10 * number) for number in range(9)]
-    before = list(segments_of(parts, LIMITS))
+    before = list(iter_segments(parts, LIMITS))
     middle = before[1]
     one = Entry(middle.base, middle.last, 0, 0, 77, 0, "one", Digest(20), is_segment=True)
-    after = list(segments_of([*before[0].entries, one, *parts[4:]], LIMITS))
+    after = list(iter_segments([*before[0].entries, one, *parts[4:]], LIMITS))
     assert [(segment.base, segment.last) for segment in after] == [(segment.base, segment.last) for segment in before]
     assert [segment.is_one_file for segment in after] == [False, True, False, False, False]
 
 
 def test_a_segment_sums_up_its_parts() -> None:
-    (segment,) = segments_of([part(0, at=7), part(20, size=13, at=3)], LIMITS)
+    (segment,) = iter_segments([part(0, at=7), part(20, size=13, at=3)], LIMITS)
     assert (segment.base, segment.last, segment.epoch) == (0, 29, 0)
     assert (segment.bytes, segment.records, segment.min_ts, segment.max_ts) == (53, 20, 3, 7)
 
@@ -101,20 +101,22 @@ LOG = [part(20 * number + 10 * half, at=100 * number) for number in range(5) for
     ],
 )
 def test_which_segments_expire(why: str, changes: dict[str, object], stable: int, expected: int) -> None:
-    segments = list(segments_of(LOG, LIMITS))
-    found = list(expired(segments, policy(**changes), stored_bytes=440, stable=stable, now_ms=1_000))
+    segments = list(iter_segments(LOG, LIMITS))
+    found = list(iter_expired(segments, policy(**changes), stored_bytes=440, stable=stable, now_ms=1_000))
     assert found == segments[:expected], why
 
 
 def test_an_old_segment_behind_a_young_one_waits_for_it() -> None:
     parts = [part(0, at=900, size=90), part(10, at=0, size=90), part(20)]
-    found = expired(segments_of(parts, LIMITS), policy(retention_ms=500), stored_bytes=220, stable=99, now_ms=1_000)
+    found = iter_expired(
+        iter_segments(parts, LIMITS), policy(retention_ms=500), stored_bytes=220, stable=99, now_ms=1_000
+    )
     assert list(found) == []
 
 
 def test_what_is_rolled_is_closed_below_the_stable_offset_and_not_one_file_yet() -> None:
     parts = [part(0, is_segment=True), *[part(10 * number) for number in range(1, 8)]]
-    segments = list(segments_of(parts, LIMITS))
+    segments = list(iter_segments(parts, LIMITS))
     assert bases(list(iter_segments_to_roll(segments, stable=200))) == [[10, 20], [30, 40], [50, 60]]
     assert bases(list(iter_segments_to_roll(segments, stable=49))) == [[10, 20]]
     assert bases(list(iter_segments_to_roll(segments, stable=50))) == [[10, 20], [30, 40]]

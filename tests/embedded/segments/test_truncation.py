@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.archives.pages import all_entries, all_pages
+from reconciler.archives.pages import iter_all_entries, iter_all_pages
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.check.damage import CheckFinding, Kind, Severity
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -21,7 +21,7 @@ from reconciler.embedded.maintenance import uploads
 from reconciler.embedded.maintenance.chores import Chore, ChoreTask
 from reconciler.embedded.restore_cut import TopicCut
 from reconciler.embedded.segments.head import Head, Partition, link_writer, swap_head
-from reconciler.embedded.segments.retention import cleanup_policy, live_entries, segments_of
+from reconciler.embedded.segments.retention import cleanup_policy, iter_segments, live_entries
 from reconciler.embedded.tiered.remote_retention import evict
 from reconciler.errors import UserError
 from reconciler.jobs.verify import verify
@@ -83,7 +83,7 @@ def test_a_log_ends_at_the_cut_and_holds_what_it_held_below(at: int) -> None:
     head = head_of(it.opened())
     assert (head.start, head.end, head.records) == (0, at, at)
     assert head.epochs[-1] == (2, at)
-    assert len(list(all_entries(it.store, head))) == len(parts_in(it.store)) == (at + 1) // 2
+    assert len(list(iter_all_entries(it.store, head))) == len(parts_in(it.store)) == (at + 1) // 2
     is_sound(it)
     assert not faults(it)
     mirror_more(it, 3)
@@ -202,7 +202,7 @@ def test_pages_above_the_cut_go_with_all_that_they_name_and_few_are_read_for_tha
     it = filled(1150)
     joined(it)
     before = rows(it)
-    pages = list(all_pages(it.store, head_of(it.opened())))
+    pages = list(iter_all_pages(it.store, head_of(it.opened())))
     assert {page.level for page in pages} == {0, 1}
     for at in (1, 1023, 2299):
         left = both_copied(it)
@@ -216,7 +216,7 @@ def test_pages_above_the_cut_go_with_all_that_they_name_and_few_are_read_for_tha
         assert len(head.entries) <= 64
         is_sound(left)
         assert {listed.key for listed in left.store.list("pages/")} == {
-            page.key for page in all_pages(left.store, head)
+            page.key for page in iter_all_pages(left.store, head)
         }
         mirror_more(left, 2)
         assert not faults(left, deep=False)
@@ -623,7 +623,7 @@ def goes_on(it: Tiered, end: int) -> None:
     assert found[: len(before)] == before
     assert [offset for offset, _, _ in found[len(before) :]] == list(range(end, end + 6))
     policy = cleanup_policy(it.cluster.catalog.read(), TOPIC, it.cluster.cluster_id)
-    segments = list(segments_of(live_entries(it.store, head), policy.limits))[:-1]
+    segments = list(iter_segments(live_entries(it.store, head), policy.limits))[:-1]
     if segments:
         evict(it.store, Partition(TOPIC, it.cluster.topics()[TOPIC].id, 0), segments)
     assert rows(it) == found

@@ -20,18 +20,24 @@ from hypothesis import strategies as st
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import read_manifest
-from reconciler.embedded.tiered.cache import cache_levels, machine_of, stored_bytes_in, take_cache_counts, walk
+from reconciler.embedded.tiered.cache import (
+    get_machine_cache,
+    list_cache_files,
+    measure_cache_levels,
+    stored_bytes_in,
+    take_cache_counts,
+)
 from reconciler.embedded.tiered.cache_files import (
     CacheUsage,
     EvictionRule,
     HydratedChunk,
     Span,
     check_directory,
-    chunks_of,
+    divide_into_chunks,
     find_cache_folder,
     is_held,
     limits_of,
-    touched,
+    overlapping_chunks,
 )
 from reconciler.errors import DamagedObjectError, UserError
 from reconciler.objectstore.directory import DirectoryStore
@@ -130,7 +136,7 @@ def test_a_read_of_part_of_a_segment_fetches_only_the_chunks_it_needs(case: Case
 
 @pytest.mark.fact("F-R-041")
 def test_chunks_are_of_16_mib_unless_told_otherwise() -> None:
-    assert machine_of({}, None).cache.chunk_bytes == 16 * 1024 * 1024
+    assert get_machine_cache({}, None).cache.chunk_bytes == 16 * 1024 * 1024
 
 
 @pytest.mark.fact("F-R-042")
@@ -290,11 +296,11 @@ def test_folders_of_a_cache_are_listed_side_by_side_where_that_is_asked_for(tmp_
                 barrier.wait()
 
     sys.addaudithook(listen)
-    assert len(walk(str(tmp_path), 2)) == 8
+    assert len(list_cache_files(str(tmp_path), 2)) == 8
     assert len(scanning) == 2
     meeting.clear()
     scanning.clear()
-    assert len(walk(str(tmp_path))) == 8
+    assert len(list_cache_files(str(tmp_path))) == 8
     assert scanning == {threading.get_ident()}
 
 
@@ -476,10 +482,10 @@ def test_instruments_tell_what_readers_hold_and_what_no_trim_could_make_room_for
     reader = case.log.read(0, OffsetRange(0, 1000))
     take_cache_counts()
     next(iter(reader))
-    assert cache_levels(case.cached(), None)["readers"] >= 1
+    assert measure_cache_levels(case.cached(), None)["readers"] >= 1
     _close(reader)
     until = monotonic() + 30
-    while cache_levels(case.cached(), None)["readers"]:  # A trim holds for a moment what it takes.
+    while measure_cache_levels(case.cached(), None)["readers"]:  # A trim holds for a moment what it takes.
         assert monotonic() < until
 
 
@@ -584,7 +590,7 @@ def test_a_directory_that_is_declared_and_no_full_path_is_an_error(tmp_path: Pat
 
 def test_readers_give_back_what_they_had_ahead_also_when_they_are_abandoned(case: Case) -> None:
     assert case.is_right()
-    ahead = machine_of(case.cached(), None).ahead
+    ahead = get_machine_cache(case.cached(), None).ahead
     full = ahead.left
     readers = [case.log.read(0, OffsetRange(0, 1000)) for _ in range(3)]
     for reader in readers:
@@ -632,7 +638,7 @@ DISK = 1000 * MIB
     ],
 )
 def test_chunks_begin_at_row_groups_as_far_as_they_fit(borders: list[int], size: int, expected: list[int]) -> None:
-    assert [chunk.start for chunk in chunks_of(borders, size, 100)] == expected
+    assert [chunk.start for chunk in divide_into_chunks(borders, size, 100)] == expected
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=20), st.integers(1, 60), st.integers(10, 300))
@@ -641,21 +647,21 @@ def test_chunks_lie_side_by_side_cover_a_segment_and_none_is_too_large(
 ) -> None:
     borders = [sum(groups[: count + 1]) for count in range(len(groups))]
     size = borders[-1] + footer
-    chunks = chunks_of(borders, size, limit)
+    chunks = divide_into_chunks(borders, size, limit)
     assert [chunk.start for chunk in chunks] == [0, *(chunk.stop for chunk in chunks[:-1])]
     assert chunks[-1].stop == size
     assert all(0 < chunk.length <= limit for chunk in chunks)
     for start, stop in zip([0, *borders], borders, strict=False):
         if stop - start <= limit:
-            assert len(touched(chunks, Span(start, stop))) == 1
+            assert len(overlapping_chunks(chunks, Span(start, stop))) == 1
 
 
 @given(st.integers(1, 500), st.integers(1, 100), st.integers(0, 499), st.integers(0, 100))
 def test_the_chunks_touched_are_those_that_hold_a_byte_of_it(size: int, limit: int, start: int, length: int) -> None:
-    chunks = chunks_of([], size, limit)
+    chunks = divide_into_chunks([], size, limit)
     wanted = Span(start, min(start + length, size))
     expected = [chunk for chunk in chunks if chunk.start < wanted.stop and wanted.start < chunk.stop]
-    assert list(touched(chunks, wanted)) == (expected if wanted.length > 0 else [])
+    assert list(overlapping_chunks(chunks, wanted)) == (expected if wanted.length > 0 else [])
 
 
 # -- limits

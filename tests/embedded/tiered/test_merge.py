@@ -18,7 +18,7 @@ from reconciler.archives.entries import STALE_REWRITE_MS, Entry
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import ManifestSwap
 from reconciler.embedded.maintenance.passes import scrub
-from reconciler.embedded.maintenance.roll import MergeLimits, merge_limits, runs_to_merge
+from reconciler.embedded.maintenance.roll import MergeLimits, iter_runs_to_merge, merge_limits
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments.parts import read_part
 from reconciler.errors import OwnershipLostError
@@ -379,7 +379,7 @@ def row(*sizes: int) -> list[Entry]:
 
 def merged(entries: Iterable[Entry], limits: MergeLimits = LIMITS) -> list[list[int]]:
     """Return the sizes of what is merged, run by run."""
-    return [[each.bytes for each in run] for run in runs_to_merge(entries, limits)]
+    return [[each.bytes for each in run] for run in iter_runs_to_merge(entries, limits)]
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ sizes = st.lists(st.integers(1, 130), max_size=40)
 @given(sizes=sizes, cuts=st.sets(st.integers(0, 40)))
 def test_runs_are_small_contiguous_and_never_found_twice(sizes: list[int], cuts: set[int]) -> None:
     there = [replace(each, epoch=sum(cut <= at for cut in cuts)) for at, each in enumerate(row(*sizes))]
-    while runs := list(runs_to_merge(there, LIMITS)):
+    while runs := list(iter_runs_to_merge(there, LIMITS)):
         for run in runs:
             assert len(run) > 1
             assert sum(each.bytes for each in run) <= LIMITS.high
@@ -467,7 +467,7 @@ def test_runs_are_small_contiguous_and_never_found_twice(sizes: list[int], cuts:
             for each in there
             if each.base not in gone
         ]
-        assert not list(runs_to_merge(there, LIMITS))
+        assert not list(iter_runs_to_merge(there, LIMITS))
 
 
 @given(st.integers(2, 200))
@@ -476,7 +476,7 @@ def test_whatever_comes_one_by_one_is_written_less_than_three_times(count: int) 
     written = 0
     for number in range(count):
         there.append(entry(10 * number, 10 * number + 9, 10))
-        for run in list(runs_to_merge(there, LIMITS)):
+        for run in list(iter_runs_to_merge(there, LIMITS)):
             at = there.index(run[0])
             size = sum(each.bytes for each in run)
             there[at : at + len(run)] = [replace(run[0], last=run[-1].last, bytes=size)]

@@ -11,7 +11,7 @@ import pytest
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import read_manifest
 from reconciler.archives.topic_manifest import CommittedOffset
-from reconciler.embedded.catalog.tiering_state import disabled
+from reconciler.embedded.catalog.tiering_state import finish_disabling
 from reconciler.embedded.catalog.topics import alter_topic
 from reconciler.embedded.keys import head_key
 from reconciler.errors import DamagedObjectError, MissingObjectError, UserError
@@ -201,7 +201,7 @@ def test_retain_keeps_what_is_archived_readable_before_during_and_after() -> Non
     assert (entry.tiering.state, entry.tiering.policy) == ("DISABLING", "retain")
     assert read(cluster.log(TOPIC)) == before
     epoch = entry.tiering.epoch
-    cluster.catalog.commit(lambda draft: disabled(draft, entry.id, epoch))
+    cluster.catalog.commit(lambda draft: finish_disabling(draft, entry.id, epoch))
     assert cluster.catalog.known().topics[TOPIC].tiering != entry.tiering
     assert read(cluster.log(TOPIC)) == before
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from reconciler.archives.entries import Entry
 from reconciler.archives.manifest import Manifest, ManifestSpill, RemotePartition
-from reconciler.archives.pages import all_entries, read_page
+from reconciler.archives.pages import iter_all_entries, read_page
 from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.retention import CleanupPolicy, SegmentLimits, live_entries
-from reconciler.embedded.tiered.remote_retention import Expiry, cut_below, expiry
+from reconciler.embedded.tiered.remote_retention import Expiry, cut_below, plan_expiry
 from reconciler.objectstore.memory import MemoryStore
 from reconciler.records.log import Digest
 from tests.embedded.maintenance.tiny_segments import (
@@ -527,7 +527,7 @@ def manifest_of(segments: Sequence[Entry], storage: WatchedStore | None = None, 
 
 def walked(manifest: Manifest, policy: CleanupPolicy, storage: WatchedStore | None = None, *, start: int = 0) -> Expiry:
     store = storage or MemoryStore()
-    return expiry(manifest, policy, start=start, now_ms=NOW, read=lambda page: read_page(store, page))
+    return plan_expiry(manifest, policy, start=start, now_ms=NOW, read=lambda page: read_page(store, page))
 
 
 TABLE = [
@@ -640,7 +640,7 @@ def test_a_manifest_in_pages_expires_as_one_that_is_not(
     spill = ManifestSpill(storage, PLACE, 1024)
     cut = cut_below(storage, manifest, whole.start, spill)
     after = manifest if cut is None else cut.manifest
-    assert list(all_entries(storage, after)) == left
+    assert list(iter_all_entries(storage, after)) == left
     assert after.stored_bytes == sum(each.bytes for each in left)
     dead = [entry for page in after.garbage.pages for entry in read_page(storage, page)] + [*after.garbage.entries]
     assert sorted(entry.base for entry in dead) == [each.base for each in segments if each.last < whole.start]
@@ -662,7 +662,7 @@ def test_a_large_page_is_cut_at_the_price_of_a_small_one() -> None:
         before = {page.key for page in manifest.pages}
         manifest = replace(cut.manifest, garbage=replace(cut.manifest.garbage, pages=(), entries=()))
         written += sum(page.entries for page in manifest.pages if page.key not in before)
-    assert [entry.base for entry in all_entries(storage, manifest)] == list(range(4_000, 50_000, 10))
+    assert [entry.base for entry in iter_all_entries(storage, manifest)] == list(range(4_000, 50_000, 10))
     assert written < 5_000 + 400 * 100
 
 

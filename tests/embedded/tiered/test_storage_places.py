@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.archives.storage import check_place, create_storage, read_storage_id
+from reconciler.archives.storage import check_storage_place, create_storage, read_storage_id
 from reconciler.embedded.catalog.commits import CatalogRegister
 from reconciler.embedded.check.sweep import sweep
 from reconciler.embedded.objects import create_cluster, read_cluster_id
@@ -74,7 +74,7 @@ def test_files_of_others_that_are_called_so_are_no_clusters(tmp_path: Path) -> N
     for folder in (tmp_path, tmp_path / "a" / "b"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cluster.json").write_text('{"name": "mine"}')
-    check_place(DirectoryStore(tmp_path / "a"))
+    check_storage_place(DirectoryStore(tmp_path / "a"))
 
 
 def test_an_object_storage_becomes_no_cluster() -> None:

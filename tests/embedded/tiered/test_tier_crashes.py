@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import RemotePartition, read_manifest, remote_partition
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
@@ -96,7 +96,7 @@ def is_swept_clean(it: Tiered) -> None:
 def _dead(it: Tiered) -> int:
     """Count the records of parts that a cut page still names."""
     head = head_of(it.opened())
-    return sum(1 for entry in all_entries(it.store, head) if entry.last < head.start)
+    return sum(1 for entry in iter_all_entries(it.store, head) if entry.last < head.start)
 
 
 CHANGES: dict[str, dict[str, str]] = {
@@ -151,7 +151,7 @@ def segment_state(it: Tiered, key: str) -> SegmentState:
     """Tell the state of a remote segment by where it is named."""
     manifest = read_manifest(it.storage, RemotePartition(it.cluster.cluster_id, 1, 0))
     is_there = it.storage.get(key) is not None
-    if manifest is not None and key in {entry.key for entry in all_entries(it.storage, manifest)}:
+    if manifest is not None and key in {entry.key for entry in iter_all_entries(it.storage, manifest)}:
         assert is_there
         return SegmentState.COPY_FINISHED
     waiting = () if manifest is None else manifest.garbage.entries

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.archives.manifest import objects_of, read_manifest
+from reconciler.archives.manifest import iter_object_keys, read_manifest
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.objectstore import register, swap
@@ -117,11 +117,11 @@ class Net:
         if read_manifest(self.it.storage, self.it.remote()) is None:
             assert (head.uploaded_to, head.local_start) == (0, 0)
             return
-        assert set(objects_of(self.it.segments())) <= self.it.objects()
+        assert set(iter_object_keys(self.it.segments())) <= self.it.objects()
         assert head.uploaded_to <= self.it.manifest().end
 
     def is_clean(self) -> None:
-        assert self.it.objects() == set(objects_of(self.it.segments()))
+        assert self.it.objects() == set(iter_object_keys(self.it.segments()))
         assert check_cluster(self.it.store, deep=True, storage=self.it.storage).findings == []
 
 

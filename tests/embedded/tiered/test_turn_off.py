@@ -15,7 +15,7 @@ import pytest
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import ManifestSwap, read_manifest
 from reconciler.embedded.catalog.model import NamespaceEntry
-from reconciler.embedded.catalog.tiering_state import disabled, tiering_of
+from reconciler.embedded.catalog.tiering_state import finish_disabling, tiering_of
 from reconciler.embedded.catalog.topics import alter_namespace, alter_topic, create_namespace, delete_topic, move_topic
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments.head import Partition, swap_head
@@ -80,7 +80,7 @@ def test_no_other_move_is_possible(start: TieringState, end: TieringState) -> No
     moves: dict[TieringState, Callable[[Draft], object]] = {
         TieringState.ENABLED: lambda draft: alter_topic(draft, TOPIC, ON),
         TieringState.DISABLING: lambda draft: alter_topic(draft, TOPIC, OFF),
-        TieringState.DISABLED: lambda draft: disabled(draft, before.id, it.tiering().epoch),
+        TieringState.DISABLED: lambda draft: finish_disabling(draft, before.id, it.tiering().epoch),
     }
     legal = {(each.start, each.end) for each in TIERING.moves}
     assert len(legal) == len(TieringState)
@@ -308,7 +308,7 @@ def test_at_each_step_a_change_that_carries_an_older_epoch_is_refused(changes: d
             assert not swap(old, 99)
             if it.tiering().uploads:
                 assert not swap_head(it.store, partition, lambda head: head.uploaded(12, old.epoch))  # noqa: B023
-            it.cluster.catalog.commit(lambda draft: disabled(draft, topic_id, old.epoch))  # noqa: B023
+            it.cluster.catalog.commit(lambda draft: finish_disabling(draft, topic_id, old.epoch))  # noqa: B023
         assert (it.tiering(), it.manifest(), head_of(it.cluster)) == before
         seen.append(it.tiering())
 
@@ -442,10 +442,10 @@ def test_two_that_finish_it_at_once_both_say_so() -> None:
     begun(it, OFF)
     topic_id, epoch = it.cluster.topic(TOPIC).id, it.tiering().epoch
     for _ in range(2):
-        it.cluster.catalog.commit(lambda draft: disabled(draft, topic_id, epoch))
+        it.cluster.catalog.commit(lambda draft: finish_disabling(draft, topic_id, epoch))
         assert it.tiering().state is TieringState.DISABLED
     it.cluster.alter_topic(TOPIC, ON)
-    it.cluster.catalog.commit(lambda draft: disabled(draft, topic_id, epoch))
+    it.cluster.catalog.commit(lambda draft: finish_disabling(draft, topic_id, epoch))
     assert it.tiering().state is TieringState.ENABLED
 
 

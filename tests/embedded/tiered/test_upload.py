@@ -15,7 +15,7 @@ from pyarrow import BufferReader
 
 from reconciler.archives.keys import index_key
 from reconciler.archives.manifest import Manifest, ManifestSwap, read_manifest
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.archives.topic_manifest import read_topic_manifest, write_topic_manifest
 from reconciler.embedded.catalog.tiering_state import topic_manifest_of
 from reconciler.embedded.check.check import check_cluster
@@ -25,7 +25,7 @@ from reconciler.embedded.maintenance.survey import MaintenanceResult
 from reconciler.embedded.segments import head as head_module
 from reconciler.embedded.segments.head import Partition, swap_head
 from reconciler.embedded.segments.parts import read_part
-from reconciler.embedded.tiered.object_rewrites import footer_of
+from reconciler.embedded.tiered.object_rewrites import read_footer
 from reconciler.errors import OwnershipLostError, UserError
 from reconciler.objectstore.memory import MemoryStore
 from tests.contracts.lossy import LossyStore
@@ -406,10 +406,10 @@ def test_the_footer_of_a_large_file_takes_a_second_request() -> None:
     footer = bytes(100_000)
     body = b"PAR1" + b"x" * 1000 + footer + len(footer).to_bytes(4, "little") + b"PAR1"
     store.put("file", body)
-    assert footer_of(store, "file", len(body)) == body[-100_008:]
+    assert read_footer(store, "file", len(body)) == body[-100_008:]
     assert store.count("get_range") == 2
     with pytest.raises(UserError, match="does not end as a Parquet file"):
-        footer_of(store, "file", len(body) - 1)
+        read_footer(store, "file", len(body) - 1)
 
 
 def test_what_expired_while_nothing_was_uploaded_keeps_nobody_from_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,7 +501,7 @@ def check(tier: Tiered, rows: dict[int, list[dict[str, Any]]]) -> None:
 
 def remote_rows(tier: Tiered, manifest: Manifest, partition: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for entry in all_entries(tier.storage, manifest):
+    for entry in iter_all_entries(tier.storage, manifest):
         assert tier.storage.get(index_key(entry.key)) is not None
         rows += rows_of(read_part(tier.storage, entry, partition, ALL))
     return rows

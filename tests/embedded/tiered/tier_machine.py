@@ -25,15 +25,15 @@ from reconciler.archives.manifest import (
     ManifestSpill,
     ManifestSwap,
     RemotePartition,
+    iter_object_keys,
     manifest_register,
-    objects_of,
     parse_manifest,
     read_manifest,
     remote_partition,
 )
-from reconciler.archives.pages import all_entries, entries_within
+from reconciler.archives.pages import iter_all_entries, iter_entries_within
 from reconciler.embedded.catalog.tiering_state import tiering_of
-from reconciler.embedded.catalog.topics import recovered
+from reconciler.embedded.catalog.topics import finish_recovery
 from reconciler.embedded.check.check import check_cluster
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.maintenance import roll, uploads
@@ -44,7 +44,7 @@ from reconciler.embedded.segments.head import Head, swap_head
 from reconciler.embedded.tiered import remote_reads, remote_retention, remote_sweep
 from reconciler.embedded.tiered.remote_retention import TieredPartition, cut_below
 from reconciler.embedded.tiered.topic_deletion import _TopicDisablement
-from reconciler.embedded.tiered.upload import Upload, UploadBatch, to_upload
+from reconciler.embedded.tiered.upload import Upload, UploadBatch, iter_segments_to_upload
 from reconciler.errors import RetryableError, UserError
 from reconciler.lifecycles import TieringState
 from reconciler.objectstore.memory import MemoryStore
@@ -175,7 +175,7 @@ class TieredModel:
             # Nobody uploads any more.
             assert manifest.end <= self.ended.setdefault(number, manifest.end)
         there = {listed.key for listed in self.storage.list("topics/")}
-        is_there = all({entry.key, index_key(entry.key)} <= there for entry in all_entries(self.storage, manifest))
+        is_there = all({entry.key, index_key(entry.key)} <= there for entry in iter_all_entries(self.storage, manifest))
         assert is_there or manifest != read_manifest(self.storage, remote_partition(tiering.location, number))
 
     def _state(self) -> TieringState:
@@ -260,7 +260,7 @@ class TieredModel:
         if manifest is not None:
             assert not manifest.garbage
             yield from (page.key for page in manifest.pages)
-            yield from objects_of(all_entries(self.storage, manifest))
+            yield from iter_object_keys(iter_all_entries(self.storage, manifest))
 
 
 # A state machine that drives a tiered topic against a list in memory, with a death at any write of either store.
@@ -409,7 +409,7 @@ class TieredMachine(TieredModel, RuleBasedStateMachine):
     def _keep_what_is_named(self, number: int, manifest: Manifest | None) -> None:
         """Forget what was not uploaded; of what the log still has, that is only what lies above its end there."""
         head = self.cluster.log(TOPIC).head(number)
-        entries = [] if manifest is None else list(all_entries(self.storage, manifest))
+        entries = [] if manifest is None else list(iter_all_entries(self.storage, manifest))
         named = [row for row in self.log[number] if any(each.base <= row[0] <= each.last for each in entries)]
         live = OffsetRange(0 if head is None else head.start, 0 if manifest is None else manifest.end)
         assert set(named) >= {row for row in self.log[number] if live.start <= row[0] < live.stop}
@@ -530,7 +530,7 @@ class Broken:
 
 
 _put, _publish = Upload.put, Uploads.publish
-_expire, _evictable, _evict = TieredPartition.expire, remote_retention.evictable, remote_retention.evict
+_expire, _evictable, _evict = TieredPartition.expire, remote_retention.find_evictable, remote_retention.evict
 _publish_remote, _write_merged, _finish = roll.publish_remote, Merge._write_merged, Recoveries._finish
 _read_head, _uploaded, _cut = remote_reads.read_head, Head.uploaded, _TopicDisablement._raise_start
 
@@ -585,8 +585,8 @@ def _evicts_before_the_swap(store: Any, partition: Any, segments: Sequence[Segme
 
 def _expires_before_the_swap(self: TieredPartition, head: Head, manifest: Manifest, start: int) -> ExpiryResult | None:
     if self.remote is not None:
-        gone = entries_within(self.remote.storage, manifest, OffsetRange(0, start))
-        self.remote.storage.delete(objects_of(entry for entry in gone if entry.last < start))
+        gone = iter_entries_within(self.remote.storage, manifest, OffsetRange(0, start))
+        self.remote.storage.delete(iter_object_keys(entry for entry in gone if entry.last < start))
     return _expire(self, head, manifest, start)
 
 
@@ -616,7 +616,7 @@ def _raised_by_whoever_comes(self: Head, to: int, _tiered_epoch: int) -> Head | 
 
 
 def _opens_too_early(self: Recoveries, found: Any, full_name: str, topic: Any, location: str) -> None:
-    self.catalog.commit(lambda draft: recovered(draft, topic.id))
+    self.catalog.commit(lambda draft: finish_recovery(draft, topic.id))
     _finish(self, found, full_name, topic, location)
 
 
@@ -628,7 +628,7 @@ def _deletes_its_run_first(storage: Any, rewrite: RemoteRewrite, **times: Any) -
     manifest = read_manifest(storage, rewrite.partition)
     assert manifest is not None
     for one in rewrite.replacements:
-        storage.delete(objects_of(entries_within(storage, manifest, OffsetRange(one.base, one.last + 1))))
+        storage.delete(iter_object_keys(iter_entries_within(storage, manifest, OffsetRange(one.base, one.last + 1))))
     return _publish_remote(storage, rewrite, **times)
 
 
@@ -639,7 +639,7 @@ def _begins_at_zero(*asked: Any) -> Head | None:
 
 def _unstable_too(entries: Any, limits: Any, *, stable: int, takes_open: bool = False) -> Iterator[Segment]:
     del stable
-    return to_upload(entries, limits, stable=1 << 40, takes_open=takes_open)
+    return iter_segments_to_upload(entries, limits, stable=1 << 40, takes_open=takes_open)
 
 
 def _leaves_the_head(self: Any, store: Any, number: int) -> Head | None:

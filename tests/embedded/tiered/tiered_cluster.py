@@ -15,7 +15,7 @@ import pytest
 from reconciler.archives.keys import index_key, segment_key
 from reconciler.archives.location import TopicTiering
 from reconciler.archives.manifest import Manifest, ManifestSwap, RemotePartition, read_manifest, remote_partition
-from reconciler.archives.pages import all_entries
+from reconciler.archives.pages import iter_all_entries
 from reconciler.embedded.catalog.tiering_state import tiering_of
 from reconciler.embedded.cluster import EmbeddedCluster
 from reconciler.embedded.segments import parts
@@ -88,7 +88,7 @@ class Tiered:
 
     def segments(self, partition: int = 0) -> list[Entry]:
         """Return every remote segment that is named, oldest first."""
-        return list(all_entries(self.storage, self.manifest(partition)))
+        return list(iter_all_entries(self.storage, self.manifest(partition)))
 
     def objects(self) -> set[str]:
         """Return the keys of all remote segments and indexes that are there, named or not."""
@@ -140,7 +140,7 @@ def archive(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to:
     """Copy every local part that ends below `to` into object storage, and name it there and in the head."""
     storage, place = storage_of(cluster), place_of(cluster, full_name, partition)
     head = archived_head(cluster, full_name, partition)
-    wanted = [entry for entry in all_entries(cluster.store, head) if to is None or entry.last < to]
+    wanted = [entry for entry in iter_all_entries(cluster.store, head) if to is None or entry.last < to]
     added = [_uploaded(cluster, storage, place, entry) for entry in wanted]
     end = head.end if to is None else to
 
@@ -163,7 +163,7 @@ def evict(cluster: EmbeddedCluster, full_name: str, partition: int = 0, *, to: i
     """Forget local parts that end below `to`, and delete them; the rest of the head stays."""
     head = archived_head(cluster, full_name, partition)
     start = head.end if to is None else to
-    lying = list(all_entries(cluster.store, head))
+    lying = list(iter_all_entries(cluster.store, head))
     kept = tuple(entry for entry in lying if entry.last >= start)
     _swap(cluster, full_name, partition, pages=(), entries=kept, local_start=start)
     cluster.store.delete([*(entry.key for entry in lying if entry.last < start), *(page.key for page in head.pages)])

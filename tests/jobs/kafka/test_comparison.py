@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 from reconciler.errors import SourceChangedError, UserError
 from reconciler.jobs.copy import TopicCopyJob, fill, mirror, settle
-from reconciler.jobs.ordered import verify_renumbered, whole_spans
+from reconciler.jobs.ordered import make_whole_spans, verify_renumbered
 from reconciler.jobs.progress import JobProgress
 from reconciler.jobs.verify import verify
 from reconciler.operations.verify import compare_renumbered
@@ -84,7 +84,7 @@ def test_a_copy_is_equal_though_markers_moved_its_records(place: Place) -> None:
     assert comparison.is_equal
     assert seen[-1].records == sum(each.right.records for each in comparison.partitions if each.right) > 0
     assert [each.left.end for each in comparison.partitions if each.left] != [each.stable for each in bounds.values()]
-    whole = whole_spans(place.log(target).bounds(), bounds)
+    whole = make_whole_spans(place.log(target).bounds(), bounds)
     assert verify_renumbered(here(), place.log(target), place.log(source), whole).is_equal
 
 

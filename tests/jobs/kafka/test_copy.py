@@ -27,7 +27,7 @@ from reconciler.providers.kafka.records import copy_sink
 from reconciler.providers.kafka.records.copy_sink import CopySink, Limits
 from reconciler.providers.kafka.records.rekey_copy import KafkaRekeySink
 from reconciler.records.log import ObservedSource, OffsetRange
-from reconciler.records.offset_map import Chunk, Piece, chunk_of
+from reconciler.records.offset_map import Chunk, Piece, parse_chunk
 from tests.engines import here, on
 from tests.jobs.doubles import TOPIC, fill
 from tests.jobs.kafka.copies import Place, assert_copied, copied, produce
@@ -219,7 +219,7 @@ def ahead(place: Place, topic: str, by: int) -> None:
     """Let the ledger say that more was written than is there: as if brokers had lost the end of a log."""
 
     def decide(entries: Entries) -> Changes:
-        chunk = chunk_of(0, entries[map_key(topic, 0, 0)])
+        chunk = parse_chunk(0, entries[map_key(topic, 0, 0)])
         last = chunk.pieces[-1]
         pieces = (*chunk.pieces[:-1], Piece(last.source, last.target, last.length + by))
         progress = entries[progress_key(topic, 0)]

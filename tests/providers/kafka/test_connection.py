@@ -37,7 +37,7 @@ from reconciler.providers.kafka.records.record_producer import KafkaProducer
 from reconciler.providers.kafka.security import MskTokens, Tokens, admin_settings, record_settings, reveal_secrets
 from reconciler.providers.secrets import Secret
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import INPUT_SCHEMA, text_of
+from reconciler.records.schema import INPUT_SCHEMA, encode_name_as_text
 from reconciler.resources.cluster import Cluster
 from tests.servers.kafka import Kafka
 from tests.servers.kafkasecured import CLIENT, ENVIRON, REGION, Secured, declared, edge
@@ -207,7 +207,7 @@ def test_records_that_librdkafka_cannot_handle_are_written_and_read_by(
     for done in client.create_acls([AclBinding(ResourceType.TOPIC, *everybody)]).values():
         done.result(30)
     row = {"partition": 0, "timestamp_ms": 0, "timestamp_type": 0, "key": None, "value": b"v"}
-    headers = [{"key": text_of(b"\xff"), "value": None}]
+    headers = [{"key": encode_name_as_text(b"\xff"), "value": None}]
     producer = KafkaProducer(kafka_prefix, settings, "west")
     producer.append(pa.RecordBatch.from_pylist([row | {"headers": headers}], INPUT_SCHEMA))
     producer.flush()

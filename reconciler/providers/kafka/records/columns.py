@@ -30,9 +30,9 @@ from reconciler.records.schema import (
     HEADERS,
     LOG_APPEND_TIME,
     RECORD_SCHEMA,
+    decode_text_as_name,
     has_marks,
     has_nul,
-    name_of,
     texts_of,
 )
 
@@ -380,7 +380,7 @@ def headers_of(column: pa.ListArray) -> list[Headers]:
 
 def encode_name(text: str) -> str | bytes:
     """Return a header's name as librdkafka writes it, or as bytes if it would alter the name."""
-    name = name_of(text)
+    name = decode_text_as_name(text)
     try:
         return name if b"\0" in name else name.decode()
     except UnicodeDecodeError:

@@ -19,7 +19,7 @@ from reconciler.providers.kafka.ledger import (
     progress_key,
 )
 from reconciler.records.log import Bounds, SinkPosition
-from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces, chunk_of
+from reconciler.records.offset_map import Chunk, OffsetMap, Piece, append_pieces, parse_chunk
 
 _NO_CHUNK: Final = Chunk()
 _NOT_COPIED: Final = frozenset({"STOPPED", "CREATING"})
@@ -104,7 +104,7 @@ def map_of(entries: Entries, topic: str, partition: int) -> OffsetMap:
     known = entries.get(progress_key(topic, partition), {})
     last = -1 if known.get("commits") == 0 else known.get("chunk", -1)
     stored = {int(key[3]): value for key, value in entries.items() if key[:3] == (MAP, topic, partition)}
-    chunks = [chunk_of(number, value) for number, value in stored.items() if number <= last]
+    chunks = [parse_chunk(number, value) for number, value in stored.items() if number <= last]
     return OffsetMap(chunks, known.get("through", 0))
 
 
@@ -176,7 +176,7 @@ class ProgressReader:
                 del self._last[number]
         else:
             # The open chunk is always written last.
-            self._last[number] = chunk_of(int(key[3]), json.loads(value))
+            self._last[number] = parse_chunk(int(key[3]), json.loads(value))
 
     def _forget(self) -> None:
         self.changes += 1

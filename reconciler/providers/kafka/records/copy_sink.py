@@ -43,7 +43,7 @@ from reconciler.records.log import (
     check_current,
     check_followed,
 )
-from reconciler.records.offset_map import pieces_of
+from reconciler.records.offset_map import make_pieces
 from reconciler.resources.mirrors import MIRROR_TRUNCATED
 from reconciler.runtime.retry import Backoff, Tries
 
@@ -322,7 +322,7 @@ class CopySink:
         if len(targets) and targets[0] < state[0].written:  # The log was truncated during the copy.
             raise self._truncation_error(partition, int(targets[0]), state[0].written)
         work.check_read(within.stop)
-        progress, chunks = advance_progress(state[0], within.stop, pieces_of(sources, targets), state[1])
+        progress, chunks = advance_progress(state[0], within.stop, make_pieces(sources, targets), state[1])
         transactions.commit(ledger_messages(self.target.topic, partition, progress, chunks))
         return progress
 

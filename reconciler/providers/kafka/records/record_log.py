@@ -24,7 +24,7 @@ from reconciler.providers.kafka.records.columns import MessageBuffer, decode_col
 from reconciler.providers.kafka.records.record_batches import Answer, HeaderReader, Leader, connection_to, fetch_batches
 from reconciler.providers.kafka.records.whole_batches import WholeBatch, answers, has_whole_batches, whole_batches
 from reconciler.providers.kafka.security import reveal_secrets
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import Bounds, Digest, Extent, Isolation, OffsetRange
 from reconciler.resources.mirrors import SOURCE_TOPIC_ID_CHANGED
 
@@ -470,7 +470,7 @@ class KafkaLog:
     def digests(self, partition: int, offsets: OffsetRange) -> Iterator[Digest]:
         """Yield absolute digests of `offsets`, computed by reading."""
         for batch in self.read(partition, offsets):
-            yield digest_of(batch, base=0)
+            yield compute_digest(batch, base=0)
 
     def _record_bytes(self, partition: int, offsets: int) -> float:
         if not self._sizes:

@@ -16,7 +16,7 @@ from reconciler.errors import RetryableError, UserError
 from reconciler.providers.kafka.faults import translate_error
 from reconciler.providers.kafka.records.columns import contents_of, headers_of
 from reconciler.providers.kafka.security import reveal_secrets
-from reconciler.records.hashes import Spread, check_partitions, partitions_of
+from reconciler.records.hashes import RoundRobinPosition, check_partitions, partitions_of
 from reconciler.records.log import OffsetRange
 from reconciler.records.schema import has_marks, has_nul
 
@@ -143,7 +143,7 @@ class KafkaProducer:
         self._producer = Producer({**PRODUCER, **how, **reveal_secrets(settings)})
         self._sender = Sender(self._producer, topic, cluster)
         self._reports: dict[int, _Reports] = {}
-        self._spread = Spread()
+        self._spread = RoundRobinPosition()
         self._partitions = 0
 
     def append(self, records: pa.RecordBatch) -> None:

@@ -17,7 +17,7 @@ from reconciler.providers.kafka.ledger import REKEYED, Entries, Key, Ledger, Led
 from reconciler.providers.kafka.records.copy_progress import SourceSnapshot
 from reconciler.providers.kafka.records.copy_sink import CopyMethod, Target, Writer, open_writer
 from reconciler.providers.kafka.records.copy_transaction import rows_of, split_batch
-from reconciler.records.hashes import digest_of
+from reconciler.records.hashes import compute_digest
 from reconciler.records.log import (
     Bounds,
     Digest,
@@ -174,7 +174,7 @@ class _PartitionWriter:
         self._transactions.take(rows)
         self._through[number] = rows[-1][4] + 1
         self._taken_from.setdefault(number, []).append((self._through[number], self._digest.records))
-        self._digest += digest_of(batch, base=0)
+        self._digest += compute_digest(batch, base=0)
         self._taken += batch.nbytes
         limits = self._sink.target.limits
         is_full = self._digest.records >= limits.records or self._taken >= limits.bytes

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from reconciler.errors import UserError
 from reconciler.providers.kafka.records.record_producer import KafkaProducer
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import INPUT_SCHEMA, text_of
+from reconciler.records.schema import INPUT_SCHEMA, encode_name_as_text
 from tests.embedded.samples import NOW, read
 from tests.providers.kafka.records.writing import write
 from tests.servers.kafkatopics import kafka_log, make_topic, record_settings
@@ -106,7 +106,7 @@ def test_a_record_without_time_gets_the_present(kafka_broker: Kafka, topic: str)
 def test_what_the_client_would_change_is_written_as_it_is_and_in_order(kafka_broker: Kafka, topic: str) -> None:
     writing = producer(kafka_broker, topic)
     usual = {"key": b"k", "value": b"usual"}
-    headers = [{"key": text_of(name), "value": name} for name in (*NAMES, b"nul\0", b"\0")]
+    headers = [{"key": encode_name_as_text(name), "value": name} for name in (*NAMES, b"nul\0", b"\0")]
     odd = {"key": b"", "value": None, "headers": headers}
     writing.append(batch(usual, usual))
     writing.append(batch({**odd, "timestamp_ms": 0}, usual, odd, {**usual, "timestamp_ms": 0, "partition": 1}))
@@ -122,7 +122,7 @@ def test_what_the_client_would_change_is_written_as_it_is_and_in_order(kafka_bro
 
 def test_an_odd_record_without_time_gets_the_present(kafka_broker: Kafka, topic: str) -> None:
     writing = producer(kafka_broker, topic)
-    writing.append(batch({"timestamp_ms": None, "headers": [{"key": text_of(b"\xff"), "value": None}]}))
+    writing.append(batch({"timestamp_ms": None, "headers": [{"key": encode_name_as_text(b"\xff"), "value": None}]}))
     writing.flush()
     assert read_raw(kafka_broker, topic)[0].time > NOW
 

@@ -8,7 +8,7 @@ import pytest
 
 from reconciler.providers.kafka.records import record_log
 from reconciler.records.log import OffsetRange
-from reconciler.records.schema import name_of
+from reconciler.records.schema import decode_text_as_name
 from tests.servers.kafkatopics import kafka_log, make_topic
 from tests.servers.rawrecords import Raw, read_raw, write_raw
 
@@ -33,7 +33,7 @@ def headers(kafka: Kafka, topic: str) -> list[tuple[tuple[bytes, bytes | None], 
     log = kafka_log(kafka, topic)
     batches = log.read(0, OffsetRange(0, log.bounds()[0].end))
     return [
-        tuple((name_of(one["key"]), one["value"]) for one in row)
+        tuple((decode_text_as_name(one["key"]), one["value"]) for one in row)
         for batch in batches
         for row in batch.column("headers").to_pylist()
     ]
