@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gzip
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ NOW = 1_700_000_000_000
 
 def ids() -> Any:
     """Return what makes ids that are told apart easily."""
-    numbers = itertools.count(1)
+    numbers = iter(range(1, 1 << 32))  # since Python 3.14 a count cannot be pickled
     return lambda: f"00000000-0000-4000-8000-{next(numbers):012}"
 
 

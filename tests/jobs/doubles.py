@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import threading
@@ -306,7 +305,7 @@ class MishapLog(WithMishap):
 
 def tiered_west(folder: Path, storage: Any, *, partitions: int, parts: int, now_ms: int) -> EmbeddedCluster:
     """Return a cluster with object storage and a tiered topic of tiny segments, some of them closed."""
-    numbers = itertools.count(1)
+    numbers = iter(range(1, 1 << 32))  # since Python 3.14 a count cannot be pickled
     cluster = EmbeddedCluster.create(
         DirectoryStore(folder),
         now_ms=lambda: now_ms,
