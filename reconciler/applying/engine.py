@@ -60,7 +60,7 @@ def is_done_by_jobs(action: Action) -> bool:
 
 
 def is_archived(action: Transition) -> bool:
-    """Return whether jobs execute this mount or unmount."""
+    """Return whether jobs copy the records of this mount or unmount."""
     return action.machine in {MOUNT.name, UNMOUNT.name} and action.parameters.get("by") == BY_JOBS
 
 
@@ -149,7 +149,7 @@ def do_batch(provider: Provider, actions: Sequence[ControlAction], turn: LeasePo
 
 
 def do_job(job: DataAction, jobs: Jobs, turn: LeasePort, say: Callable[[Event], None]) -> tuple[Outcome, JobResult]:
-    """Run a job, or drive a transition over two clusters; return its outcome and what it moved."""
+    """Run a job, or drive a transition over two clusters; return its outcome and the records and bytes moved."""
     try:
         turn.check()
         moved = jobs.run(job, say, turn.check)
@@ -226,12 +226,13 @@ class Graph:
         return sorted(lost, key=self._position.__getitem__)
 
     def left(self) -> list[str]:
-        """Return the remaining actions in plan order."""
+        """Return the actions that did not end, in plan order."""
         return sorted(self._missing, key=self._position.__getitem__)
 
 
 def build_entries(action: Action, outcome: Outcome, lost: Mapping[str, Sequence[str]]) -> Iterator[Entry]:
-    """Yield the journal entries of an outcome; `lost` maps a failed action to the actions skipped because of it.
+    """Yield the journal entries for an action's outcome; `lost` maps a failed action to the actions skipped because of
+    it.
 
     If the result is in doubt, the intent stays open and recovery settles it by observing the cluster.
     """
@@ -270,7 +271,7 @@ def may_still_happen(outcome: Failed) -> bool:
 
 
 class Ledger:
-    """The results of one run and the record they lead to."""
+    """Collects the results of one run, and updates the record by them."""
 
     def __init__(self, record: Record, run: str, report: Callable[[Event], None]) -> None:
         """Start from a copy of `record`; `report` is called by one thread at a time."""
@@ -299,7 +300,7 @@ class Ledger:
                     self.trouble = error
 
     def start(self, actions: Sequence[Action], now: float) -> None:
-        """Report that actions were handed over."""
+        """Report that a platform or job begins these actions."""
         for action in actions:
             self._started[action.id] = now
             self.say(ActionStarted(action.id, action.address))
@@ -579,7 +580,7 @@ _COMMIT_INTERVAL_S: Final = 60.0
 
 
 class LeaseTurn:
-    """The right of a run to act under one lease."""
+    """Lets a run act while it certainly holds its lease."""
 
     def __init__(self, lease: Lease, journal: Journal, effects: Effects) -> None:
         """Write entries to `journal`, and commit under `lease`."""
@@ -591,7 +592,7 @@ class LeaseTurn:
 
     @property
     def may_start(self) -> bool:
-        """Return whether a new call may start: the lease is fresh enough to outlive it."""
+        """Return whether a new call may start: the lease was renewed recently enough to outlive the call."""
         return self._lease.may_start
 
     def check(self) -> None:

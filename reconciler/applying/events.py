@@ -40,7 +40,7 @@ def group_failures(failed: Iterable[Failed]) -> tuple[Alike, ...]:
 
 
 def group_by_cause(skipped: Iterable[ActionSkipped]) -> dict[str, tuple[str, ...]]:
-    """Group skipped actions by the failed action that they depend on; the largest group first."""
+    """Return the skipped actions by the failed action that they depend on; the largest group first."""
     causes: dict[str, list[str]] = {}
     for skip in skipped:
         causes.setdefault(skip.because, []).append(skip.id)
@@ -62,7 +62,7 @@ def _list_ids(group: Sequence[Failed]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The present plan is what was approved, or less."""
+    """The present plan equals the approved plan, or is a part of it."""
 
     not_needed: tuple[str, ...]
     """Ids of approved actions that are no longer planned."""
@@ -78,7 +78,7 @@ class PlanMade:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """A document of reconciler.plan/1."""
+        """The plan as a document of reconciler.plan/1."""
         return build_plan_document(self.plan)
 
 

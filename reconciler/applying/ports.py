@@ -101,7 +101,7 @@ class StopRequest(Protocol):
         ...
 
     def call_on_stop(self, end: Callable[[], None]) -> AbstractContextManager[None]:
-        """Call `end` if a stop is requested during the block, or was requested before."""
+        """Call `end` if a stop is requested during the `with` block, or was requested before."""
         ...
 
 
@@ -125,7 +125,7 @@ class Spool(Protocol):
         ...
 
     def forget(self, run: str) -> None:
-        """Delete the stored entries of a run: its journal has them now."""
+        """Delete the stored entries of a run once its journal has them."""
         ...
 
 
@@ -135,7 +135,7 @@ def _settles_nothing(_record: Record) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Everything that a run is given before it has a lease."""
+    """What a run uses before it has a lease."""
 
     state: ObjectStore
     providers: Mapping[str, Provider]
@@ -150,7 +150,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPorts:
-    """Everything that a run needs apart from its plan."""
+    """What a run uses, apart from its plan."""
 
     providers: Mapping[str, Provider]
     jobs: Jobs

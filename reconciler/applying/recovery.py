@@ -51,21 +51,21 @@ _GOES_ON: Final = "Continue it: reconciler run --once --only mirror"
 
 
 def reopen_failover(action: Action, settlement: Settlement) -> Settlement:
-    """A failover that looks done is partial: its groups may not be released yet (F-C-041)."""
+    """Return a failover that looks done as partial: its groups may not be released yet (F-C-041)."""
     is_failover = isinstance(action, Transition) and (action.machine, action.verb) == (MIRROR.name, "failover")
     return replace(settlement, verdict="partial") if is_failover and settlement.verdict == "done" else settlement
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Completes partial actions of an earlier lease under a new one."""
+    """Completes actions that an earlier run left partly done, under a new lease."""
 
     lease: Lease
     setting: Setting
     drives: Callable[[Transition], bool]
     """Transitions over two clusters that are driven until they end, which may take long; others are left to `run`."""
     resumes: bool
-    """Whether a transition that does not end forbids all other work."""
+    """Whether a transition that does not end is an error that prevents all other work."""
 
     async def complete(self, halves: Sequence[Action], journal: Journal) -> list[Entry]:
         """Repeat partial actions; write the resulting entries and return them.
@@ -173,7 +173,7 @@ _SLICE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SettledJournal:
-    """A settled open run; the record has all its results."""
+    """An open run of which every action is settled; the record has all its results."""
 
     run: UnfinishedRun
     verdicts: Mapping[str, str] = field(default_factory=dict)

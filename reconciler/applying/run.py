@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Ends one run: settle what is in doubt, commit, and release the lease in the same write."""
+    """Ends one run: settles actions in doubt, commits, and releases the lease in the same write."""
 
     setting: Setting
     lease: Lease
@@ -255,7 +255,7 @@ def _report_unknown(error: ReconcilerError) -> IncompleteError:
 
 
 def status_of(result: RunResult) -> str:
-    """Return how a run ended: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
+    """Return the status with which a run ended: `done`, `partial`, `in doubt`, `stopped` or `detached`."""
     if result.not_started:
         return "stopped" if result.is_stopped else "detached"
     if result.unknown is not None:
@@ -264,7 +264,7 @@ def status_of(result: RunResult) -> str:
 
 
 def is_partial(result: RunResult) -> bool:
-    """Return whether something was not done; actions may be skipped though the failed one was found to be done."""
+    """Return whether some action was not done; actions may be skipped though the failed one was found to be done."""
     return bool(result.failed or result.skipped)
 
 
@@ -275,7 +275,7 @@ def format_utc_now(effects: Effects) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunWork:
-    """What a run is to do, decided under the lease."""
+    """Actions that a run executes, decided under the lease."""
 
     actions: Sequence[Action]
     digest: str
@@ -291,7 +291,7 @@ class RunWork:
 
 @dataclass(frozen=True, slots=True)
 class DecisionBasis:
-    """What a decision is based on."""
+    """The state, and the settled open run, on which a run decides its actions."""
 
     snapshot: Snapshot
     settled: SettledJournal | None = None
@@ -304,12 +304,12 @@ Decide: TypeAlias = Callable[[DecisionBasis], RunWork]
 
 
 def drive_nothing(_action: Transition) -> bool:
-    """Drive no transition; `run` does."""
+    """Return `False`: transitions over two clusters are left to `run`."""
     return False
 
 
 def give_up_nothing(_address: Address) -> bool:
-    """Give up no address."""
+    """Return `False`: no address is given up."""
     return False
 
 

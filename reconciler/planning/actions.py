@@ -43,13 +43,13 @@ class RoleCost:
     fetched: tuple[tuple[int, int], ...] = ()
     """(partition, last copied offset) if nothing else is known; -1 if none was copied."""
     groups_set_back: tuple[str, ...] | None = ()
-    """Consumer groups that read beyond the cut of a restore; `None` if unknown."""
+    """Consumer groups that have read beyond the offset to which a restore truncates; `None` if unknown."""
     timeout_ms: int | None = None
     """A promotion is given up if the lag does not shrink for this long."""
     records: int | None = None
     """Counted records that a restore loses or keeps; `None` if only offsets are known."""
     since_ms: int | None = None
-    """Their earliest timestamp; `None` if unknown."""
+    """Earliest timestamp of these records; `None` if unknown."""
     kept: tuple[Stretch, ...] = ()
     """Records only in this topic that a restore keeps."""
     kept_in: str | None = None
@@ -181,7 +181,7 @@ SEALED: Final = "sealed"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed field. `drift`: the cluster changed since the last apply, not the files."""
+    """A changed field. With `drift`, the cluster changed since the last apply, and not the files."""
 
     path: str
     before: Value
@@ -280,7 +280,7 @@ class Forget(_Step):
 class Transition(_Step):
     """A lifecycle transition (mount, promote, failover …), or a topic's move between namespaces.
 
-    If a mirror's verb goes to the mirror on the other cluster, `parameters` hold the declared mirror: `entry`, its
+    If the verb is applied to the mirror on the other cluster, `parameters` hold the declared mirror: `entry`, its
     address, and `role`. `changes` are fields that the transition changes, such as tiering switches.
     """
 
@@ -315,12 +315,12 @@ class RunJob(_Step):
 
     @property
     def is_migration(self) -> bool:
-        """Whether a command requested it as a mount or unmount."""
+        """Whether the job is a mount or unmount that a command requested."""
         return self.job in {MOUNT.name, UNMOUNT.name}
 
     @property
     def verb(self) -> str:
-        """The part of its id before the address."""
+        """First part of the action's id, before the address."""
         return self.job
 
 

@@ -43,11 +43,11 @@ class Grant:
 
     @property
     def shown(self) -> str:
-        """Its origin and scope; `--allow` itself contains both."""
+        """Text for messages: the allowance, with its origin."""
         return f"{self.origin} ({self.verb}:{self.pattern})" if self.is_reviewed else self.origin
 
     def covers(self, action: Action) -> bool:
-        """Return whether it covers an action, by verb or kind."""
+        """Return whether the allowance covers an action, by the action's verb or kind."""
         is_taken = self.verb == ADOPT and action.owner is not None
         return (is_taken or self.verb in {action.verb, kind_name_of(action)}) and matches(self.pattern, action.address)
 
@@ -57,24 +57,24 @@ class Grant:
         return self.verb == OLDER and (is_short or matches(self.pattern, commit))
 
     def takes(self, address: Address) -> bool:
-        """Return whether an address may be taken from another workspace."""
+        """Return whether the allowance lets this workspace take a resource from another one."""
         return self.verb == ADOPT and matches(self.pattern, address)
 
 
 def collect_allowances(guards: Guards, selection: Selection) -> tuple[Grant, ...]:
-    """Return all allowances, those of the command line first."""
+    """Return the allowances of the command line, then those of the workspace file."""
     typed = (Grant(*_split(text), f"--allow {text}", is_reviewed=False) for text in selection.allow)
     reviewed = (Grant(*_split(item.action), f"guards.allow {item.reason}", is_reviewed=True) for item in guards.allow)
     return (*typed, *reviewed)
 
 
 def find_grant(action: Action, allowed: Sequence[Grant]) -> str | None:
-    """Return the origin of the allowance that covers an action, if any."""
+    """Return the origin of the first allowance that covers an action, or `None`."""
     return next((allowance.origin for allowance in allowed if allowance.covers(action)), None)
 
 
 def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
-    """Yield unused allowances; for a partial plan only those of `--allow`."""
+    """Yield a warning for each allowance that no action needs; for a partial plan only those of `--allow`."""
     request, applied = review.situation.request, review.situation.request.source.applied
     is_selected = request.options.is_only_drift or is_partial(request.selection)
     for allowance in collect_allowances(request.guards, request.selection):
@@ -92,7 +92,7 @@ def warnings_of_unused(review: Review) -> Iterator[PlanFinding]:
 
 
 def find_applied_commit(request: PlanInput, actions: Sequence[Action]) -> AppliedCommit | None:
-    """Return the last applied commit, with the allowance that older files need."""
+    """Return the git commit applied last, with the allowance that an apply of older files needs."""
     applied = request.source.applied
     if applied is None or not applied.is_newer or not applied.files or not actions:
         return applied

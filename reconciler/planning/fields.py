@@ -77,7 +77,7 @@ def record_fields_of(resource: Resource) -> dict[str, Value]:
 
 
 def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, ConfigKey]) -> bool:
-    """Compare two values of a field, configs in canonical form."""
+    """Return whether two values of a field are equal; configs are compared in canonical form."""
     if left == right:
         return True
     if path == READ_REPLICA:
@@ -92,7 +92,7 @@ def is_equal_value(path: str, left: Value, right: Value, catalog: Mapping[str, C
 
 
 def is_one_location(left: Value, right: Value) -> bool:
-    """Compare two locations in object storage, with or without namespace."""
+    """Return whether two locations in object storage are the same, with or without namespace."""
     return None not in (left, right) and str(left).partition("/")[2] == str(right).partition("/")[2]
 
 

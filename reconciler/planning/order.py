@@ -35,7 +35,7 @@ _ONE_SIDED: Final = frozenset({"pause", "resume", "failover"})
 
 
 class Needs:
-    """Dependencies of each action as ids of the same plan."""
+    """Dependencies between the actions of one plan, by action id."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._situation = situation
@@ -79,7 +79,7 @@ class Needs:
             self._inside.setdefault(cluster_address(cluster_of(action.address) or ""), []).append(action.id)
 
     def of(self, action: Action) -> tuple[str, ...]:
-        """Return the ids that an action depends on."""
+        """Return the ids of the actions that must run before an action."""
         return tuple(dict.fromkeys((*self._find_dependencies(action), *self._mounting.before(action))))
 
     def _find_dependencies(self, action: Action) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _is_changing_records(action: Action) -> bool:
 
 
 def break_cycles(depends: dict[str, tuple[str, ...]]) -> tuple[TopologicalSorter[str], list[tuple[str, ...]]]:
-    """Return the sorted graph and its cycles; removes one edge of each cycle from `depends`."""
+    """Return a sorter of the graph, and the cycles; removes one edge of each cycle from `depends`."""
     rings: list[tuple[str, ...]] = []
     while True:
         sorter = TopologicalSorter(depends)

@@ -146,7 +146,7 @@ class MountOrder:
 
     @property
     def needs_mirrors(self) -> bool:
-        """Whether mirrors on other clusters may lose their source."""
+        """Whether planning must read mirrors on other clusters, which may lose their source."""
         return self.direction == "outbound" and self.phase != "finish"
 
 

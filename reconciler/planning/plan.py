@@ -41,7 +41,7 @@ class PlanFinding:
     is_of_approval: bool = False
     """Whether it is about who must approve the plan; comments show those first."""
     excluded_by: str | None = None
-    """The excluded address that leaves the finding out, if not its own; empty if none does."""
+    """Pattern to `--exclude` so that the finding is left out, if not its own address; empty if none does."""
     is_of_drift: bool = False
     """Whether it warns of an out-of-band change that apply does not revert; `drift` shows it, too."""
 
@@ -93,7 +93,7 @@ class Held:
 
     @property
     def warning(self) -> PlanFinding:
-        """The warning that reports it."""
+        """The warning that reports the held resource."""
         return PlanFinding(self.address, self.source, f"{self.message}: it is left as it is", self.hint, self.marks)
 
 
@@ -108,7 +108,7 @@ class UnfinishedTransition:
 
     @property
     def is_shut(self) -> bool:
-        """Whether a mirror in a role change rejects writes that it accepted before."""
+        """Whether the mirror is in a role change that rejects writes which it accepted before."""
         return kind_of(self.address) == "mirror" and self.state.startswith("PENDING_")
 
 
@@ -136,7 +136,7 @@ class AppliedCommit:
     """The allowance that lets an apply go back to older files; `None` if no apply refuses them."""
 
     def message_and_hint(self) -> tuple[str, str]:
-        """Return message and hint."""
+        """Return the warning's message and hint."""
         applied = self.commit[:SHORT_COMMIT]
         if self.files is None or self.allow is None:
             message = f"whether the files are older than commit {applied}, which was applied last, is not known"
@@ -161,7 +161,7 @@ class PlanOptions:
 
     @property
     def is_to_files(self) -> bool:
-        """Whether the plan leads to the files and may be applied."""
+        """Whether the plan makes clusters equal the files, so that it may be applied."""
         return not (self.is_destroy or self.is_only_drift or self.is_comparison)
 
 

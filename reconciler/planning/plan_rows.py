@@ -48,7 +48,7 @@ def fingerprint(value: object) -> str:
 
 
 def kind_name_of(action: Action) -> str:
-    """Return the kind of an action, as named in JSON."""
+    """Return the kind of an action, as the JSON names it."""
     return _NAMES[type(action)]
 
 
@@ -72,7 +72,7 @@ def list_platform_changes(action: Action) -> tuple[Change, ...]:
 
 
 def count_by_kind(plan: Plan) -> dict[str, int]:
-    """Return the number of actions by kind, with all nine keys."""
+    """Return the number of actions of each kind, zeros included."""
     counts = dict.fromkeys(ACTIONS, 0)
     for action in plan.actions:
         counts[kind_name_of(action)] += 1
@@ -147,7 +147,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def build_action_row(action: Action) -> dict[str, Any]:
-    """Return an action of the JSON."""
+    """Return an action as plain values, as the JSON has it."""
     return {
         "id": action.id,
         "address": action.address,

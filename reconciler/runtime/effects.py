@@ -27,7 +27,7 @@ class Effects(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait between two observations."""
+        """Wait for a number of seconds."""
         ...
 
     def now(self) -> float:
@@ -43,7 +43,7 @@ class Effects(Protocol):
         ...
 
     def apart(self, work: Callable[[Effects], Coroutine[object, object, None]]) -> Callable[[], None]:
-        """Start work on its own thread, with its own effects; return an idempotent function that ends it."""
+        """Start work on a thread of its own, with other effects; return an idempotent function that ends the work."""
         ...
 
 
@@ -64,11 +64,11 @@ now = perf_counter
 
 
 def log_debug(logger: logging.Logger, message: str, /, **facts: object) -> None:
-    """Log an event and its facts at debug level. Costs one comparison without listeners."""
+    """Log a message and its facts at debug level. Costs one comparison without listeners."""
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug(message, extra={"facts": facts})
 
 
 def ms_since(began: float) -> float:
-    """Return the milliseconds since a reading of `now`."""
+    """Return the milliseconds since `began`, a reading of `Effects.now`."""
     return round((perf_counter() - began) * 1000, 3)

@@ -52,7 +52,7 @@ class Tries:
         return self.is_over_after(0.0)
 
     def is_over_after(self, pause_s: float) -> bool:
-        """Return whether the failed try was the last, given a pause that must end in time."""
+        """Return whether the failed try was the last, if the next one must wait `pause_s` and begin in time."""
         is_last = self._attempts is not None and self.failed + 1 >= self._attempts
         return is_last or (self._within_s is not None and self.spent_s + pause_s >= self._within_s)
 
@@ -73,4 +73,4 @@ def shorten_randomly(seconds: float, part: float) -> float:
 
 
 def go_on() -> None:
-    """Never fails: the lease check of callers without a lease."""
+    """Return at once: the lease check of callers that hold no lease."""

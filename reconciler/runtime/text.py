@@ -108,7 +108,7 @@ def refusal(error: ValidationError) -> str:
 
 
 def explain_invalid_json(error: orjson.JSONDecodeError, body: bytes) -> str:
-    """Return why a body is no JSON."""
+    """Return why bytes are not valid JSON."""
     if not body.strip():
         return "there is nothing in it"
     try:
@@ -202,13 +202,13 @@ def is_run_id(typed: str, run: str | None) -> bool:
 
 
 def list_first(names: Sequence[str], most: int = FEW, *, grouping: str = ",") -> str:
-    """Return the first names on one line, and the number of the others."""
+    """Return the first names on one line, with the number of those left out."""
     named = ", ".join(names[:most])
     return named if len(names) <= most else f"{named} and {len(names) - most:{grouping}} more"
 
 
 def list_choices(words: Iterable[str]) -> str:
-    """Return sorted words for a hint, at most 12."""
+    """Return at most 12 of the words, sorted, for a hint."""
     known = sorted(words)
     shown = ", ".join(known[:_MAX_WORDS])
     return shown + (f" and {len(known) - _MAX_WORDS} more" if len(known) > _MAX_WORDS else "") if known else "none"

@@ -30,7 +30,7 @@ _MAX_QUEUED: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class CallPool:
-    """A thread pool, and the number of calls that may be queued for it."""
+    """A thread pool, and how many calls may be queued in it."""
 
     pool: ThreadPoolExecutor
     waiting: int
@@ -59,7 +59,7 @@ def map_in_parallel(call: Callable[[A], R], items: Iterable[A], *, name: str) ->
 
 
 def wait_for_all(futures: Mapping[str, Future[R]], *expected: type[E]) -> tuple[dict[str, R], dict[str, E]]:
-    """Wait for all calls; return the results and the expected errors by name."""
+    """Wait for all calls; return their results and errors of the expected types, by name. Other errors are raised."""
     results: dict[str, R] = {}
     errors: dict[str, E] = {}
     for name, future in futures.items():
@@ -78,7 +78,7 @@ class Memo:
         self._answers: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, ask: Callable[[], R]) -> R:
-        """Return the value of `key`, computed by the first caller's `ask`."""
+        """Return the value of `key`, computed by calling the first caller's `ask`."""
         with self._lock:
             answer = self._answers.get(key)
             is_first = answer is None
@@ -201,7 +201,7 @@ class ThreadEffects:
             await asyncio.sleep(min(seconds, _HURRIED_PAUSE_S))
 
     def hurry(self) -> None:
-        """Bound the wait of all calls. Thread-safe, signal-safe, idempotent."""
+        """From now on, wait only briefly for each call. Thread-safe, signal-safe, idempotent."""
         if self._hurried_at is None:
             self._hurried_at = self.now()
         if self._loop is not None:

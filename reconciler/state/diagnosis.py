@@ -61,7 +61,7 @@ class StateFiles:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing was ever written."""
+        """Whether no file of a state was ever written."""
         return self.stored is None and not self.snapshots and not self.runs
 
     @property
@@ -72,12 +72,12 @@ class StateFiles:
 
     @property
     def run_epoch(self) -> int:
-        """Highest epoch of any run."""
+        """Highest epoch in the files of any run; 0 if none."""
         return self.runs[0].epoch if self.runs else 0
 
     @property
     def named(self) -> int:
-        """Serial of the snapshot in the lockfile, damaged or not; 0 if none."""
+        """Serial of the snapshot that the lockfile names, damaged or not; 0 if none."""
         match = _STATE_NAME.search(self.stored.body) if self.stored is not None else None
         return int(match[1]) if match else 0
 
@@ -151,7 +151,7 @@ class Symptoms:
     lockfile: Lockfile | None = None
     """`None` if it cannot be read."""
     is_current: bool = False
-    """Whether its lease is valid: the lockfile is no old copy."""
+    """Whether the lockfile is proved to be no old copy, so that its lease is valid."""
 
     def check_unheld(self) -> None:
         """Raise `LeaseError` if a process holds the lease of a current lockfile."""

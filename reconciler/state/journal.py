@@ -70,7 +70,7 @@ class _Entry(BaseModel):
 
 
 class RunTakenOver(_Entry):
-    """Another run writes from this slot on; the former writer stops."""
+    """Another run writes the journal from this object on; the former writer stops."""
 
     type: Literal["takeover"] = "takeover"
     run: str
@@ -135,7 +135,7 @@ AnyEntry: TypeAlias = Annotated[Entry, Field(discriminator="type")]
 
 
 def build_detached_entries(left: Sequence[str]) -> list[RunDetached]:
-    """Return the entries for the remaining actions, split to fit into objects."""
+    """Return the entries for the actions that a run leaves, split to fit into objects."""
     return [
         RunDetached(left=tuple(left[at : at + _MAX_IDS_PER_ENTRY])) for at in range(0, len(left), _MAX_IDS_PER_ENTRY)
     ]
@@ -169,7 +169,7 @@ class Page(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """The pages of a journal in order."""
+    """The objects of a run's journal, in order."""
 
     run: str
     pages: tuple[Page, ...] = ()
@@ -181,12 +181,12 @@ class JournalContents:
 
     @property
     def next_seq(self) -> int:
-        """Slot of the next object."""
+        """Number of the next object."""
         return len(self.pages) + 1
 
     @property
     def is_closed(self) -> bool:
-        """Whether the journal is complete."""
+        """Whether the journal ends with a `RunClosed` entry."""
         return any(isinstance(entry, RunClosed) for entry in self.entries)
 
 
@@ -213,7 +213,7 @@ def read_journal(store: ObjectStore, run: str) -> JournalContents:
 
 
 def close_journal(store: ObjectStore, run: str, *, epoch: int) -> None:
-    """Close the journal of an abandoned run; a writer still alive finds its slot taken."""
+    """Close the journal of an abandoned run. A writer that is still alive fails: its next object exists."""
     while not (written := read_journal(store, run)).is_closed:
         entries = (RunClosed(status="superseded"),)
         page = Page(run=run, seq=written.next_seq, epoch=epoch, nonce=nonce(), entries=entries)
@@ -241,7 +241,7 @@ class Holder(Protocol):
 
 
 async def take_over(lease: Holder, effects: Effects, run: str) -> JournalContents:
-    """Write a takeover entry into the next free slot; return the journal up to it."""
+    """Write a takeover entry as the next object of a dead run's journal; return the journal up to it."""
     written = await effects.call(lambda: read_journal(lease.store, run))
     if written.is_closed:
         return written
@@ -497,7 +497,7 @@ def read_run(store: ObjectStore, run: str) -> RunFile | None:
 
 
 def read_run_end(store: ObjectStore, run: str) -> RunEnd | None:
-    """Return a run's end; `None` if it has none or it cannot be read."""
+    """Return the end of a run from its `result.json`; `None` if the file is missing or cannot be read."""
     stored = store.get(result_key(run))
     if stored is None:
         return None
@@ -588,7 +588,7 @@ class RunProgress:
 def fold_run(
     base: Record, actions: Sequence[Action], written: JournalContents, further: Sequence[Entry] = ()
 ) -> RunProgress:
-    """Return a run's progress by its journal and `further` entries; ignores entries of unknown actions."""
+    """Return a run's progress according to its journal and `further` entries; ignores entries of unknown actions."""
     by_id = {action.id: action for action in actions}
     record: dict[Address, Recorded] = dict(base)
     open_ids: set[str] = set()
@@ -638,18 +638,18 @@ class UnfinishedRun:
 
     @property
     def parting(self) -> Parting | None:
-        """How the run left its remaining actions; `None` after a crash."""
+        """Whether the run was stopped or told to leave its remaining actions; `None` after a crash."""
         last = next((entry for entry in reversed(self.written.entries) if not isinstance(entry, RunTakenOver)), None)
         if not isinstance(last, RunDetached):
             return None
         return "detached" if self.end is not None and self.end.status == "detached" else "stopped"
 
     def fold(self, *, further: Sequence[Entry] = ()) -> RunProgress:
-        """Return the progress; `further` entries count as written."""
+        """Return the run's progress; `further` entries count as written."""
         return fold_run(self.base, self.actions, self.written, further)
 
     def after(self, written: JournalContents) -> UnfinishedRun:
-        """Return a copy with another journal."""
+        """Return a copy of the run with another journal."""
         return replace(self, written=written)
 
 
@@ -669,7 +669,7 @@ def read_open_run(store: ObjectStore, lockfile: Lockfile) -> UnfinishedRun | Non
 
 
 def read_unfinished(store: ObjectStore, file: RunFile) -> UnfinishedRun:
-    """Return a run, closed or not, with its base and journal."""
+    """Return a run, closed or not, with its journal and the record on which it began."""
     base = read_base(store, file.base_serial, file.base_sha256)
     written = read_journal(store, file.run)
     end = read_run_end(store, file.run)
@@ -710,7 +710,7 @@ class StateAdvance:
 
 
 def find_state_advance(approved: tuple[int, str], snapshot: Snapshot, store: ObjectStore) -> StateAdvance | None:
-    """Return the commits since a serial and sha256, or `None`."""
+    """Return the commits since the state with this serial and sha256; `None` if there are none."""
     serial, _ = approved
     if approved == (snapshot.serial, snapshot.sha256):
         return None

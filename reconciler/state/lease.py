@@ -40,33 +40,33 @@ if TYPE_CHECKING:
 
 
 class MovedError(Exception):
-    """An own write with a lost answer had landed: the prepared snapshot does not follow it."""
+    """An own write, whose answer was lost, had changed the lockfile: the prepared snapshot does not follow it."""
 
 
 def keep_unchanged(lockfile: Lockfile) -> Lockfile:
-    """Change nothing but the beat."""
+    """Return the lockfile unchanged: a renewal adds only the beat."""
     return lockfile
 
 
 def close_run(lockfile: Lockfile) -> Lockfile:
-    """Close the open run."""
+    """Return the lockfile without its open run."""
     return lockfile.model_copy(update={"open_run": None})
 
 
 def with_free_lease(lockfile: Lockfile) -> Lockfile:
-    """Free the lease; an open run stays open."""
+    """Return the lockfile with a free lease; an open run stays open."""
     return lockfile.with_free_lease()
 
 
 def close_run_and_lease(lockfile: Lockfile) -> Lockfile:
-    """Close the open run and free the lease."""
+    """Return the lockfile without its open run, and with a free lease."""
     return close_run(lockfile).with_free_lease()
 
 
 def point_at(
     base: Lockfile, pointer: StatePointer, finish: Callable[[Lockfile], Lockfile], current: Lockfile
 ) -> Lockfile:
-    """Point `current` at a snapshot prepared to follow `base`, else raise `MovedError`."""
+    """Point `current` at a snapshot prepared to follow `base`. Raises `MovedError` if it does not follow."""
     if current.state != base.state:
         raise MovedError
     return finish(current).model_copy(update={"state": pointer, "serial": base.serial + 1})
@@ -175,7 +175,7 @@ class Lease:
         await retry_until_answered(self._effects, write)
 
     async def keep_commit(self, commit: str | None) -> None:
-        """Store the git commit of files that changed nothing; `None` keeps the stored one."""
+        """Store the git commit of applied files that changed nothing; `None` keeps the stored commit."""
         if commit not in {None, self.lockfile.commit}:
             await retry_until_answered(
                 self._effects,
@@ -382,7 +382,7 @@ Notice: TypeAlias = LeaseWait | TakeoverNotice
 
 
 def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
-    """Return the activity of a lease's holder, by its files."""
+    """Return what the holder of a lease is doing, according to its run's files."""
     opened, run = lockfile.open_run, lockfile.lease.run
     if opened is None:
         return "planning"
@@ -396,7 +396,7 @@ def describe_activity(store: ObjectStore, lockfile: Lockfile) -> str:
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Observation of a lease by a waiting process, in seconds of its own clock."""
+    """How long a waiting process has seen a lease unchanged, in seconds of its own clock."""
 
     nonce: str | None = None
     since: float = 0.0

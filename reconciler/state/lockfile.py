@@ -101,7 +101,7 @@ class Lockfile(_Part):
         return self.model_copy(update={"lease": lease})
 
     def to_bytes(self) -> bytes:
-        """Return the object's body, indented."""
+        """Return the lockfile as indented JSON."""
         absent = {"commit"} if self.commit is None else None
         return orjson.dumps(
             self.model_dump(mode="json", exclude=absent), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -122,7 +122,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A lockfile and the version to swap against."""
+    """A lockfile as read, and the version to compare in the next swap."""
 
     lockfile: Lockfile
     version: Version
@@ -201,7 +201,7 @@ _LONGEST_POLL_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Times that follow from the length of the lease, in seconds.
+    """Periods derived from the length of a lease, in seconds.
 
     The holder renews six times a lease, starts no action after two thirds without a renewal, and gives up after five
     sixths. Waiting processes take over after a whole lease without change: the margin is a sixth.
@@ -216,12 +216,12 @@ class Terms:
 
     @property
     def may_start_s(self) -> float:
-        """Age at which no new action may start."""
+        """Seconds without renewal after which no action may start."""
         return self.lease_s * _MAY_START
 
     @property
     def give_up_s(self) -> float:
-        """Age at which the lease counts as lost."""
+        """Seconds without renewal after which the lease counts as lost."""
         return self.lease_s * _GIVES_UP
 
     @property

@@ -65,7 +65,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class LastSerial:
-    """The highest serial that the state surely reached, and the proof; its snapshot may be lost."""
+    """The highest serial that the state surely had, and how it is known; its snapshot may be lost."""
 
     serial: int
     why: str = ""
@@ -93,7 +93,7 @@ def find_last_run(store: ObjectStore, remains: StateFiles) -> LastRun | None:
 
 
 def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun | None) -> LastSerial:
-    """Return the highest serial that any file names."""
+    """Return the highest serial that any file of the state names."""
     candidates = [LastSerial(remains.top), LastSerial(remains.named, f"{KEY} names it")]
     if last is not None:
         candidates.append(LastSerial(last.begun, f"run {shorten_run_id(last.run)} began on it"))
@@ -110,7 +110,7 @@ def find_highest_serial(store: ObjectStore, remains: StateFiles, last: LastRun |
 def find_newest_base(
     store: ObjectStore, remains: StateFiles, last: LastRun | None, far: LastSerial, *, lineage: str
 ) -> RepairBase:
-    """Return the newest readable state; the empty one if none was written."""
+    """Return the newest readable state to continue from; the empty state if none was written."""
     damaged = list(_find_missing(store, remains, far))
     for serial in dict.fromkeys(row.serial for row in remains.snapshots):
         good: list[Snapshot] = []
@@ -133,7 +133,7 @@ def find_newest_base(
 def find_chosen_base(
     store: ObjectStore, remains: StateFiles, chosen: str, far: LastSerial, *, lineage: str
 ) -> RepairBase:
-    """Return the state that the user chose, by serial or key."""
+    """Return the state to continue from that the user chose, by serial or key."""
     if chosen == "0":
         return _check_newer(store, remains, Snapshot(lineage, 0), far)
     rows = [row for row in remains.snapshots if chosen in (str(row.serial), row.key)]
@@ -214,7 +214,7 @@ class ForgottenRun:
 
 
 def list_forgotten_runs(store: ObjectStore, remains: StateFiles, serial: int) -> tuple[ForgottenRun, ...]:
-    """Return the runs that began on `serial` or later, first one first: their work is forgotten."""
+    """Return the runs that began on `serial` or later, earliest first: a state of this serial lacks their work."""
     forgotten: list[ForgottenRun] = []
     for trace in remains.runs:
         file = read_run(store, trace.run)
@@ -243,7 +243,7 @@ class UnsettledWork:
 
 @dataclass(frozen=True, slots=True)
 class UnlockResult:
-    """The freed lease, and the work that its run left."""
+    """The lease that was freed, and the work that its run left."""
 
     was_free: bool
     run: str | None = None
@@ -379,7 +379,7 @@ _MOVE_AWAY_HINT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairChoice:
-    """Decisions of the user."""
+    """What the user decided about a repair."""
 
     snapshot: str | None = None
     """Serial or key of the state to continue from, if the newest is lost."""
@@ -399,6 +399,7 @@ class Repair:
     forgotten: tuple[ForgottenRun, ...]
     """Runs whose work stays on the clusters but not in the record."""
     given_up: str | None
+    """Run whose unfinished work the repair leaves, if any."""
     stored: StoredObject | None
     lineage_was: str | None = None
     """The lockfile's lineage, if all snapshots have another."""
@@ -410,7 +411,7 @@ def plan_repair(
     """Return the repair of a state; `None` if it has no problems. `lineage` applies if no file has one.
 
     Raises:
-        UserError: It is another owner's or of a newer version, or the user must decide.
+        UserError: The state is another owner's or of a newer version, or the user must decide.
         LeaseError: A process holds the lease of a current lockfile.
     """
     symptoms = find_symptoms(store, remains, owner)

@@ -37,7 +37,7 @@ _RESTORE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state. Serial 0 is the empty state, which is no object and has no `sha256`."""
+    """A state as stored. Serial 0 is the empty state, which is no object and has no `sha256`."""
 
     lineage: str
     serial: int
@@ -85,7 +85,7 @@ def read_snapshot_of(store: ObjectStore, lockfile: Lockfile) -> Snapshot:
 
 
 def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = None) -> Snapshot:
-    """Return the state committed as `serial`; `current` saves a read."""
+    """Return the state committed as `serial`; passing `current` saves a read if it is that state."""
     current = current or read_snapshot(store)
     if current is not None and current.serial == serial:
         return current
@@ -101,7 +101,7 @@ def read_serial(store: ObjectStore, serial: int, *, current: Snapshot | None = N
 
 
 def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None) -> Snapshot:
-    """Return the snapshot of a history line."""
+    """Return the snapshot that a line of the history names."""
     snapshot = _read(store, row.key)
     if snapshot.serial != row.serial or lineage not in {None, snapshot.lineage}:
         actual = f"state #{snapshot.serial} of lineage {snapshot.lineage}"
@@ -111,7 +111,7 @@ def read_row(store: ObjectStore, row: SnapshotRow, *, lineage: str | None = None
 
 
 def read_base(store: ObjectStore, serial: int, sha256_: str) -> Record:
-    """Return the record of a snapshot; empty for serial 0."""
+    """Return the record of the snapshot with this serial and sha256; empty for serial 0."""
     if serial == 0:
         return {}
     key = f"{STATE_PREFIX}{serial:012}-{sha256_[:12]}.json.gz"

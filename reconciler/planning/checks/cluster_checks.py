@@ -132,7 +132,7 @@ def _explain_changed_identity(name: str, last: Recorded, identity: ClusterIdenti
 
 
 def check_undeclared(desired: Desired) -> Iterator[PlanFinding]:
-    """Yield undeclared clusters with declared resources."""
+    """Yield an error for each undeclared cluster that declared resources name."""
     clusters = declared_clusters(desired)
     first: dict[str, Address] = {}
     for address in sorted(desired):
@@ -180,7 +180,7 @@ def check_properties(situation: Situation) -> Iterator[PlanFinding]:
 def find_property_problems(
     wanted: WantedResource, cluster: Cluster, known: Mapping[str, ConfigKey]
 ) -> Iterator[PlanFinding]:
-    """Yield problems of a cluster's compiled properties; `known` are the platform's."""
+    """Yield problems of the properties set for a cluster; `known` are those that its platform has."""
     if not known:
         return
     properties = cluster.spec.properties
@@ -299,7 +299,7 @@ def _find_plaintext(address: Address, source: str, cluster: Cluster) -> Iterator
 
 
 def check_storage(cluster: Cluster, seen: Observed | None, last: Recorded | None) -> Iterator[tuple[str, str]]:
-    """Yield why the declared object storage is not the cluster's."""
+    """Yield a reason if the declared object storage is not the one that the cluster uses."""
     if seen is None or seen.cluster.storage is None:
         return
     problem = seen.cluster.storage.problem
@@ -350,7 +350,7 @@ def explain_moved_storage(cluster: Cluster, seen: Observed) -> tuple[str, str] |
 
 
 def warnings_of_overrides(review: Review) -> Iterator[PlanFinding]:
-    """Yield declared properties that a broker overrides for itself."""
+    """Yield a warning for each declared property that a broker's own setting overrides."""
     situation = review.situation
     for name in sorted(situation.clusters):
         address = cluster_address(name)

@@ -74,7 +74,7 @@ def mounting_yaml(topic: Address) -> str:
 
 
 def warnings_of_unmountable(actions: Iterable[Action], situation: Situation) -> Iterator[PlanFinding]:
-    """Yield how to keep the records of topics that orders delete."""
+    """Yield a warning that says how to keep the records of each topic that an order deletes."""
     topics = [action.address for action in actions if isinstance(action, Delete) and _can_unmount(action, situation)]
     if topics:
         others = f" and those of {counted(len(topics) - 1, 'more topic')}" if topics[1:] else ""
@@ -138,7 +138,7 @@ OWNER: Final = "owner"
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
-    """Actions and findings after all guards."""
+    """Actions and findings after all guards ran."""
 
     actions: tuple[Action, ...]
     errors: Sequence[PlanFinding] = ()
@@ -148,7 +148,7 @@ class GuardResult:
 def apply_guards(
     actions: Sequence[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> GuardResult:
-    """Return the actions with blocks or grants; guards that nothing lifts come first."""
+    """Return the actions with their blocks or allowances; guards that no allowance lifts come first."""
     is_emptied = not situation.request.options.is_destroy and _is_empty(desired) and bool(situation.recorded)
     guards: tuple[Guard, ...] = (
         _guard_protected,
@@ -168,7 +168,7 @@ def apply_guards(
 def apply_order_guards(
     actions: Iterable[Action], desired: Desired, situation: Situation, allowed: Sequence[Grant]
 ) -> tuple[Action, ...]:
-    """Return the actions of orders with blocks, without guards for files.
+    """Return the actions of orders with their blocks. Guards about files do not run.
 
     Without state, only the file shows that a topic is protected.
     """
@@ -216,7 +216,7 @@ def _judge(action: Action, guards: Sequence[Guard], situation: Situation, allowe
 
 
 def find_lifting_allowance(action: Action, block: Block, allowed: Sequence[Grant]) -> str | None:
-    """Return the origin of the allowance that lifts a block, if any."""
+    """Return the origin of the allowance that lifts a block, or `None`."""
     if block.guard == OWNER:
         return next((allowance.origin for allowance in allowed if allowance.takes(action.address)), None)
     return find_grant(replace(action, owner=None), allowed) if block.allow else None
@@ -393,7 +393,7 @@ def _find_excess_deletes(actions: Iterable[Action], situation: Situation, allowe
 
 
 def warnings_of_deletes(review: Review) -> Iterator[PlanFinding]:
-    """Yield what lifts the limit of deletes; patterns do not."""
+    """Yield how to lift the limit on the number of deletes; allowances with patterns do not."""
     situation = review.situation
     excess = _find_excess_deletes(
         review.actions, situation, collect_allowances(situation.request.guards, situation.request.selection)
@@ -481,7 +481,7 @@ def warnings_of_approvals(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_return(review: Review) -> Iterator[PlanFinding]:
-    """Yield what a plan back to an earlier state cannot restore."""
+    """Yield what a rollback to an earlier state cannot restore."""
     back_to = review.situation.request.back_to
     if back_to is None:
         return

@@ -40,7 +40,7 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 
 
 def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
-    """Yield topics whose replicas are still moving; the observed factor is that after the move."""
+    """Yield topics whose replicas are still moving; their observed replication factor is that after the move."""
     situation = review.situation
     for address in sorted(address for address, seen in situation.observed.items() if seen.topic.is_moving):
         wanted = situation.wanted.get(address)
@@ -51,7 +51,7 @@ def warnings_of_moves(review: Review) -> Iterator[PlanFinding]:
 
 
 def warnings_of_insync(review: Review) -> Iterator[PlanFinding]:
-    """Yield minimum in-sync replicas above the replication factor: writes with acks=all fail."""
+    """Yield resources whose min.insync.replicas exceeds the replication factor, so that writes with acks=all fail."""
     situation = review.situation
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]
@@ -145,12 +145,12 @@ class NamespaceUsage:
 
     @property
     def grows(self) -> bool:
-        """Whether anything is created, moved in, or gets partitions."""
+        """Whether the plan creates topics in the namespace, moves topics in, or adds partitions."""
         return any(partitions > self._count_partitions_before(topic) for topic, partitions in self.after.items())
 
     @property
     def staying(self) -> list[Address]:
-        """Topics in it before and after the plan, by current address."""
+        """Topics in the namespace before and after the plan, by current address."""
         return sorted(
             topic for topic in map(self._find_current_address, self.after) if topic is not None and topic in self.before
         )
@@ -165,7 +165,7 @@ class NamespaceUsage:
 
 @dataclass(slots=True)
 class QuotaFindings:
-    """Findings about quotas."""
+    """Errors and warnings about quotas."""
 
     errors: list[PlanFinding] = field(default_factory=list)
     warnings: list[PlanFinding] = field(default_factory=list)

@@ -126,7 +126,7 @@ def find_truncated_topics(actions: Iterable[Action]) -> frozenset[Address]:
 
 
 def add_role_cost(action: Transition, situation: Situation, measure: Callable[[Address], Measure | None]) -> Transition:
-    """Return a mirror's transition with its cost; others unchanged."""
+    """Return a mirror's role change with its cost; other transitions unchanged."""
     if not isinstance(action.after, MirrorTopic) or action.verb not in {FAILOVER, RESTORE, *REVERSALS}:
         return action
     mirror = action.after

@@ -91,12 +91,12 @@ def _add_engine(action: Migrating, situation: Situation) -> Migrating:
 
 
 def warnings_of_sealed(review: Review) -> Iterator[PlanFinding]:
-    """Yield sealed topics."""
+    """Yield a warning for each sealed topic, which rejects all records."""
     yield from find_sealed_topics(review.situation.observed)
 
 
 def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
-    """Yield sealed topics, left by an unfinished move or unmount; they take no records."""
+    """Yield a finding for each topic that rejects all records since an unfinished move or unmount."""
     for address, seen in sorted(observed.items()):
         if seen.topic.is_sealed:
             message = "it is sealed: its brokers refuse every record, because it is being moved or unmounted"
@@ -109,9 +109,9 @@ def find_sealed_topics(observed: Inventory) -> Iterator[PlanFinding]:
 
 
 def estimate_no_writes_seconds(partitions: int, unflushed: int) -> int:
-    """Return approximately how long an unmounted topic takes no writes.
+    """Return approximately how many seconds an unmounted topic rejects writes.
 
-    During the upload, as much as was to upload is assumed to be written and uploaded after the cut.
+    After the cut, as many bytes are assumed to be uploaded as waited for upload before.
     """
     return _estimate_handover_s(partitions) + unflushed // BYTES_A_SECOND
 
@@ -132,7 +132,7 @@ def find_planned_source(topic: Address, situation: Situation) -> MountSource | N
 def measure_source(
     source: MountSource, situation: Situation, measure: Callable[[Address], Measure | None]
 ) -> Measure | None:
-    """Return the size of a mount's source, or of the topic that this plan detaches first."""
+    """Return the size of the topic to mount; if this plan unmounts it first, as measured where it is now."""
     if source.recoverable is not None:
         return Measure(source.recoverable.bytes, source.recoverable.records, ages=source.recoverable.ages)
     leaving = _find_topic_to_detach(source, situation)
@@ -141,9 +141,9 @@ def measure_source(
 
 
 def find_unreadable(source: MountSource, topic: Address) -> tuple[Unreadable, ...]:
-    """Return what is lost if a topic's objects are deleted after its mount; empty if unknown.
+    """Return the offsets that are lost if a mounted topic's remote objects are deleted; empty if unknown.
 
-    Bytes are known for the whole topic, and divided by offsets.
+    Their bytes are a share of the whole topic's, by offsets.
     """
     if source.recoverable is None:
         return ()
@@ -261,7 +261,7 @@ def check_mounted(mounting: Mounting, seen: Observed, situation: Situation) -> I
 
 
 def check_leaving(mounting: Mounting, seen: Observed, situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reject the unmount of another topic; without `source` and `as`, the name suffices."""
+    """Reject the unmount of another topic of the same name. Without `source` and `as`, the name suffices."""
     location, meant = location_of(seen), meant_location(mounting, situation)
     is_named = mounting.spec.source is None and mounting.spec.as_ is None and not is_explicit(meant)
     if location is None or is_named or is_at(location, meant):
@@ -301,7 +301,7 @@ def check_mounting(mounting: Mounting, situation: Situation) -> Iterator[tuple[s
 
 
 def check_rivals(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield mountings of the same topic."""
+    """Yield an error for each pair of Mountings of one topic."""
     named: dict[str, list[WantedResource]] = {}
     for address in sorted(situation.wanted):
         wanted = situation.wanted[address]

@@ -75,7 +75,7 @@ PlanResult: TypeAlias = Mapping[Address, Mapping[str, str | None]]
 
 
 def find_access_reason(action: Update, situation: Situation) -> Reason | None:
-    """Return how an update opens or closes a resource to everyone, if it does."""
+    """Return the reason that an update opens or closes a resource to everyone; `None` if it does not."""
     changes = {change.path: change.after for change in action.changes if change.path.startswith(ACLS)}
     if not changes or isinstance(action.after, MirrorTopic):  # a mirror's rules only deny writers
         return None
@@ -100,7 +100,7 @@ def _collect_rules_above(action: Update, situation: Situation) -> set[str]:
 
 
 class Impact:
-    """Judges actions by measurements, and collects missing ones."""
+    """Assesses the risk of actions by the sizes of topics, and collects topics that must still be measured."""
 
     def __init__(self, situation: Situation, measures: Measures, actions: Iterable[Action]) -> None:
         """`actions`: the whole plan, because the loss of one may depend on another."""
@@ -124,7 +124,7 @@ class Impact:
         return {address: tuple(sorted(self._cuts.get(address, ()))) for address in addresses}
 
     def judge(self, action: Action) -> Action:
-        """Return the action with risk, reasons and estimate."""
+        """Return the action with its risk, reasons and estimate."""
         match action:
             case Update():
                 return self._judge_update(action)

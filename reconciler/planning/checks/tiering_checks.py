@@ -57,7 +57,7 @@ _MAX_NAMES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of switching tiering; if not `is_known`, possible losses were not measured."""
+    """Cost of switching a topic's tiering; unless `is_known`, possible losses were not measured."""
 
     unreadable: tuple[Unreadable, ...] = ()
     uploads: int = 0
@@ -79,7 +79,7 @@ class Cost:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Reasons to review the action."""
+        """Reasons to review the action that switches tiering."""
         lost = (Reason.BECOMES_UNREADABLE,) if self.unreadable or not self.is_known else ()
         expires = (Reason.RETENTION_LOWERED,) if self.backlog.expires else ()
         unknown = () if self.is_known and self.backlog.is_known else (Reason.UNMEASURED,)
@@ -87,7 +87,7 @@ class Cost:
 
     @property
     def estimate(self) -> Estimate:
-        """Deleted and uploaded bytes."""
+        """Bytes that the switch deletes and uploads."""
         size = sum(lost.bytes for lost in self.unreadable) + self.backlog.bytes
         return Estimate(size, uploads=self.uploads, unreadable=self.unreadable)
 
@@ -126,12 +126,12 @@ class _Switch:
 
 
 def warnings_of_switching(review: Review) -> Iterator[PlanFinding]:
-    """Yield effects of tiering changes other than losses."""
+    """Yield effects of switching tiering, apart from losses."""
     yield from TieringImpact(review.situation, review.below, review.measure).warnings(review.actions)
 
 
 class TieringImpact:
-    """Judges how actions change the tiering of topics."""
+    """Computes what switching the tiering of topics costs."""
 
     def __init__(self, situation: Situation, below: Below, measure: Measuring, backlog: Backlog | None = None) -> None:
         self._backlog = backlog
@@ -302,7 +302,7 @@ _FIELD: Final = ("spec", "localRetention")
 
 
 def warnings_of_copying_off(review: Review) -> Iterator[PlanFinding]:
-    """Yield policies whose local retention has no effect because they disable copying (KIP-950)."""
+    """Yield policies that set local retention without effect, because they disable copying (KIP-950)."""
     situation = review.situation
     topics: dict[str, list[Address]] = {}
     for address in sorted(situation.wanted):
@@ -338,7 +338,7 @@ _SEGMENT: Final = "segment.bytes"
 
 
 def check_tiering(situation: Situation) -> Iterator[PlanFinding]:
-    """Yield problems of the tiering of topics and namespaces, where it is declared."""
+    """Yield problems of the tiering of topics and namespaces, at the resource that declares it."""
     acting = ActingConfigs(situation)
     reported: set[tuple[str | None, str]] = set()
     right: set[Hashable] = set()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Decision:
-    """Decided actions and findings."""
+    """Actions and findings of the addresses decided so far."""
 
     actions: list[Action] = field(default_factory=list)
     drift: list[DriftFinding] = field(default_factory=list)
@@ -69,13 +69,13 @@ class Decision:
         self.warnings.append(PlanFinding(address, source, message, hint, marks))
 
     def hold(self, sides: AddressView, message: str, hint: str, now: str) -> None:
-        """Hold a resource as a command left it: a warning instead of an action."""
+        """Warn that a resource stays as a command left it; `now` is its role or location."""
         self.held.append(Held(sides.address, sides.wanted.source, message, hint, now, sides.wanted.marks))
 
 
 @dataclass(frozen=True, slots=True)
 class AddressView:
-    """One address in all three inventories."""
+    """One address as desired, recorded and observed."""
 
     address: Address
     wanted: WantedResource
@@ -110,7 +110,7 @@ Rule = TypeVar("Rule", bound="TopicAcl")
 
 
 def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
-    """Return the desired resource with declared fields as observed."""
+    """Return the desired resource with the observed values of its declared fields."""
     resource, seen = wanted.resource, before.resource
     match resource:
         case Topic():
@@ -139,7 +139,7 @@ def adopt_observed_values(wanted: WantedResource, before: Observed) -> Resource:
 
 
 def drop_unset_origins(origins: Mapping[str, str]) -> dict[str, str]:
-    """Return the origins of an adopted resource: no field was unset yet."""
+    """Return the origins without those of unset fields: in an adopted resource no field was unset yet."""
     return {path: origin for path, origin in origins.items() if origin != DEFAULT}
 
 
@@ -191,7 +191,7 @@ _HINT_DECLARE: Final = (
 def separate_tiering(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation
 ) -> tuple[Transition | None, Differences]:
-    """Separate a change of tiering, which is a lifecycle transition (KIP-950), from other differences."""
+    """Return the change of tiering as a transition (KIP-950), `None` without one, and the other differences."""
     moving = tuple(change for change in differing.changes if change.path in SWITCH_PATHS)
     state = _read_state(before)
     if not moving or state is None or not isinstance(sides.wanted.resource, Topic):
@@ -319,7 +319,7 @@ def is_only_a_prefix(wanted: WantedResource, before: Observed, situation: Situat
 
 
 def find_part_to_delete(last: Resource | None, before: Resource, *, are_rules: bool) -> Resource:
-    """Return the part of an observed resource to delete; if names have rules, only recorded ones."""
+    """Return the part of an observed resource to delete. With `are_rules`, only recorded access rules are deleted."""
     if not are_rules:
         return before
     match before:
@@ -346,7 +346,7 @@ def _pick_recorded_rules(live: Sequence[Rule], recorded: Sequence[Rule]) -> tupl
 
 
 def find_surviving_rules(before: Observed, gone: Resource) -> tuple[str, ...]:
-    """Return the access rules that survive a delete, as text."""
+    """Return the access rules that stay after a delete, as text."""
     observed = before.resource
     if not isinstance(observed, Namespace | Topic) or not isinstance(gone, Namespace | Topic):
         return ()
@@ -444,7 +444,7 @@ UNSEAL: Final = Change(SEALED, before=True, after=None, drift=True)
 
 
 def converge(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a resource that is created and updated in place."""
+    """Create, adopt or update a desired resource that changes in place, or do nothing."""
     address, wanted, last, before = sides.address, sides.wanted, sides.last, sides.before
     if before is None:
         plan_creation(sides, decision)
@@ -467,7 +467,7 @@ def converge(sides: AddressView, situation: Situation, decision: Decision) -> No
 
 
 def plan_creation(sides: AddressView, decision: Decision, parameters: Mapping[str, Value] | None = None) -> None:
-    """Create a missing resource; if it was recorded, that is drift."""
+    """Add the creation of a missing resource to `decision`; if it was recorded, also drift."""
     wanted, last = sides.wanted, sides.last
     reason = Reason.DECLARED if wanted.implied_by is None else Reason.IMPLIED_BY_TIER
     if last is not None:
@@ -546,7 +546,7 @@ def plan_update(sides: AddressView, before: Observed, differing: Differences) ->
 def change(
     sides: AddressView, before: Observed, differing: Differences, situation: Situation, decision: Decision
 ) -> None:
-    """Change an existing resource, tiering first."""
+    """Add the actions that change an existing resource, tiering first."""
     move, rest = separate_tiering(sides, before, differing, situation)
     if move is not None:
         decision.actions.append(move)
@@ -555,7 +555,7 @@ def change(
 
 
 def compare(sides: AddressView, before: Observed, situation: Situation) -> Differences:
-    """Compare an address with its observed resource, in fields that the platform stores."""
+    """Return the differences of an address from its observed resource, in fields that the platform stores."""
     capabilities = situation.capabilities(cluster_of(sides.address) or "")
     is_link = isinstance(sides.wanted.resource, MirrorLink)
     how = Comparison(
@@ -682,7 +682,7 @@ def _is_quota(path: str) -> bool:
 
 
 def decide_cluster(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Decide about a cluster with the right identity."""
+    """Decide about a cluster whose identity is the expected one."""
     cluster = sides.wanted.resource
     if not isinstance(cluster, Cluster):
         return

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def is_decided_elsewhere(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether a mirror or mounting, rather than its manifest, decides about a topic."""
+    """Return whether a mirror or Mounting decides about a topic, instead of the topic's manifest."""
     return is_mirror(sides, situation, decision) or _is_decided_by_mounting(sides, situation, decision)
 
 
@@ -98,7 +98,7 @@ def _is_decided_by_mounting(sides: AddressView, situation: Situation, decision: 
 
 
 def decide_wanted(situation: Situation, refused: frozenset[Address], decision: Decision) -> None:
-    """Decide about every desired address without errors."""
+    """Decide about every desired address that has no errors."""
     renamed = find_readdressed(situation)
     speaking = _find_shared_topics(situation)
     for address in sorted(situation.wanted, key=rank):
@@ -263,7 +263,7 @@ def _is_made_by_link(mirror: MirrorTopic, situation: Situation) -> bool:
 
 
 def adopt_again(situation: Situation, decision: Decision) -> None:
-    """Adopt again resources that another workspace took, if allowed and otherwise unchanged."""
+    """Adopt resources again that another workspace took over, if an allowance permits it and nothing else changes."""
     allowed = [
         allowance
         for allowance in collect_allowances(situation.request.guards, situation.request.selection)

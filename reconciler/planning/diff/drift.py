@@ -53,7 +53,7 @@ def build_drift_filter(guards: Guards, today: date) -> Callable[[Address, str], 
 
 
 def warnings_of_unmatched_rules(review: Review) -> Iterator[PlanFinding]:
-    """Yield rules that match no resource or field."""
+    """Yield rules of ignored drift that match no resource or field."""
     situation = review.situation
     request = situation.request
     if request.options.is_destroy:

@@ -35,7 +35,7 @@ STEADY: Final = frozenset({None, TieringState.ENABLED, TieringState.DISABLED})
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Changes on the platform, drift, and changes of the record."""
+    """Changes to make on the platform, drift, and changes that only the record needs."""
 
     changes: tuple[Change, ...] = ()
     drift: tuple[DriftFinding, ...] = ()
@@ -60,7 +60,7 @@ class Comparison:
 
 
 def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bool:
-    """Return whether a topic is certainly unchanged; `False` requires a full comparison."""
+    """Return whether a topic certainly needs no action; if `False`, compare all its fields."""
     want, was, seen = wanted.resource, last.resource, before.resource
     if not (isinstance(want, Topic) and isinstance(was, Topic) and isinstance(seen, Topic)):
         return False
@@ -86,7 +86,7 @@ def is_unchanged(wanted: WantedResource, last: Recorded, before: Observed) -> bo
 def find_differences(
     address: Address, wanted: WantedResource, last: Recorded | None, before: Observed, how: Comparison
 ) -> Differences:
-    """Compare one address. Without `last`, an adoption, nothing is drift or reset."""
+    """Compare the fields of one address. Without a record in `last`, nothing is drift or reset."""
     want, seen = fields_of(wanted.resource), fields_of(before.resource)
     was = fields_of(last.resource) if last else {}
     fields = _Fields(address, want, was, seen, wanted, last, before)
@@ -200,7 +200,7 @@ class _Fields:
 def report_drift(
     address: Address, path: str, recorded: Value, observed: Value, *, meaning: Value = None
 ) -> DriftFinding:
-    """Return a drift finding; its fingerprint covers `meaning`, the canonical value."""
+    """Return a drift finding; its fingerprint covers `meaning`, the observed value in canonical form."""
     mark = fingerprint([address, path, plain(observed if meaning is None else meaning)])
     return DriftFinding(address, path, recorded, observed, mark)
 

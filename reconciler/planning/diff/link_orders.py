@@ -36,7 +36,7 @@ _HINT_LOCATION: Final = "Correct its location. A cluster that was never created 
 
 
 def build_ordered_links(orders: Iterable[CreateLinkOrder]) -> dict[Address, WantedResource]:
-    """Return the ordered links with their other halves."""
+    """Return the links that orders create, with their other halves."""
     wanted = {order.resource.address: WantedResource(order.resource, None) for order in orders}
     for order in orders:
         if has_two_halves(order.resource):

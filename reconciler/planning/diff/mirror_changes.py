@@ -333,7 +333,7 @@ def is_copied_by_jobs(mirror: MirrorTopic, situation: Situation) -> bool:
 def build_transition(
     step: Step, sides: AddressView, mirror: MirrorTopic, seen: Observed | None, situation: Situation
 ) -> Transition:
-    """Return the action of a step; `mirror` is declared, `seen` observed."""
+    """Return the action for a verb in `step`; `mirror` is declared, `seen` observed."""
     address = step.mirror.address
     parameters: dict[str, Value] = {} if is_copied_by_jobs(step.mirror, situation) else {"by": BY_PLATFORM}
     if address != sides.address:
@@ -356,7 +356,7 @@ def build_transition(
 def build_catch_up(
     sides: AddressView, mirror: MirrorTopic, situation: Situation, *, timeout_ms: int | None = None
 ) -> RunJob:
-    """Return the catch-up before a promotion; `timeout_ms`: how long the lag may fail to shrink."""
+    """Return the job that copies the lag before a promotion; `timeout_ms` limits how long the lag may not shrink."""
     patience_ms = _read_lag_timeout(mirror, situation) if timeout_ms is None else timeout_ms
     return RunJob(
         address=mirror.address,
@@ -402,7 +402,7 @@ _ENDED_STATES: Final = frozenset({"FAILED", "STOPPED"})
 
 
 def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
-    """Return whether its link would create a deleted mirror again, by the planned filters."""
+    """Return whether a deleted mirror would be created again by its link, whose planned filters match it."""
     mirror = seen.resource
     if not isinstance(mirror, MirrorTopic) or seen.state in _ENDED_STATES:
         return False
@@ -416,7 +416,7 @@ def is_kept_by_link(seen: Observed, situation: Situation) -> bool:
 
 
 def forget_for_link(address: Address, seen: Observed, situation: Situation, decision: Decision) -> None:
-    """Forget a mirror that its link keeps: deleting it requires other filters first."""
+    """Forget a mirror that its link would create again: change the link's filters before deleting it."""
     mirror = seen.resource
     link = link_of(mirror) if isinstance(mirror, MirrorTopic) else address
     wanted = situation.wanted.get(link)
@@ -444,7 +444,7 @@ def _refuse_auto_created(address: Address, mirror: MirrorTopic, source: str | No
 
 
 def decide_automatic(situation: Situation, decision: Decision) -> None:
-    """Delete automatic mirrors that links no longer match, if an allowance names their exact address.
+    """Delete mirrors that links created and no longer match, if an allowance names their exact address.
 
     Others are listed in one warning per link.
     """
@@ -542,7 +542,7 @@ def _list_reported(decision: Decision) -> frozenset[Address | None]:
 
 
 def is_mirror(sides: AddressView, situation: Situation, decision: Decision) -> bool:
-    """Return whether a Topic manifest is skipped because its topic is, or becomes, a mirror."""
+    """Return whether to skip a Topic manifest, because the topic is or becomes a mirror; report it."""
     address = mirror_at(sides.address)
     entry, seen = situation.entries.get(address), situation.observed.get(address)
     if entry is not None and entry.state in COPYING:
@@ -576,7 +576,7 @@ def is_freed_topic(topic: Address, situation: Situation) -> bool:
 
 
 def describe_released_topic(sides: AddressView, situation: Situation) -> Observed | None:
-    """Return a topic as it is after its mirroring ends."""
+    """Return the topic that a mirror becomes, as observed, once its mirroring ends."""
     seen = situation.observed.get(mirror_at(sides.address))
     if seen is None or sides.before is not None or (is_live(seen) and not is_freed_topic(sides.address, situation)):
         return None
@@ -588,7 +588,7 @@ def describe_released_topic(sides: AddressView, situation: Situation) -> Observe
 
 
 def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situation, decision: Decision) -> None:
-    """Adopt a topic and apply its manifest once its mirroring ends."""
+    """Adopt the topic that a mirror becomes, and apply the topic's manifest, once mirroring ends."""
     after_stop = Decision()
     converge(replace(sides, before=stopped), situation, after_stop)
     decision.actions += adapt_to_missing_topic(after_stop.actions)
@@ -597,7 +597,7 @@ def decide_freed_topic(sides: AddressView, stopped: Observed, situation: Situati
 
 
 def belongs_to_entry(topic: Address, situation: Situation) -> bool:
-    """Return whether a topic is a former mirror that is still declared as one."""
+    """Return whether a topic is a former mirror that its link's manifest still declares as a mirror."""
     entry = situation.entries.get(mirror_at(topic))
     return entry is not None and (entry.state not in COPYING or way_to_role(entry, situation) is not None)
 

@@ -54,7 +54,7 @@ MOUNTED_AS: Final = "mounted as "
 
 
 def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situation, decision: Decision) -> None:
-    """Decide changes of a topic after its mount."""
+    """Decide how to change a topic after this plan mounts it."""
     under_way = situation.observed.get(mounting.address)
     source = situation.request.stored.mounts.get(mounting.address)
     if not isinstance(source, MountSource) or not situation.is_decidable(mounting.address):
@@ -72,7 +72,7 @@ def decide_mounted_topic(sides: AddressView, mounting: Mounting, situation: Situ
 
 
 def hold_detached_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Hold a topic that a command unmounted: no empty topic may take its name."""
+    """Leave the record of a topic that a command unmounted: no empty topic may take its name."""
     location = situation.request.stored.detached[sides.address]
     other, new = describe_other_topic(sides)
     decision.hold(
@@ -94,7 +94,7 @@ def describe_other_topic(sides: AddressView) -> tuple[str, str]:
 
 
 def hold_remounted_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Hold a topic that a command mounted under another name or on another cluster."""
+    """Leave the record of a topic that a command mounted under another name or on another cluster."""
     new_place = situation.request.stored.mounted_elsewhere[sides.address]
     back = format_mount_back_commands(sides.address, new_place)
     keep = "" if new_place.topic is None else f"To leave it there: reconciler drift --accept {sides.address}. "
@@ -126,7 +126,7 @@ def format_mount_back_commands(address: Address, current: RemountedTopic) -> str
 
 
 def adapt_to_missing_topic(actions: Iterable[Action]) -> Iterator[Action]:
-    """Yield actions on a topic that does not exist yet, without drift and preconditions."""
+    """Yield the actions without drift and preconditions, because their topic does not exist yet."""
     for action in actions:
         match action:
             case Update() | Transition():
@@ -483,7 +483,7 @@ def _warn_of_age(
 
 
 def describe_expiring_records(configs: Configs, topic: RecoverableTopic, now_ms: int) -> str | None:
-    """Return which aged records `run` would delete soon, if any."""
+    """Return a text about the old records that the next `run` would delete; `None` if there are none."""
     kept_ms, policy = read_targets(configs).total_ms, configs.get("cleanup.policy", ("delete", ""))[0]
     if kept_ms is None or "delete" not in policy.split(","):
         return None

@@ -80,7 +80,7 @@ def begin_copy(sides: AddressView, old: Address, seen: Observed, situation: Situ
 
 
 def is_begun(sides: AddressView, old: Address, situation: Situation) -> bool:
-    """Return whether an earlier run began to copy this topic."""
+    """Return whether an earlier run began to copy the topic `old` to its new address."""
     last = situation.recorded.get(old)
     begun = sides.last.origins.get(_COPIED_FROM) if sides.last is not None else None
     return last is not None and begun == _make_copy_mark(old, last)
@@ -261,7 +261,7 @@ def _needs_copy(sides: AddressView, situation: Situation) -> bool:
 
 
 def find_moved_from(action: Action) -> Address | None:
-    """Return the old address if an action moves a topic between namespaces."""
+    """Return a topic's old address if an action moves it between namespaces, or `None`."""
     old = action.parameters.get("from") if isinstance(action, Transition) and action.machine == "topic" else None
     return Address(old) if isinstance(old, str) else None
 
@@ -361,7 +361,7 @@ def move_record(sides: AddressView, old: Address, situation: Situation, decision
 
 
 def find_readdressed(situation: Situation) -> Mapping[Address, Address]:
-    """Return new address → old address of the same physical name (flat names only)."""
+    """Return new address → recorded address with the same physical name; only on platforms with flat names."""
     leaving: dict[tuple[str, str], Address] = {}
     for address in sorted(situation.recorded.keys() - situation.wanted.keys()):
         last = situation.recorded[address]
@@ -384,7 +384,7 @@ MOVED_TO: Final = "moved to "
 
 
 def hold_moved_topic(sides: AddressView, situation: Situation, decision: Decision) -> None:
-    """Hold a topic that a command moved: no empty topic may take its old name."""
+    """Leave the record of a topic that a command moved: no empty topic may take its old name."""
     new_address = situation.moved_away[sides.address]
     decision.hold(
         sides,
@@ -453,7 +453,7 @@ _NAMED_KINDS: Final = frozenset({"topic", "mirror"})
 
 
 class MountDependencies:
-    """Dependencies of mounts and unmounts.
+    """Dependencies between mounts, unmounts and other actions on their topics.
 
     If a plan frees a name for another topic, updates of that name belong to the new topic.
     """
@@ -552,7 +552,7 @@ def _is_changing_topic(action: Action) -> bool:
 
 
 def find_unmounted_topic(action: Action) -> Address | None:
-    """Return the topic that an action unmounts."""
+    """Return the topic that an action unmounts, or `None`."""
     if isinstance(action, Transition) and action.machine == UNMOUNT.name and isinstance(action.after, Mounting):
         return mounted_by(action.after)
     return None

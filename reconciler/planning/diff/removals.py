@@ -203,7 +203,7 @@ def _is_only_forgotten(address: Address, last: Recorded, before: Observed | None
 
 
 class ContainerGuard:
-    """Judges deletes of containers after the deletes of their content."""
+    """Decides which namespaces, links and clusters must stay, given the deletes of their content."""
 
     def __init__(self, actions: Sequence[Action], situation: Situation) -> None:
         self._actions = actions
@@ -220,7 +220,7 @@ class ContainerGuard:
         self.warnings: list[PlanFinding] = []
 
     def judged(self) -> tuple[Action, ...]:
-        """Return the actions; containers that must stay are blocked, or forgotten if only implied.
+        """Return the actions; deletes of containers that must stay are blocked, or forgotten if only implied.
 
         Deletes of links with live mirrors, and of namespaces that are left in part, become findings.
         """

@@ -30,7 +30,7 @@ KEYS: Final = (RETENTION_MS, RETENTION_BYTES, CLEANUP, *_LOCAL, *_SWITCHES)
 
 
 class Side(NamedTuple):
-    """Config lookups of a topic before or after a change; `None` if unset."""
+    """Functions that look up a topic's configs before or after a change; `None` if unset."""
 
     acting: Callable[[str], str | None]
     """Includes properties of the cluster."""
@@ -40,7 +40,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """Retention and cleanup of a topic; limits are infinite for -1."""
+    """Retention and cleanup of a topic; limits are infinity for unlimited."""
 
     ms: float
     bytes: float
@@ -149,12 +149,12 @@ class Loss:
 
     @property
     def expires(self) -> bool:
-        """Whether records expire or may expire."""
+        """Whether records expire, or may because nothing was measured."""
         return bool(self.bytes) or not self.is_known
 
     @property
     def risk(self) -> Risk:
-        """Data loss if records are or may be deleted."""
+        """`data loss` if records are or may be deleted."""
         return Risk.DATA_LOSS if self.expires or self.is_compacted else Risk.NONE
 
     @property
@@ -175,7 +175,7 @@ NO_LOSS: Final = Loss()
 def compute_loss(
     before: RetentionRule, after: RetentionRule, measure: Measure | None, partitions: int, now_ms: int
 ) -> Loss:
-    """Return the loss of a topic whose retention changes from `before` to `after`."""
+    """Return the records that a topic loses whose retention changes from `before` to `after`."""
     if not after.is_stricter_than(before):
         return Loss()
     is_compacted = after.begins_to_compact(before)
@@ -195,14 +195,14 @@ def compute_loss(
 
 
 def parse_config_key(path: str) -> str:
-    """Return the config of a field or cluster property."""
+    """Return the config key in a field's path, also of a cluster's property."""
     if path.startswith(PROPERTIES):
         return CONFIG_DEFAULTS.get(path.removeprefix(PROPERTIES), "")
     return path.removeprefix(CONFIGS)
 
 
 def find_expiry_reason(change: Change) -> Reason | None:
-    """Return the reason why a change of retention expires records."""
+    """Return how a changed field makes records expire; `None` if it does not."""
     key = parse_config_key(change.path)
     if key == CLEANUP:
         after = "delete" if change.after is None else str(change.after)
